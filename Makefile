@@ -118,6 +118,7 @@ calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it m
 
 frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: benchmarks/results/frontier.md
 	$(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/agreeing.py
 
 objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
 	$(BIN)/python benchmarks/objectives.py

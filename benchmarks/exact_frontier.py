@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from diagnostics.models.load import quiet_transformers
 from diagnostics.records.types import Problem
-from diagnostics.statistics.frontier import FrontierPoints, frontier_curve
+from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, frontier_curve
 
 #: Fine enough that what is interpolated between is exact to a tenth of a point.
 FINE = (1.0, 0.9, 0.8, 0.7, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.175, 0.15, 0.125, 0.1)
@@ -137,3 +137,43 @@ class ExactFrontier:
         if not self.x_R[0] <= x <= self.x_R[-1]:
             return None
         return y - float(np.interp(x, self.x_R, self.y_R))
+
+    def share(self, x: float, y: float) -> float | None:
+        """Of the rise of pass@1, what the frontier has too at equal pass@k; None beyond its ends, and without a rise.
+
+        >>> frontier = ExactFrontier(k=8, x_R=np.array([0.2, 0.4]), y_R=np.array([0.9, 0.7]))
+        >>> round(frontier.share(0.6, 0.8), 9), frontier.share(0.2, 0.8)
+        (0.25, None)
+        """
+        gain = self.gain(x, y)
+        return None if gain is None or x <= self.x_R[0] else 1.0 - gain / (x - float(self.x_R[0]))
+
+    def matched(self, x: float, y: float) -> dict[str, float | None]:
+        """All three, by the name of the measure's part."""
+        return {"gain": self.gain(x, y), "loss": self.loss(x, y), "share": self.share(x, y)}
+
+
+#: What the measures ``frontier_gain``, ``frontier_loss`` and ``sharpening_share`` say.
+PARTS = ("gain", "loss", "share")
+
+
+class Coverage:
+    """How often the intervals of one checkpoint hold the exact gain, loss and share; of audits that give one."""
+
+    def __init__(self, exact: Mapping[str, float | None]) -> None:
+        self.exact = exact
+        self.given = dict.fromkeys(PARTS, 0)
+        self.held = dict.fromkeys(PARTS, 0)
+
+    def count(self, found: AgainstFrontier) -> None:
+        """One more audit; where pass@1 did not surely rise no share is given."""
+        for part in PARTS:
+            right, said = self.exact[part], getattr(found, part)
+            if right is None or (part == "share" and said.low is None and said.high is None):
+                continue
+            self.given[part] += 1
+            self.held[part] += (said.low is None or said.low <= right) and (said.high is None or right <= said.high)
+
+    def shares(self) -> dict[str, float | None]:
+        """Of every part; None where none was given, or nothing is exact."""
+        return {part: self.held[part] / self.given[part] if self.given[part] else None for part in PARTS}

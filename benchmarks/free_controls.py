@@ -2,12 +2,13 @@
 
 The base's law over responses is listed by following every prefix that is not too rare, so the power distribution and
 the answers of m draws that agree are known exactly. Audits are then drawn from that law, and the measure
-``frontier_gain`` itself says what it says of them: how often its 95 % interval holds the exact gain, and how far its
-points lie, in the mean, from the exact ones.
+``frontier_gain`` and its like say what they say of them: how often the 95 % intervals hold the exact gain, loss and
+share, and how far the points lie, in the mean, from the exact ones.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from exact_frontier import ExactFrontier, Rates, pass_at
+from exact_frontier import PARTS, Coverage, ExactFrontier, Rates, pass_at
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from diagnostics.measures import _frontier
@@ -32,6 +33,8 @@ LEAST = 3e-5
 EXPONENTS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0)
 AGREEING = (1, 2, 3, 4, 5, 6, 7, 8)
 N_BASE, N = 512, 256
+#: Smaller audits, of which the base has no more samples than the checkpoints.
+SMALLER = (128, 64)
 BASE = "base"
 
 
@@ -119,34 +122,42 @@ def _next_logp(model: PreTrainedModel, ids_BT: torch.Tensor) -> torch.Tensor:
 
 
 def exact_frontiers(law: Law, k_of: Mapping[str, int]) -> dict[str, ExactFrontier]:
-    """The exact frontiers of both controls, each at the k that an audit takes for it."""
-    by_power = {1.0 / exponent: law.power(exponent) for exponent in EXPONENTS}
-    by_draws = {1.0 / draws: law.agreeing(draws) for draws in AGREEING}
+    """The exact frontiers of the controls, each at the k that an audit takes for it."""
+    made = {"power": (EXPONENTS, law.power), "answers": (AGREEING, law.agreeing)}
     return {
-        "power": ExactFrontier.of(by_power, k_of["power"]),
-        "answers": ExactFrontier.of(by_draws, k_of["answers"]),
+        name: ExactFrontier.of({1.0 / knob: rates(knob) for knob in knobs}, k_of[name])
+        for name, (knobs, rates) in made.items()
+        if name in k_of
     }
 
 
-def audited(law: Law, late: Mapping[str, Rates], chosen_P: np.ndarray, rng: np.random.Generator) -> Evidence:
+def audited(
+    law: Law,
+    late: Mapping[str, Rates],
+    chosen_P: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    n: int = N,
+    n_base: int = N_BASE,
+) -> Evidence:
     """What an audit of these problems finds: correct samples, and responses and answers of the base."""
     samples, responses, answers = [], [], []
     for place, problem in enumerate(chosen_P):
         name, own = f"p{place:03}", law.rows_of[problem]
         p_R = np.exp(law.logp_R[own])
         law_R = np.append(p_R, max(0.0, 1.0 - p_R.sum()))
-        common_R, more_R = (rng.multinomial(n, law_R / law_R.sum())[:-1] for n in (N, N_BASE - N))
+        common_R, more_R = (rng.multinomial(size, law_R / law_R.sum())[:-1] for size in (n, n_base - n))
         drawn_R = common_R + more_R
-        samples.append((BASE, name, N_BASE, int(drawn_R @ law.correct_R[own]), N_BASE))
-        samples += [(which, name, N, rng.binomial(N, rate_P[problem]), N) for which, rate_P in late.items()]
+        samples.append((BASE, name, n_base, int(drawn_R @ law.correct_R[own]), n_base))
+        samples += [(which, name, n, rng.binomial(n, rate_P[problem]), n) for which, rate_P in late.items()]
         seen = own[drawn_R > 0]
         responses += [(BASE, name, row, bool(law.correct_R[row]), law.logp_R[row], True) for row in seen]
         answers += [
-            (BASE, name, law.answer_R[row], bool(law.correct_R[row]), n)
-            for row, n in zip(own, common_R, strict=True)
-            if n
+            (BASE, name, law.answer_R[row], bool(law.correct_R[row]), times)
+            for row, times in zip(own, common_R, strict=True)
+            if times
         ]
-        if (unlisted := N - int(common_R.sum())) > 0:
+        if (unlisted := n - int(common_R.sum())) > 0:
             answers.append((BASE, name, NO_ANSWER, False, unlisted))
     ids = [BASE, *late]
     frames = {
@@ -161,60 +172,56 @@ def audited(law: Law, late: Mapping[str, Rates], chosen_P: np.ndarray, rng: np.r
             view: pd.DataFrame(rows, columns=columns.split()).assign(task="countdown")
             for view, (columns, rows) in frames.items()
         },
-        n=N,
+        n=n,
         ks=(1,),
     )
 
 
-def free_controls(law: Law, late: Mapping[str, Rates], series: int) -> dict[str, Any]:
-    """Coverage of both controls at every law of a run, and the bias of their points, over so many audits.
+def free_controls(
+    law: Law, late: Mapping[str, Rates], series: int, *, n: int = N, n_base: int = N_BASE
+) -> dict[str, Any]:
+    """Coverage of the controls at every law of a run, over so many audits of ``n`` samples, problems drawn again."""
+    rng = np.random.default_rng([SEED, n])
 
-    Biases are taken over audits of all the problems once, as the exact points are.
-    """
-    rng = np.random.default_rng(SEED)
-    every_P = np.arange(law.n_problems)
-    k_of = {one.name: one.k for one in controls(audited(law, late, every_P, rng)) if one.points is not None}
-    exact = exact_frontiers(law, k_of)
-    truth = {
-        name: {which: one.gain(pass_at(rate_P, 1), pass_at(rate_P, one.k)) for which, rate_P in late.items()}
-        for name, one in exact.items()
+    def audit(chosen_P: np.ndarray) -> Evidence:
+        return audited(law, late, chosen_P, rng, n=n, n_base=n_base)
+
+    k_of = {one.name: one.k for one in controls(audit(np.arange(law.n_problems))) if one.points is not None}
+    coverage = {
+        (name, which): Coverage(frontier.matched(pass_at(rate_P, 1), pass_at(rate_P, frontier.k)))
+        for name, frontier in exact_frontiers(law, k_of).items()
+        for which, rate_P in late.items()
     }
-    held = {name: dict.fromkeys(late, 0) for name in exact}
-    known = {name: dict.fromkeys(late, 0) for name in exact}
+    known = dict.fromkeys(coverage, 0)
     for _ in range(series):
-        evidence = audited(law, late, rng.integers(0, law.n_problems, law.n_problems), rng)
-        for one in compared(evidence):
+        for one in compared(audit(rng.integers(0, law.n_problems, law.n_problems))):
             for which, against in one.against.items():
-                gain, right = against.gain, truth[one.control.name][which]
-                known[one.control.name][which] += gain.value is not None
-                held[one.control.name][which] += right is not None and _holds(gain.low, gain.high, right)
+                if (place := (one.control.name, which)) in coverage:
+                    coverage[place].count(against)
+                    known[place] += against.gain.value is not None
     return {
-        "listed_mass": law.mass,
+        "n": n,
+        "n_base": n_base,
+        "audits": series,
         "k": k_of,
         "rows": [
             {
                 "control": name,
                 "law": which,
-                "exact_gain": truth[name][which],
-                "held": None if truth[name][which] is None else held[name][which] / series,
-                "known": known[name][which] / series,
+                **{f"exact_{part}": own.exact[part] for part in PARTS},
+                **{f"held_{part}": share for part, share in own.shares().items()},
+                **{f"given_{part}": own.given[part] for part in PARTS},
+                "known": known[name, which] / series,
             }
-            for name in exact
-            for which in late
+            for (name, which), own in coverage.items()
         ],
-        "bias": biases(law, late, every_P, series, rng),
     }
 
 
-def _holds(low: float | None, high: float | None, truth: float) -> bool:
-    return (low is None or low <= truth) and (high is None or truth <= high)
-
-
-def biases(
-    law: Law, late: Mapping[str, Rates], every_P: np.ndarray, series: int, rng: np.random.Generator
-) -> list[dict[str, Any]]:
-    """Of every point of both controls its mean over audits less what is exact, in pass@1 and in pass@k."""
-    some = dict(list(late.items())[:1])  # the base's points do not depend on the run
+def biases(law: Law, series: int) -> list[dict[str, Any]]:
+    """Of every point of both controls its mean over audits of all the problems less what is exact."""
+    rng, every_P = np.random.default_rng(SEED), np.arange(law.n_problems)
+    some = {"late": law.power(1.0)}  # the base's points do not depend on the run
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     k_of: dict[str, int] = {}
     for _ in range(series):
@@ -238,6 +245,32 @@ def biases(
                 }
             )
     return rows
+
+
+def cost(n_problems: int = 500, n_checkpoints: int = 11, n: int = N, turns: int = 3) -> dict[str, float]:
+    """CPU seconds of both controls and of all checkpoints against them, the fastest turn, on a made-up audit.
+
+    Each problem has 40 responses, all of different answers, by a Dirichlet law of concentration .3; one is right.
+    """
+    rng = np.random.default_rng(SEED)
+    p_PR = rng.dirichlet(np.full(40, 0.3), size=n_problems)
+    law = Law(
+        problem_R=np.repeat(np.arange(n_problems), 40),
+        logp_R=np.log(np.maximum(p_PR, 1e-300)).ravel(),
+        answer_R=np.tile(np.array([f"{place}" for place in range(40)], dtype=object), n_problems),
+        correct_R=np.tile(np.arange(40) == 0, n_problems).astype(np.float64),
+        n_problems=n_problems,
+    )
+    late = {f"step {place}": law.agreeing(2) for place in range(1, n_checkpoints)}
+    taken = []
+    for _ in range(turns):
+        evidence = audited(law, late, np.arange(n_problems), rng, n=n, n_base=n)
+        start = time.process_time()
+        known = [one.control.name for one in compared(evidence) if one.control.points is not None]
+        taken.append(time.process_time() - start)
+        if known != ["power", "answers"]:
+            raise RuntimeError(f"both controls are to be timed, and there are {known}")
+    return {"problems": n_problems, "checkpoints": n_checkpoints, "n": n, "cpu_s": round(min(taken), 3)}
 
 
 def _points(law: Law, name: str) -> list[tuple[float, Rates]]:

@@ -3,15 +3,16 @@
 On Countdown-mini every correct response is known, so pass@1 and pass@k of a base have no sampling noise at any
 temperature, nor have those of a checkpoint, drawn hotter or mixed with the base's weights. ``make frontier`` teacher-
 forces them straight through transformers, sets every checkpoint against the exact temperature frontier, and then draws
-audits with controls from these exact rates, as ``oversharp audit`` would: how often the 95 % interval of
-``frontier_gain`` holds the exact gain, and how often a base that was only drawn colder is called better or worse. The
-controls that cost no samples, power and answers, are held to exact values of their own (``free_controls.py``).
+audits with controls from these exact rates, as ``oversharp audit`` would: how often the 95 % intervals of
+``frontier_gain``, ``frontier_loss`` and ``sharpening_share`` hold what is exact, and how often a base that was only
+drawn colder is called better or worse. The controls that cost no samples, power and answers, are held to exact values
+of their own (``free_controls.py``); what the points of answers are off by is ``agreeing.py``'s.
 
     python benchmarks/frontier.py                        # runs/demo/grpo and runs/demo/iac
     python benchmarks/frontier.py --runs A B --series 500
 
-Results go into ``benchmarks/results/frontier.json`` and ``frontier.md``. Exit code 1 where an interval holds the exact
-gain in fewer than 93 % of series, or more than 5 % of sharpenings are called better, or worse.
+Results go into ``benchmarks/results/frontier.json`` and ``frontier.md``. Exit code 1 where an interval holds what
+is exact in fewer than 93 % of series, or more than 5 % of sharpenings are called better, or worse.
 """
 
 from __future__ import annotations
@@ -28,8 +29,19 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
 import numpy as np
 import torch
-from exact_frontier import FINE, ExactFrontier, ExactTask, Rates, load, mixed, pass_at, tokenizer_of
-from free_controls import N_BASE, N, free_controls, law_of
+from exact_frontier import (
+    FINE,
+    PARTS,
+    Coverage,
+    ExactFrontier,
+    ExactTask,
+    Rates,
+    load,
+    mixed,
+    pass_at,
+    tokenizer_of,
+)  # fmt: skip
+from free_controls import N_BASE, SMALLER, N, biases, cost, free_controls, law_of
 from results import RESULTS, circumstances
 
 from diagnostics.series import find_series
@@ -47,6 +59,8 @@ WEIGHTS = (0.25, 0.5, 0.75)
 #: An audit of the demo: samples of the base at each temperature, per problem.
 N_CONTROL = 128
 LEAST_COVERAGE, MOST_WRONG = 0.93, 0.05
+#: Of so many intervals and more the coverage is judged: of fewer one miss counts for a point.
+LEAST_GIVEN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,18 +100,22 @@ def laws_of(run: Path, frontier: Mapping[float, Rates] | None) -> tuple[Mapping[
     return fine, points
 
 
-def exact_gain(fine: Mapping[float, Rates], point: Point) -> float | None:
-    """pass@1 beyond the exact temperature frontier at equal pass@K; None beyond its ends."""
-    return ExactFrontier.of(fine, K).gain(point.x, point.y)
+def simulated(
+    fine: Mapping[float, Rates], points: Sequence[Point], series: int, *, on_it: bool
+) -> list[dict[str, float | None]]:
+    """Of ``series`` sampled audits: how often each point's intervals hold what is exact, and what is said of it.
 
-
-def simulated(fine: Mapping[float, Rates], points: Sequence[Point], series: int) -> list[dict[str, float]]:
-    """Of ``series`` sampled audits: how often each point's interval holds its exact gain, and what is said of it."""
+    ``on_it``: the points are of the frontier itself, so their gain and loss are 0.
+    """
     rng = np.random.default_rng(SEED)
-    exact = [exact_gain(fine, point) for point in points]
+    frontier_of_all = ExactFrontier.of(fine, K)
+    exact = [
+        {"gain": 0.0, "loss": 0.0, "share": 1.0} if on_it else frontier_of_all.matched(one.x, one.y) for one in points
+    ]
+    coverage = [Coverage(one) for one in exact]
     table: Callable[[int], np.ndarray] = lambda n: pass_at_k_table(n, [1, K])  # noqa: E731
     tables = {n: table(n) for n in {N_BASE, N, N_CONTROL}}
-    held, better, worse = (np.zeros(len(points)) for _ in range(3))
+    better, worse = (np.zeros(len(points)) for _ in range(2))
     n_problems = len(fine[1.0])
     for _ in range(series):
         chosen_P = rng.integers(0, n_problems, n_problems)
@@ -120,13 +138,19 @@ def simulated(fine: Mapping[float, Rates], points: Sequence[Point], series: int)
             rng=rng,
             draws=399,
         )
-        for place, (one, truth) in enumerate(zip(found, exact, strict=True)):
-            low, high = one.gain.low, one.gain.high
-            held[place] += truth is not None and (low is None or low <= truth) and (high is None or truth <= high)
+        for place, one in enumerate(found):
+            coverage[place].count(one)
             better[place] += one.above >= 0.975
             worse[place] += one.below >= 0.975
     return [
-        {"held": held[i] / series, "better": better[i] / series, "worse": worse[i] / series} for i in range(len(points))
+        {
+            **{f"exact_{part}": own.exact[part] for part in PARTS},
+            **{f"held_{part}": share for part, share in own.shares().items()},
+            **{f"given_{part}": own.given[part] for part in PARTS},
+            "better": better[i] / series,
+            "worse": worse[i] / series,
+        }
+        for i, own in enumerate(coverage)
     ]
 
 
@@ -142,33 +166,43 @@ def measured(runs: Sequence[Path], series: int) -> tuple[list[dict[str, Any]], d
     between = [one for one, temperature in zip(sharpened, FINE, strict=True) if temperature in BETWEEN]
     rows = [{"law": one.name, "kind": "frontier", "pass_at_1": one.x, f"pass_at_{K}": one.y} for one in sharpened]
     for kind, group in (("sharpening", between), ("run", points)):
-        for point, said in zip(group, simulated(fine, group, series), strict=True):
-            gain = 0.0 if kind == "sharpening" else exact_gain(fine, point)
+        for point, said in zip(group, simulated(fine, group, series, on_it=kind == "sharpening"), strict=True):
             place = {"law": point.name, "kind": kind, "pass_at_1": point.x, f"pass_at_{K}": point.y}
-            rows.append({**place, "exact_gain": gain, **said})
+            rows.append({**place, **said})
     path = find_series([runs[0]], base=None, name=None).base.path
     law = law_of(load(path), tokenizer_of(path), countdown.problems(), countdown.RESPONSE_TOKENS)
-    return rows, free_controls(law, {one.name: one.rate_P for one in points}, max(1, series // 2))
+    late, audits = {one.name: one.rate_P for one in points}, max(1, series // 2)
+    sizes = [(N, N_BASE, audits), *((n, n, 2 * series) for n in SMALLER)]
+    free = {
+        "listed_mass": law.mass,
+        "audits": audits,
+        "sizes": [free_controls(law, late, drawn, n=n, n_base=n_base) for n, n_base, drawn in sizes],
+        "bias": biases(law, audits),
+        "cost": cost(),
+    }
+    return rows, free
 
 
 def broken(row: Mapping[str, Any]) -> bool:
     """Whether an interval covers too seldom, or a sharpening is called something else too often."""
-    if row["kind"] == "frontier" or row["exact_gain"] is None:
+    if row["kind"] == "frontier":
         return False
     wrong = max(row["better"], row["worse"]) if row["kind"] == "sharpening" else 0.0
-    return bool(row["held"] < LEAST_COVERAGE or wrong > MOST_WRONG)
+    return uncovered(row) or wrong > MOST_WRONG
 
 
 def uncovered(row: Mapping[str, Any]) -> bool:
-    """Whether the interval against a free control covers too seldom."""
-    return row["held"] is not None and bool(row["held"] < LEAST_COVERAGE)
+    """Whether an interval that is given often enough to tell covers too seldom."""
+    told = [row[f"held_{part}"] for part in PARTS if row[f"given_{part}"] >= LEAST_GIVEN]
+    return any(one < LEAST_COVERAGE for one in told)
 
 
-def free_table(free: Mapping[str, Any], series: int) -> str:
+def free_table(free: Mapping[str, Any]) -> str:
     """The controls that cost no samples, as Markdown."""
-    k, names = free["k"], list(free["k"])
+    first, *smaller = free["sizes"]
+    k, names = first["k"], list(first["k"])
     by_law: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for row in free["rows"]:
+    for row in first["rows"]:
         by_law.setdefault(row["law"], {})[row["control"]] = row
     head = " | ".join(f"{name}, k = {k[name]}: gain | held, % | has a value, %" for name in names)
     lines = [
@@ -176,8 +210,8 @@ def free_table(free: Mapping[str, Any], series: int) -> str:
         "",
         "*Power*: the base's different samples reweighted to p^α; *answers*: the answers of m draws that agree. Their "
         "exact values come from the base's law, listed by following every prefix above 3e-5 "
-        f"({100 * free['listed_mass']:.1f} % of its probability). {max(1, series // 2)} audits drawn from it, problems "
-        "drawn again; gain in points, *held*: how often the 95 % interval holds it.",
+        f"({100 * free['listed_mass']:.1f} % of its probability). {free['audits']} audits drawn from it, problems "
+        "drawn again; gain in points, *held*: how often the 95 % intervals of gain / loss / share hold what is exact.",
         "",
         f"| law | {head} |",
         "|---" + "|---:" * 3 * len(names) + "|",
@@ -185,24 +219,56 @@ def free_table(free: Mapping[str, Any], series: int) -> str:
     for law, own in by_law.items():
         cells = []
         for name in names:
-            gain, held = own[name]["exact_gain"], own[name]["held"]
-            cells += [_points(gain), "" if held is None else f"{100 * held:.0f}", f"{100 * own[name]['known']:.0f}"]
+            row = own[name]
+            cells += [_points(row["exact_gain"]), _held(row), f"{100 * row['known']:.0f}"]
         lines.append(f"| {law} | {' | '.join(cells)} |")
     lines += [
         "",
-        "What the points of these frontiers are off by, in the mean over audits of all the problems, in points: a "
-        "share that is estimated and put into 1 − (1 − q)^k is biased, and responses that were not sampled are left "
-        "out.",
+        "Audits of fewer samples, of the base as of the checkpoints: the least that these intervals hold over the same "
+        "laws, and how often the gain has a value, in the mean.",
+        "",
+        "| samples | audits | control | k | gain, % | loss, % | share, % | has a value, % |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for size in (first, *smaller):
+        for name in size["k"]:
+            rows = [row for row in size["rows"] if row["control"] == name]
+            least = [_least(rows, part) for part in PARTS]
+            known = float(np.mean([row["known"] for row in rows]))
+            of = f"| {size['n']} | {size['audits']} | {name} | {size['k'][name]}"
+            lines.append(f"{of} | {' | '.join(least)} | {100 * known:.0f} |")
+    lines += [
+        "",
+        "What the points of these frontiers are off by, in the mean over audits of all the problems, in points.",
         "",
         "| control | α or m | k | pass@1 | off by | pass@k | off by |\n|---|---:|---:|---:|---:|---:|---:|",
     ]
     for one in free["bias"]:
-        off = [f"{100 * one[f'bias_pass_at_{axis}']:+.2f}".replace("-", "−") for axis in ("1", "k")]
         lines.append(
-            f"| {one['control']} | {one['knob']:g} | {one['k']} | {one['pass_at_1']:.3f} | {off[0]} "
-            f"| {one['pass_at_k']:.3f} | {off[1]} |"
+            f"| {one['control']} | {one['knob']:g} | {one['k']} | {one['pass_at_1']:.3f} "
+            f"| {_off(one['bias_pass_at_1'])} | {one['pass_at_k']:.3f} | {_off(one['bias_pass_at_k'])} |"
         )
+    cost_of = free["cost"]
+    lines += [
+        "",
+        f"Both controls and every checkpoint against them take {cost_of['cpu_s']:.2f} CPU seconds for "
+        f"{cost_of['problems']} problems, {cost_of['checkpoints']} checkpoints and {cost_of['n']} samples.",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _held(row: Mapping[str, Any]) -> str:
+    cells = ["–" if row[f"held_{part}"] is None else f"{100 * row[f'held_{part}']:.0f}" for part in PARTS]
+    return " / ".join(cells)
+
+
+def _least(rows: Sequence[Mapping[str, Any]], part: str) -> str:
+    held = [row[f"held_{part}"] for row in rows if row[f"given_{part}"] >= LEAST_GIVEN]
+    return f"{100 * min(held):.1f}" if held else "–"
+
+
+def _off(bias: float) -> str:
+    return f"{100 * bias:+.2f}".replace("-", "−")
 
 
 def _points(gain: float | None) -> str:
@@ -218,7 +284,7 @@ def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) 
         f"that of the base at the temperature with the same pass@{K}, in points. The last columns are {series} audits "
         f"sampled from the exact rates, with problems drawn again, as `oversharp audit` samples them ({N} a "
         f"checkpoint, {N_BASE} of the base, {N_CONTROL} at each of T = {', '.join(f'{t:g}' for t in DRAWN[1:])}): how "
-        "often the 95 % interval holds the exact gain, and what is said.",
+        "often the 95 % intervals of gain / loss / share hold what is exact, and what is said.",
         f"| law | pass@1 | pass@{K} | gain | held, % | better, % | worse, % |\n|---|---:|---:|---:|---:|---:|---:|",
     ]
     body = []
@@ -228,7 +294,7 @@ def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) 
             cells += ["", "", "", ""]
         else:
             cells += [_points(row["exact_gain"])]
-            cells += ["" if row["exact_gain"] is None else f"{100 * row['held']:.0f}"]
+            cells += [_held(row)]
             cells += [f"{100 * row[name]:.1f}" for name in ("better", "worse")]
         body.append(f"| {' | '.join(cells)} |")
     return "\n\n".join(lines) + "\n" + "\n".join(body) + "\n"
@@ -243,27 +309,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rows, free = measured(given.runs, given.series)
+    covered = [row for size in free["sizes"] for row in size["rows"]]
     result = {
         "what": "checkpoints against the temperature frontier of their base; see frontier.md",
         "seed": SEED,
         "k": K,
         "series": given.series,
-        "bounds_held": not any(map(broken, rows)) and not any(map(uncovered, free["rows"])),
+        "bounds_held": not any(map(broken, rows)) and not any(map(uncovered, covered)),
         **circumstances(("oversharp", "torch", "transformers", "scikit-learn")),
         "rows": rows,
         "free_controls": free,
     }
     given.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    given.out.with_suffix(".md").write_text(
-        table(rows, given.series, given.runs) + "\n" + free_table(free, given.series)
-    )
+    given.out.with_suffix(".md").write_text(table(rows, given.series, given.runs) + "\n" + free_table(free))
     for row in filter(broken, rows):
-        print(
-            f"{row['law']}: held {row['held']:.3f}, better {row['better']:.3f}, worse {row['worse']:.3f}",
-            file=sys.stderr,
-        )
-    for row in filter(uncovered, free["rows"]):
-        print(f"{row['law']} against {row['control']}: held {row['held']:.3f}", file=sys.stderr)
+        print(f"{row['law']}: held {_held(row)}, better {row['better']:.3f}, worse {row['worse']:.3f}", file=sys.stderr)
+    for row in filter(uncovered, covered):
+        print(f"{row['law']} against {row['control']}: held {_held(row)}", file=sys.stderr)
     return 0 if result["bounds_held"] else 1
 
 

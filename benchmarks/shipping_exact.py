@@ -7,6 +7,9 @@ many audits are drawn as ``oversharp audit`` samples them, and ``recommend`` and
 
     python benchmarks/objectives.py --only main     # trains the runs
     python benchmarks/shipping_exact.py             # all seeds under runs/objectives/
+    python benchmarks/shipping_exact.py --beside    # these, beside the recorded ones, which are of another base
+
+The same training gives another base on another CPU, for it rounds otherwise. Every run is held to the truth of its own.
 
 *Regret* in points as in ``shipping.py``: against the highest exact pass@1 of the base and the checkpoints of which no
 exact pass@k lies more than 2 points below the base's; a choice that lost more has the excess as its regret. Who allows
@@ -34,6 +37,7 @@ from objectives import MAIN, OUT, Setting, folder_name
 from shipping import BOUND, COLDER, HOTTER, Cell, Truth
 from speed.results import RESULTS, circumstances, write
 
+from diagnostics.series.weights import weight_files, weights_hash
 from diagnostics.statistics.keys import PairedCounts, inference_ks
 from diagnostics.tasks import countdown
 from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
@@ -61,10 +65,12 @@ class Run:
     """One run: the exact success rates of the base, its checkpoints and its controls (rows) on all held-out problems.
 
     ``reward_T`` and ``entropy_T`` are of training's own rollouts up to each checkpoint; the first is that of its start.
+    ``base`` begins the hash of the base's weights.
     """
 
     name: str
     seed: int
+    base: str
     rate_TP: np.ndarray
     reward_T: Sequence[float]
     entropy_T: Sequence[float]
@@ -84,7 +90,7 @@ class Run:
         return Truth(pass_at_TK=np.stack(found, axis=1))
 
 
-def run_of(setting: Setting, path: Path, task: ExactTask, base: Mapping[float, Rates]) -> Run:
+def run_of(setting: Setting, path: Path, task: ExactTask, base: Mapping[float, Rates], base_hash: str) -> Run:
     """The exact rates of a run, and what its trainer wrote down."""
     checkpoints = checkpoints_of(path)
     steps = sorted(checkpoints)
@@ -98,6 +104,7 @@ def run_of(setting: Setting, path: Path, task: ExactTask, base: Mapping[float, R
     return Run(
         name=setting.name,
         seed=int(path.name.removeprefix("seed-")),
+        base=base_hash,
         rate_TP=np.stack(rows),
         reward_T=[_up_to(lines, "reward_mean", step) for step in steps],
         entropy_T=[_up_to(lines, "token_entropy_nats", step) for step in steps],
@@ -213,6 +220,8 @@ def asked_of(run: Run, audits: int, *, controls: bool, allowed: float) -> dict[s
     return {
         "name": run.name,
         "seed": run.seed,
+        "base": run.base,
+        "audits": audits,
         "given": given,
         "true": true,
         "a_checkpoint": trained,
@@ -253,14 +262,18 @@ def regret_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], audits: int, n_held_out: int) -> str:
+def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], n_held_out: int) -> str:
     """The results as a page."""
     rows = tables["checkpoints"]
     seeds = ", ".join(f"{name}: {sum(row['name'] == name for row in rows)}" for name in NAMES)
+    bases = {row["base"]: sum(one["base"] == row["base"] for one in rows) for row in rows}
+    on = f" on {len(bases)} bases ({' and '.join(f'{n} runs' for n in bases.values())})" if len(bases) > 1 else ""
+    each = sorted({row["audits"] for row in rows})
     lines = [
         "# Which checkpoint to ship, on runs whose truth is known",
         "",
-        f"Runs of Countdown-mini by seed ({seeds}), {audits} audits of each: {PROBLEMS} problems drawn from the "
+        f"Runs of Countdown-mini by seed ({seeds}){on}, {' or '.join(map(str, each))} audits of each: {PROBLEMS} "
+        "problems drawn from the "
         f"{n_held_out} held out, {N} samples of a checkpoint, {N_BASE} of the base. The truth is exact, over all "
         f"{n_held_out}. Regret in points: against the highest exact pass@1 of what lost at no k from 1 to {N // 2} "
         "more than 2 points; what lost more has the excess as its regret. *Stopped early by entropy* ships the last "
@@ -275,13 +288,14 @@ def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], audits: int, n_held_
     }
     for name, own in tables.items():
         told, chosen = guarantee(own), sum(row["a_checkpoint"] for row in own)
+        audits = sum(row["audits"] for row in own)
         lines += [
             "",
             f"## {titles[name]}",
             "",
             *regret_lines(own),
             "",
-            f"`ship` names a checkpoint after the base in {chosen} of {audits * len(own)} audits, and says in "
+            f"`ship` names a checkpoint after the base in {chosen} of {audits} audits, and says in "
             f"{told['given']} what is sure of its choice; true in {told['true']}"
             + (f" ({told['share']:.1%})." if told["share"] is not None else "."),
         ]
@@ -291,11 +305,15 @@ def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], audits: int, n_held_
 def runs_found(task: ExactTask, base: Path) -> list[Run]:
     """Every finished run of the named objectives, by objective and seed."""
     rates = dict(zip([1.0, *COLDER], task.rates(load(base), [1.0, *COLDER]), strict=True))
+    base_hash = weights_hash(weight_files(base))[:8]
     found = []
     for setting in (one for one in MAIN if one.name in NAMES):
         paths = (OUT / folder_name(setting)).glob("seed-*")
         finished = [path for path in paths if (path / "checkpoint-160" / "config.json").is_file()]
-        found += [run_of(setting, path, task, rates) for path in sorted(finished, key=lambda one: int(one.name[5:]))]
+        found += [
+            run_of(setting, path, task, rates, base_hash)
+            for path in sorted(finished, key=lambda one: int(one.name[5:]))
+        ]
     return found
 
 
@@ -303,6 +321,7 @@ def main() -> int:
     """0 if the guarantee is true as often as it says and no other rule has a smaller worst case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--audits", type=int, default=50, help="audits drawn of each run")
+    parser.add_argument("--beside", action="store_true", help="keep the recorded runs of other bases")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     problems = countdown.problems("held_out")
@@ -311,22 +330,26 @@ def main() -> int:
     runs = runs_found(task, base)
     if not runs:
         sys.exit(f"{OUT}: no finished run here; train first: python benchmarks/objectives.py --only main")
+    held = json.loads((RESULTS / "shipping_exact.json").read_text())["rows"] if arguments.beside else {}
+    found = {run.base for run in runs}
     tables = {
-        name: [asked_of(run, arguments.audits, controls=controls, allowed=allowed) for run in runs]
+        name: [
+            *(row for row in held.get(name, ()) if row["base"] not in found),
+            *(asked_of(run, arguments.audits, controls=controls, allowed=allowed) for run in runs),
+        ]
         for name, controls, allowed in (
             ("checkpoints", False, 0.0),
             ("allowed", False, ALLOWED),
             ("controls", True, 0.0),
         )
     }
-    (RESULTS / "shipping_exact.md").write_text(text(tables, arguments.audits, len(problems)), encoding="utf-8")
+    (RESULTS / "shipping_exact.md").write_text(text(tables, len(problems)), encoding="utf-8")
     told = {name: {"guarantee": guarantee(rows), "regret": summary(rows)} for name, rows in tables.items()}
     write(
         "shipping_exact",
         {
             "what": "regret in points of what `oversharp ship` recommends, on runs whose exact truth is known",
             "allowed_loss": ALLOWED,
-            "audits_of_each_run": arguments.audits,
             "problems": PROBLEMS,
             "held_out": len(problems),
             **told,

@@ -175,7 +175,8 @@ def _truncated(settings: SamplingSettings) -> str:
     """What to know of temperatures that act before a truncation: the sharpened base is then the truncated one too."""
     law = [f"top-p {settings.top_p:g}"] if settings.top_p < 1.0 else []
     law += [f"top-k {settings.top_k}"] if settings.top_k else []
-    return f", under {' and '.join(law)} as the audit's own" if law else ""
+    own = f"under {' and '.join(law)} as the audit's own"
+    return f", {own}: the frontier is then that of the base so truncated" if law else ""
 
 
 def control_settings(settings: SamplingSettings, temperature: float) -> SamplingSettings:

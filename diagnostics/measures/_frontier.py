@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
 from diagnostics.measures._counts import CorrectCounts, pass_at_k_of, sampled_counts
 from diagnostics.measures._findings import comparisons, unknown
 from diagnostics.measures.contract import Evidence, Measure
@@ -18,14 +19,15 @@ from diagnostics.statistics.keys import inference_ks
 from diagnostics.statistics.units import few_clusters, named_clusters
 
 SEED = 0
-#: Exponents of the power distribution, and numbers of draws that agree: both sharpen by them.
+#: Exponents of the power distribution: the base is sharpened by them.
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
-AGREEING = (1, 2, 3, 4, 8)
+#: Numbers of draws that agree, and the fewest samples of a problem at which that point is off by less than .5 points in
+#: pass@1 and in pass@k at k = n/16, on laws of four kinds (benchmarks/results/agreeing.md).
+AGREEING = {1: 1, 2: 32, 3: 64, 4: 128, 8: 256}
 #: Of a problem's probability, what its different sampled responses must hold for their power distribution to be known.
 LEAST_MASS = 0.9
-#: Attempts per sample of the base. pass@k of a share that was estimated is biased down at large k, so k stays small
-#: against the samples. On the demo's base it is still .7 points low for two draws that agree and 3.3 for eight, at
-#: k = 16 of 256 samples; the interval holds nevertheless (benchmarks/results/frontier.md).
+#: Attempts per sample of the base. pass@k of a share that was estimated is biased down at large k; the jackknife takes
+#: off most of it as long as k stays small against the samples.
 ATTEMPTS_PER_SAMPLE = 1 / 16
 
 
@@ -33,12 +35,14 @@ ATTEMPTS_PER_SAMPLE = 1 / 16
 class Control:
     """One way of drawing the base sharper; ``points`` is None where it is not known, for the reason ``why``.
 
-    ``k`` is the number of attempts of the plane's coverage.
+    ``k`` is the number of attempts of the plane's coverage. ``rate_SP``: success rates of the problems at the points
+    after the base, each between 0 and 1; None where they were drawn.
     """
 
     name: str
     points: FrontierPoints | None
     k: int = 0
+    rate_SP: np.ndarray | None = None
     why: str = ""
 
 
@@ -193,16 +197,17 @@ def _by_power(evidence: Evidence, counts: CorrectCounts, k_most: int) -> Control
     np.maximum.at(most_P, problem_R, logp_R)
     relative_R = logp_R - most_P[problem_R]
     share_SP = np.stack(
-        [_share(np.exp(exponent * relative_R), correct_R, problem_R, n_problems) for exponent in EXPONENTS]
+        [_share(np.exp(exponent * relative_R), correct_R, problem_R, n_problems) for exponent in EXPONENTS[1:]]
     )
     limit_P = _share((relative_R == 0.0).astype(np.float64), correct_R, problem_R, n_problems)
+    # the base itself is counted: of its own law, what was never sampled is left out, and that is mostly wrong
     points = FrontierPoints(
         sharpness_S=1.0 - 1.0 / np.array(EXPONENTS),
-        x_SP=share_SP,
-        y_SP=1.0 - (1.0 - share_SP) ** k_most,
+        x_SP=np.stack([counts.pass_at_k(evidence.base_id, 1), *share_SP]),
+        y_SP=np.stack([counts.pass_at_k(evidence.base_id, k_most), *(1.0 - (1.0 - share_SP) ** k_most)]),
         limit_P=limit_P,
     )
-    return Control(name="power", points=points, k=k_most)
+    return Control(name="power", points=points, k=k_most, rate_SP=share_SP)
 
 
 def _share(weight_R: np.ndarray, correct_R: np.ndarray, problem_R: np.ndarray, n_problems: int) -> np.ndarray:
@@ -225,21 +230,24 @@ def _by_answers(evidence: Evidence, counts: CorrectCounts, k_most: int) -> Contr
         return Control(name="answers", points=None, why="no problem has two different answers")
     by_answer = named.groupby(["problem_id", "answer"], as_index=False).agg(n=("n", "sum"), correct=("correct", "max"))
     problem_R = pd.Index(counts.problem_ids).get_indexer(by_answer["problem_id"])
-    n_R, correct_R = by_answer["n"].to_numpy(np.float64), by_answer["correct"].to_numpy(np.float64)
-    n_problems = len(counts.problem_ids)
-    least = int(rows.groupby("problem_id")["n"].sum().min())
+    n_R, correct_R = by_answer["n"].to_numpy(np.int64), by_answer["correct"].to_numpy(np.float64)
+    n_P = rows.groupby("problem_id")["n"].sum().reindex(counts.problem_ids).fillna(0).to_numpy(np.int64)
+    n_problems, least = len(n_P), int(n_P[n_P > 0].min())
     k = _power_of_two(min(k_most, max(1, int(least * ATTEMPTS_PER_SAMPLE))))
-    weight_SR = [np.prod([np.maximum(n_R - i, 0.0) for i in range(m)], axis=0) for m in AGREEING[1:]]
-    share_SP = [_share(weight_R, correct_R, problem_R, n_problems) for weight_R in weight_SR]
-    most_P = np.zeros(n_problems)
+    told = [draws for draws, fewest in AGREEING.items() if draws > 1 and fewest <= least]
+    if not told:
+        return _too_small(Control(name="answers", points=None))
+    pass_at = [agreeing_pass_at_k(n_R, correct_R, problem_R, n_P, draws=draws, k=k) for draws in told]
+    most_P = np.zeros(n_problems, dtype=np.int64)
     np.maximum.at(most_P, problem_R, n_R)
     points = FrontierPoints(
-        sharpness_S=1.0 - 1.0 / np.array(AGREEING, dtype=np.float64),
-        x_SP=np.stack([counts.pass_at_k(evidence.base_id, 1), *share_SP]),
-        y_SP=np.stack([counts.pass_at_k(evidence.base_id, k), *(1.0 - (1.0 - one) ** k for one in share_SP)]),
+        sharpness_S=1.0 - 1.0 / np.array([1, *told], dtype=np.float64),
+        x_SP=np.stack([counts.pass_at_k(evidence.base_id, 1), *(one for one, _ in pass_at)]),
+        y_SP=np.stack([counts.pass_at_k(evidence.base_id, k), *(one for _, one in pass_at)]),
         limit_P=_share((n_R == most_P[problem_R]).astype(np.float64), correct_R, problem_R, n_problems),
     )
-    return Control(name="answers", points=points, k=k)
+    shares = [agreeing_shares(n_R, correct_R, problem_R, n_problems, draws=draws) for draws in told]
+    return Control(name="answers", points=points, k=k, rate_SP=np.stack(shares))
 
 
 def _power_of_two(k: int) -> int:

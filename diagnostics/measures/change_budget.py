@@ -184,7 +184,7 @@ def _sharper(evidence: Evidence, counts: CorrectCounts, k_most: int, *, second: 
     found = next((one for one in (known["power"], known["answers"]) if one.points is not None), None)
     if found is None or found.points is None or second:
         return _Sharper(sharpness_S=np.zeros(1), why=drawn.why if found is None else _BY_FIRST)
-    return _Sharper(sharpness_S=found.points.sharpness_S, rate_SP=found.points.x_SP[1:], k=min(k_most, found.k))
+    return _Sharper(sharpness_S=found.points.sharpness_S, rate_SP=found.rate_SP, k=min(k_most, found.k))
 
 
 def _at_temperatures(evidence: Evidence, counts: CorrectCounts, k: int, *, second: bool) -> _Sharper:

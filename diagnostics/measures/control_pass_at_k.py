@@ -56,10 +56,10 @@ def _reweighted(evidence: Evidence) -> Iterator[Finding]:
     if not len(evidence.frames.get("sampled_counts", ())):
         return
     power = next(one for one in controls(evidence) if one.name == "power")
-    if power.points is None:
+    if power.rate_SP is None:
         return
     clusters = evidence.clusters(pd.Series(sampled_counts(evidence).problem_ids))
-    for exponent, share_P in zip(EXPONENTS[1:], power.points.x_SP[1:], strict=True):
+    for exponent, share_P in zip(EXPONENTS[1:], power.rate_SP, strict=True):
         for k in (2**i for i in range(power.k.bit_length())):
             interval = share_interval(1.0 - (1.0 - share_P) ** k, cluster_P=clusters)
             yield known(MEASURE, evidence.base_id, interval, scope=f"power={exponent:g}", k=k)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from diagnostics.records.amounts import disk_size
 from diagnostics.records.errors import CheckpointError, ConfigError
 from diagnostics.records.types import Checkpoint
 from diagnostics.series.layouts import REPAIR_RECORD
@@ -91,7 +92,7 @@ def require_room(out: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(_existing(out)).free
     if n_bytes > free:
         raise ConfigError(
-            f"--out {out}: needs {n_bytes / 1e9:,.1f} GB and its disk has {free / 1e9:,.1f} GB free; make room, choose "
+            f"--out {out}: needs {disk_size(n_bytes)} and its disk has {disk_size(free)} free; make room, choose "
             "another --out or fewer --lambdas"
         )
 

@@ -52,7 +52,7 @@ def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
         _figure([points], [line]),
         figure_id=f"sharpening-{place + 1}",
         title=f"{series.name}: {TITLE}",
-        notes=(*_without(context, points), *_not_hotter([points])),
+        notes=_notes_of(context, [points]),
         finding="" if series.verdict is None else sharpening_text(series.verdict),
     )
 
@@ -116,7 +116,8 @@ def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figur
 
 
 def _notes_of(context: Context, group: Sequence[Points]) -> tuple[str, ...]:
-    return (*(note for one in group for note in _without(context, one)), *_not_hotter(group))
+    without = tuple(note for one in group for note in _without(context, one))
+    return (*without, *_not_hotter(group), *_truncated(group, whole=len(group) == len(context.series)))
 
 
 def shared_figure(context: Context) -> Figure | None:
@@ -322,6 +323,21 @@ def _without(context: Context, points: Points) -> tuple[str, ...]:
     if not points.series.recorded:
         return (HOW,)
     return (*_agreeing(context, points.series), HOW_OF_SAMPLES)
+
+
+def _truncated(group: Sequence[Points], *, whole: bool) -> tuple[str, ...]:
+    """What the curve of one base is where a truncation acts after the temperature."""
+    first = group[0]
+    top_p, top_k = (first.series.settings.get(name) for name in ("top_p", "top_k"))
+    law = [f"top-p {top_p:g}"] if top_p is not None and top_p < 1.0 else []
+    law += [f"top-k {top_k:g}"] if top_k else []
+    if len(first.colder) < 2 or not law:
+        return ()
+    of = "it" if whole else numbers.listing(tuple(one.series.name for one in group))
+    return (
+        f"All of {of} is drawn under {' and '.join(law)}, which sharpens by itself: the dashed curve is that of the "
+        "base so truncated, at lower temperatures.",
+    )
 
 
 def _not_hotter(all_points: Sequence[Points]) -> tuple[str, ...]:

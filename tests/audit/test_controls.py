@@ -52,7 +52,7 @@ def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -
 def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() -> None:
     controls, says = plan(ControlsConfig(), replace(SETTINGS, temperature=0.5, top_p=0.9))
     assert [one.temperature for one in controls.colder] == [0.3, 0.15, 0.075]
-    assert says.endswith("under top-p 0.9 as the audit's own")
+    assert says.endswith("under top-p 0.9 as the audit's own: the frontier is then that of the base so truncated")
 
 
 @pytest.mark.parametrize(

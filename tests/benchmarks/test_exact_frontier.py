@@ -136,7 +136,9 @@ def test_sampled_audits_of_a_law_find_its_points() -> None:
 def run(*rates: float, reward: list[float], entropy: list[float]) -> Run:
     """The base and its checkpoints, of one rate each on all problems; controls as the base and the last."""
     own = [*rates, *[rates[0]] * len(COLDER), *[rates[-1]] * len(HOTTER)]
-    return Run(name="IAC", seed=0, rate_TP=np.repeat(own, 50).reshape(-1, 50), reward_T=reward, entropy_T=entropy)
+    return Run(
+        name="IAC", seed=0, base="0", rate_TP=np.repeat(own, 50).reshape(-1, 50), reward_T=reward, entropy_T=entropy
+    )
 
 
 def test_each_rule_names_the_checkpoint_that_it_looks_for() -> None:

@@ -61,6 +61,7 @@ def test_the_power_distribution_reweights_different_responses_by_their_probabili
     power = {one.name: one for one in controls(evidence)}["power"].points
     assert power.x_SP[2] == pytest.approx([0.36 / 0.45] * 40, abs=1e-6)
     assert power.y_SP[2] == pytest.approx([1 - (0.09 / 0.45) ** 4] * 40, abs=1e-6)
+    assert power.x_SP[0] == pytest.approx([3 / 8, 2 / 8] * 20)  # the base as it was counted, not its listed responses
     assert power.limit_P.tolist() == [1.0] * 40
 
 
@@ -80,19 +81,36 @@ def test_without_nine_tenths_of_the_probability_the_power_distribution_is_unknow
     assert few.why == "the base's different samples hold 50 % of its probability; 90 % are needed"
 
 
+def test_a_base_that_was_not_drawn_from_its_own_law_has_no_power_distribution():
+    columns, rows = responses(("a", True, -0.5), ("b", False, -1.0))["base_responses"]
+    at_half = {"base_responses": (columns, [(*one[:5], False, *one[6:]) for one in rows])}
+    assert found(evidence_of((3, 2), (6, 1), **at_half), "power").why == (
+        "the base was not drawn at temperature 1, untruncated"
+    )
+
+
 def answered(*rows):
     made = [("base", f"q{i:02}", a, right, n) for i, (a, right, n) in itertools.product(range(40), rows)]
     return {"answer_counts": ("checkpoint_id problem_id answer correct n", made)}
 
 
-def test_answers_that_agree_are_counted_without_bias_and_missing_ones_never_agree():
-    # two that agree: 20·19 of 42 against 12·11 of 41
+def test_points_of_answers_leave_out_each_sample_once_and_missing_ones_never_agree():
+    # two that agree: 20·19 for 42 against 12·11 for 41, less what leaving out one of 20, 12 and 32 samples changes
+    whole, without = 380 / 512, (20 * 342 / 474 + 12 * 380 / 490 + 32 * 380 / 512) / 64
     rows = (("42", True, 20), ("41", False, 12), ("NA", False, 32))
     evidence = evidence_of((20,), (40,), n=64, **answered(*rows))
     answers = {one.name: one for one in controls(evidence)}["answers"]
-    assert answers.points.x_SP[1] == pytest.approx([380 / 512] * 40)
+    assert answers.points.x_SP[1] == pytest.approx([64 * whole - 63 * without] * 40)
+    assert answers.rate_SP[0] == pytest.approx([whole] * 40)
     assert answers.k == 4  # a sixteenth of 64
     assert answers.points.limit_P.tolist() == [1.0] * 40
+
+
+@pytest.mark.parametrize(("n", "draws"), [(32, 2), (63, 2), (64, 3), (128, 4), (256, 8)])
+def test_more_draws_agree_only_where_so_many_samples_tell_it_within_half_a_point(n, draws):
+    rows = (("42", True, n // 2), ("41", False, n - n // 2))
+    answers = {one.name: one for one in controls(evidence_of((20,), (30,), n=n, **answered(*rows)))}["answers"]
+    assert answers.points.sharpness_S[-1] == pytest.approx(1 - 1 / draws)
 
 
 def test_a_correct_sample_without_an_answer_leaves_answers_unknown():

@@ -18,8 +18,9 @@ from transformers import AutoModelForCausalLM
 
 import oversharp
 from diagnostics.app.cli import main
-from diagnostics.records.errors import OversharpError
+from diagnostics.records.errors import ConfigError, OversharpError
 from diagnostics.repair import tensor_files
+from diagnostics.repair.folders import require_room
 from diagnostics.series import find_series
 from tests.samplers.tiny_models import build_model, build_tokenizer, write_adapter, write_model, write_tied
 from tests.series.written_runs import change_json
@@ -422,9 +423,12 @@ def test_a_disk_without_room_is_told_before_anything_is_written(
 ) -> None:
     full = shutil._ntuple_diskusage(10**12, 10**12, 4000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with pytest.raises(OversharpError, match=r"needs 0.0 GB and its disk has 0.0 GB free; make room"):
+    with pytest.raises(OversharpError, match=r"needs less than 1 MB and its disk has less than 1 MB free; make"):
         oversharp.repair(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12, 540_000_000))
+    with pytest.raises(ConfigError, match=r"needs 29.1 GB and its disk has 540 MB free; make room"):
+        require_room(tmp_path / "out", 29_100_000_000)
 
 
 def test_a_tensor_larger_than_what_is_read_at_a_time_is_mixed_whole(

@@ -157,6 +157,17 @@ def test_hotter_draws_that_end_below_the_k_of_the_figure_are_said_to_and_how_to_
     assert shared_figure(controlled(context)).notes == shared_figure(colder).notes == ()
 
 
+def test_under_a_truncation_the_curve_is_said_to_be_that_of_the_truncated_base(context: Context) -> None:
+    drawn = controlled(context)
+    cut = {"settings": {**drawn.series[0].settings, "top_p": 0.9, "top_k": 40}}
+    both = with_series(with_series(drawn, 0, **cut), 1, **cut)
+    said = "is drawn under top-p 0.9 and top-k 40, which sharpens by itself: the dashed curve is that of the base so "
+    assert shared_figure(both).notes == (f"All of it {said}truncated, at lower temperatures.",)
+    assert sharpening_figure(both, both.series[0]).notes == (f"All of grpo {said}truncated, at lower temperatures.",)
+    bare = with_series(context, 0, **cut)
+    assert sharpening_figure(bare, bare.series[0]).notes == (HOW,)  # no curve, nothing to say of it
+
+
 def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> None:
     recorded = with_series(context, 0, checkpoints=context.series[0].checkpoints.assign(kind="recorded"))
     row = pd.DataFrame([finding("frontier_gain", "grpo", 30, "answers", 2, -0.02)])
