@@ -3,9 +3,10 @@
     python benchmarks/speed/real_model_speed.py models/smollm2
 
 Sampling: word problems in the chat template, 64 responses at a time, bfloat16: vLLM through our sampler with entropies,
-log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Scoring: teacher forcing with entropies
-against a plain forward pass with ``log_softmax`` and ``gather`` over batches of as many tokens. Loads, starts and warm-up are
-left out, the CPU seconds of an engine's process are counted. Writes ``benchmarks/results/real_model_speed.json``.
+log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Scoring: teacher forcing with
+entropies against a plain forward pass with ``log_softmax`` and ``gather`` over batches of as many tokens. Loads, starts
+and warm-up are left out, the CPU seconds of an engine's process are counted. Writes
+``benchmarks/results/real_model_speed.json``.
 """
 
 from __future__ import annotations
