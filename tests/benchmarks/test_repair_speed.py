@@ -41,4 +41,6 @@ def test_the_committed_result_reaches_the_goals() -> None:
     assert result["135m"]["ours"]["wall_s"] <= GOAL_WALL_S == 60
     assert 3 <= result["7b_with_3_layers"]["gb_of_a_checkpoint"] <= 4
     assert result["7b_with_3_layers"]["ours"]["peak_gib"] <= GOAL_GIB == 4
+    assert 15 <= result["7b"]["gb_of_a_checkpoint"] <= 16
+    assert result["7b"]["ours"]["peak_gib"] <= GOAL_GIB
     assert result["met"]
