@@ -124,24 +124,6 @@ def test_the_card_of_a_verdict_fits_a_phone_with_everything_open(
         assert page.evaluate(broken) == []
 
 
-def test_on_paper_no_number_and_no_word_of_a_case_is_broken(browser: Any, context: Context, tmp_path: Path) -> None:
-    """A count of 101 in two lines reads as 10 and 1."""
-    modes = context.details.modes.assign(n_base=10101, n_late=20202)
-    crowded = replace(context, details=replace(context.details, modes=modes))
-    with opened(browser, written(build_page(crowded), tmp_path), 720) as page:
-        page.emulate_media(media="print")
-        case = page.locator("details.case").first
-        broken = """cells => cells.filter(one => {
-            const range = document.createRange();
-            range.selectNodeContents(one);
-            return new Set([...range.getClientRects()].map(line => line.top)).size > 1;
-        }).map(one => one.textContent)"""
-        assert case.locator("td", has_text=re.compile(r"^\d+$")).count() > 8
-        assert case.locator("td", has_text=re.compile(r"^\d+$")).evaluate_all(broken) == []
-        assert case.locator("th", has_text=re.compile(r"^(step|answer|correct)$")).evaluate_all(broken) == []
-        assert page.evaluate("document.documentElement.scrollWidth") == 720
-
-
 def test_hostile_text_never_runs(browser: Any, reports: dict[str, Path]) -> None:
     with opened(browser, reports["hostile"], 1440) as page:
         assert page.title() == "Over-sharpening report: grpo"
