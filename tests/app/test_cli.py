@@ -130,7 +130,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("repair", "SERIES", "--out", "OUT", "--lambdas", "0.4,half"), 2, "is not a list of numbers such as 0.4,0.6"),
         (("train", "--algorithm", "grop"), 2, "grpo"),
         (("train", "--group-size", "1"), 2, "a single rollout is not a group"),
-        (("sql", "STORE", "DELETE FROM samples"), 7, "read-only"),
+        (("sql", "STORE", "DELETE FROM samples"), 7, "DELETE is no query; only SELECT, EXPLAIN and PIVOT"),
         (("sql", "STORE", "COPY samples TO 'out.csv'"), 7, ""),
         (("sql", "STORE", "SELECT * FROM read_csv('/etc/passwd')"), 7, ""),
         (("sql", "STORE", "SELECT nothing FROM findings"), 7, "nothing"),
