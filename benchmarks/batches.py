@@ -14,7 +14,6 @@ What differs is told by pairs of runs of one seed, with 95 % t-intervals over se
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +29,7 @@ from demo_truth import checkpoints_of, mode_logp
 from frontier_positions import points_cell, summary
 from numpy.typing import NDArray
 from objectives import Outcome, at_level, numbers_of, outcome
+from small_bases import write_problems
 from speed.results import RESULTS, circumstances, write
 
 from diagnostics.records.progress import ConsoleProgress
@@ -93,22 +93,7 @@ def chosen_triples(seed: int) -> list[list[Problem]]:
 def problems_path(seed: int, arrangement: Arrangement) -> Path:
     """The problem file of one arrangement, written if it is not there."""
     path = OUT / f"{arrangement}-{seed}.jsonl"
-    if not path.is_file():
-        lines = [
-            json.dumps(
-                {
-                    "id": problem.problem_id,
-                    "prompt": problem.prompt,
-                    "answer": problem.gold,
-                    "modes": list(problem.modes),
-                    "verifier": "modes",
-                }
-            )
-            for problem in arranged(chosen_triples(seed), arrangement)
-        ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return path if path.is_file() else write_problems(path, arranged(chosen_triples(seed), arrangement))
 
 
 def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:

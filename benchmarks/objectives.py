@@ -15,7 +15,6 @@ Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objective
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields
@@ -30,6 +29,7 @@ from demo_truth import ExactTruth, checkpoints_of, exact_truth, mode_logp
 from exact_frontier import ExactTask, tokenizer_of
 from frontier_positions import FrontierPosition, Ground, Summary, position_markdown, position_row, ranked, summary
 from numpy.typing import NDArray
+from small_bases import write_problems
 from speed.results import RESULTS, circumstances, write
 
 from diagnostics.kernel import KernelRow, gradient_kernel
@@ -154,22 +154,9 @@ def write_problem_sets(seed: int = 0) -> None:
         sets["related" if numbers_of(problem) in audited else "unrelated"].append(problem)
     n_each = min(map(len, sets.values()))
     order = np.random.default_rng(seed)
-    OUT.mkdir(parents=True, exist_ok=True)
     for name, problems in sets.items():
         chosen = [problems[place] for place in sorted(order.permutation(len(problems))[:n_each])]
-        lines = [
-            json.dumps(
-                {
-                    "id": problem.problem_id,
-                    "prompt": problem.prompt,
-                    "answer": problem.gold,
-                    "modes": list(problem.modes),
-                    "verifier": problem.verifier,
-                }
-            )
-            for problem in chosen
-        ]
-        (OUT / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_problems(OUT / f"{name}.jsonl", chosen)
 
 
 def numbers_of(problem: Problem) -> str:

@@ -28,8 +28,8 @@ from exact_frontier import ExactTask, tokenizer_of
 from frontier_positions import FrontierPosition, Ground, position_markdown, position_row, ranked
 from numpy.typing import NDArray
 from objectives import COLUMNS, Outcome, Setting, at_level, folder_name, outcome, table_markdown, table_rows
+from small_bases import response_logp, train_by_examples
 from speed.results import RESULTS, circumstances, write
-from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from diagnostics.models.load import quiet_transformers
@@ -132,43 +132,12 @@ def train_base(steps: int = 1200, batch: int = 128, learning_rate: float = 3e-3)
             pad_token_id=0,
         )
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1, (step + 1) / 50) * (1 - 0.95 * step / steps)
+
+    def batch_rows() -> list[tuple[str, str]]:
         chosen = [problems[rng.randrange(len(problems))] for _ in range(batch)]
-        rows = [(tokenizer(one.prompt)["input_ids"], [*tokenizer(example(one, rng))["input_ids"], 1]) for one in chosen]
-        logp_BT, _ = response_logp(model, rows)
-        loss = -logp_BT.sum() / sum(len(response) for _, response in rows)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    model.generation_config.eos_token_id = 1
-    with quiet_transformers():
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
-    return path
+        return [(one.prompt, example(one, rng)) for one in chosen]
 
-
-def response_logp(
-    model: torch.nn.Module, rows: Sequence[tuple[list[int], list[int]]]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """log π of each response token and the mask of these; padded on the right, which causality hides."""
-    width = max(len(prompt) + len(response) for prompt, response in rows)
-    ids_BL = torch.tensor(
-        [[*prompt, *response] + [0] * (width - len(prompt) - len(response)) for prompt, response in rows]
-    )
-    mask_BL = torch.tensor(
-        [
-            [False] * len(prompt) + [True] * len(response) + [False] * (width - len(prompt) - len(response))
-            for prompt, response in rows
-        ]
-    )
-    logits_BLV = model(input_ids=ids_BL[:, :-1]).logits
-    nll_BL = functional.cross_entropy(logits_BLV.flatten(0, 1), ids_BL[:, 1:].flatten(), reduction="none")
-    mask_BT = mask_BL[:, 1:]
-    return -nll_BL.view_as(mask_BT) * mask_BT, mask_BT
+    return train_by_examples(path, model, tokenizer, batch_rows, steps=steps, learning_rate=learning_rate)
 
 
 def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float64]:

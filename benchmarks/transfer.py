@@ -12,7 +12,6 @@ Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/transfer.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -25,6 +24,7 @@ import torch
 from demo_truth import checkpoints_of, mode_logp
 from frontier_positions import Summary, summary
 from objectives import COLUMNS, Outcome, outcome
+from small_bases import write_problems
 from speed.results import RESULTS, circumstances, write
 from transfer_tasks import N_AUDITED, RESPONSE_TOKENS, TASKS, all_problems, audited, train_base
 
@@ -49,14 +49,7 @@ Course = Mapping[str, Mapping[int, Outcome]]
 def problems_path() -> Path:
     """The additions that are trained on: all but the audited ones."""
     path = OUT / f"{TRAINED}.jsonl"
-    if not path.is_file():
-        lines = [
-            json.dumps({"prompt": one.prompt, "answer": one.gold, "modes": list(one.modes), "verifier": one.verifier})
-            for one in all_problems(TRAINED)[N_AUDITED:]
-        ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return path if path.is_file() else write_problems(path, all_problems(TRAINED)[N_AUDITED:])
 
 
 def train_one(algorithm: str, seed: int, base: Path, max_steps: int) -> Path:

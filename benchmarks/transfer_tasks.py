@@ -12,10 +12,9 @@ from itertools import permutations, product
 from pathlib import Path
 
 import torch
-from palindromes import response_logp
+from small_bases import train_by_examples
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import quiet_transformers
 from diagnostics.records.types import Problem
 
 TASKS = ("addition", "subtraction", "multiplication", "palindrome")
@@ -155,20 +154,9 @@ def train_base(path: Path, *, steps: int = 2000, batch: int = 128, learning_rate
             pad_token_id=0,
         )
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1, (step + 1) / 50) * (1 - 0.95 * step / steps)
+
+    def batch_rows() -> list[tuple[str, str]]:
         chosen = [rng.choice(problems[TASKS[place % len(TASKS)]]) for place in range(batch)]
-        rows = [(tokenizer(one.prompt)["input_ids"], [*tokenizer(example(one, rng))["input_ids"], 1]) for one in chosen]
-        logp_BT, _ = response_logp(model, rows)
-        loss = -logp_BT.sum() / sum(len(response) for _, response in rows)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    model.generation_config.eos_token_id = 1
-    with quiet_transformers():
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
-    return path
+        return [(one.prompt, example(one, rng)) for one in chosen]
+
+    return train_by_examples(path, model, tokenizer, batch_rows, steps=steps, learning_rate=learning_rate)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
+#: How peft lets adapters begin without taking anything out of the weights under them.
+_LEAVING_STARTS = (True, False, "gaussian")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
@@ -141,13 +144,22 @@ def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Chec
 
 
 def _leaves_weights(held: Checkpoint) -> bool:
-    """Whether the weights under the checkpoint are as they were once its adapter is off: biases and embeddings stay."""
+    """Whether the weights under the checkpoint are as they were once its adapter is off.
+
+    Biases and embeddings that were trained stay in them, and what some adapters take out of the weights as they begin
+    (PiSSA, OLoRA, CorDA, LoftQ): only what is known to leave them alone does.
+    """
     if held.kind != "lora":
         return True
     config = json.loads((held.path / "adapter_config.json").read_text(encoding="utf-8"))
     tensors = stored_tensors(weight_files(held.path, adapter=True))
     beside = [one.name for one in tensors if ".lora_" not in one.name]
-    plain = config.get("peft_type", "LORA") == "LORA" and config.get("bias", "none") == "none"
+    plain = (
+        config.get("peft_type", "LORA") == "LORA"
+        and config.get("bias", "none") == "none"
+        and config.get("init_lora_weights", True) in _LEAVING_STARTS
+        and not config.get("layer_replication")
+    )
     return plain and bool(tensors) and not beside
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from diagnostics.statistics.problem_changes import SURE
 from diagnostics.verdict.recommendation import BandedChange, Recommendation
-from diagnostics.verdict.record import Sharpening, SharpeningLabel, bounds_text, signed_text
+from diagnostics.verdict.record import Sharpening, SharpeningLabel, at_least_text, bounds_text, signed_text
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import sharpening_text
 from diagnostics.verdict.shipping.words import alternatives_text, step_text
@@ -216,6 +216,8 @@ def _beyond_text(found: Sharpening) -> str:
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in ((0.2, 0.1, 0.3), (0.04, -0.01, 0.09))]
     >>> _beyond_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
     'pass@1 +4.0 [−1.0, +9.0]'
+
+    Rounded outward, as there: what is not sure does not read as if it were.
     """
     is_of_loss = _is_told_by_loss(found)
     name, change = (f"pass@{found.k}", found.loss) if is_of_loss else ("pass@1", found.gain)
@@ -223,8 +225,11 @@ def _beyond_text(found: Sharpening) -> str:
         return f"{name} below every colder base" if is_of_loss else f"no colder base has such pass@1 and pass@{found.k}"
     value = f"{name} {numbers.points(change.value)}"
     if change.low is not None and change.high is not None:
-        return f"{value} [{numbers.points(change.low)}, {numbers.points(change.high)}]"
-    return value if change.low is None else f"{value}, at worst {numbers.points(change.low)}"
+        return f"{value}{bounds_text(change.low, change.high, signed=True)}"
+    if change.low is None:
+        return value
+    worst = at_least_text(change.low)
+    return f"{value}, at worst {worst if change.low < 0 else f'+{worst}'}"
 
 
 def _is_told_by_loss(found: Sharpening) -> bool:

@@ -97,7 +97,13 @@ def _with_embedding(path: Path) -> None:
     save_file(tensors, file)
 
 
-@pytest.mark.parametrize("change", [_with_bias, _with_embedding])
+def _with_orthogonal_start(path: Path) -> None:
+    """OLoRA takes what it begins with out of the weights."""
+    file = path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"init_lora_weights": "olora"}))
+
+
+@pytest.mark.parametrize("change", [_with_bias, _with_embedding, _with_orthogonal_start])
 def test_behind_an_adapter_that_writes_into_the_weights_under_it_they_are_read_again(
     series: list[Checkpoint], reads: list[str], change: Callable[[Path], None]
 ) -> None:

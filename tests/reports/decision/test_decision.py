@@ -155,10 +155,10 @@ def test_the_map_outlines_what_is_recommended(context: Context, recommend, grpo,
         assert panels[0].cells[0] == pytest.approx((5.0, -2.0))  # 0.3 and 0.78 of the colder base
 
 
-#: A change with both ends, with one, and one that the colder base does not reach.
+#: A change with both ends, with one, and one that the colder base does not reach. Ends are rounded outward.
 WHOLE, ONE_END, NONE = (
-    Estimate(value=0.04, low=-0.018, high=0.097),
-    Estimate(value=0.019, low=-0.043, high=None),
+    Estimate(value=0.04, low=-0.0003, high=0.0966),
+    Estimate(value=0.019, low=-0.0421, high=None),
     Estimate(value=None, low=None, high=None),
 )
 
@@ -166,11 +166,11 @@ WHOLE, ONE_END, NONE = (
 @pytest.mark.parametrize(
     ("label", "gain", "loss", "said"),
     [
-        ("not_shown", WHOLE, ONE_END, "pass@1 +4.0 [−1.8, +9.7]"),
+        ("not_shown", WHOLE, ONE_END, "pass@1 +4.0 [−0.1, +9.7]"),
         ("not_shown", ONE_END, WHOLE, "pass@1 +1.9, at worst −4.3"),
-        ("better", NONE, WHOLE, "pass@64 +4.0 [−1.8, +9.7]"),
+        ("better", NONE, WHOLE, "pass@64 +4.0 [−0.1, +9.7]"),
         ("better", NONE, NONE, "no colder base has such pass@1 and pass@64"),
-        ("sharpening_only", WHOLE, WHOLE, "pass@64 +4.0 [−1.8, +9.7]"),
+        ("sharpening_only", WHOLE, WHOLE, "pass@64 +4.0 [−0.1, +9.7]"),
         ("sharpening_only", WHOLE, NONE, "pass@64 below every colder base"),
     ],
 )
@@ -190,5 +190,5 @@ def test_of_several_series_each_has_its_sentence_on_sharpening_in_the_table(cont
     assert verdict is not None
     shown = decision(with_series(made, 0, verdict=replace(verdict, sharpening=found)))
     last = {row[0]: row[-1] for row in texts(shown.table) if "last" in row[1]}
-    assert last == {"grpo": "not shown: pass@1 +4.0 [−1.8, +9.7]", "iac": "not measured"}
+    assert last == {"grpo": "not shown: pass@1 +4.0 [−0.1, +9.7]", "iac": "not measured"}
     assert any(text.startswith("Better, or only sharper:") for text in shown.reading)
