@@ -6,15 +6,17 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, UInt64
+from jaxtyping import Bool, Int64, UInt8
+from pyarrow import compute
 
-from diagnostics.ingest.formats.contract import Recorded
-from diagnostics.records.types import NO_ANSWER, response_id
+from diagnostics.ingest.formats.columns import text_bytes
+from diagnostics.ingest.formats.contract import Recorded, RecordedRows
+from diagnostics.ingest.pairs import GradedPairs, IdPairs
+from diagnostics.records.types import NO_ANSWER, response_digest
 from diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
 from diagnostics.verifiers.exact import exact_answer
 
@@ -25,8 +27,6 @@ BYTES_PER_COMMIT = 256 << 20
 #: Samples that are looked at together, so few that they stay in the processor's cache until all is done with them.
 SAMPLES_PER_BLOCK = 512
 CHARACTERS_PER_BLOCK = 1 << 20
-#: Odd numbers of 64 bits without a pattern.
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 
 
 @dataclass(kw_only=True)
@@ -46,6 +46,38 @@ class Placed:
         self.indices += indices
 
 
+@dataclass(kw_only=True)
+class PlacedRows:
+    """The same of rows: those of ``rows`` at ``places``, and for each run of so many of them where they belong."""
+
+    rows: RecordedRows
+    places: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    checkpoint_ids: list[str] = field(default_factory=list)
+    problem_ids: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    def add(self, checkpoint_id: str, problem_id: str, places: Sequence[int], indices: Sequence[int]) -> None:
+        """Rows of one checkpoint and problem."""
+        self.places += places
+        self.indices += indices
+        self.checkpoint_ids.append(checkpoint_id)
+        self.problem_ids.append(problem_id)
+        self.lengths.append(len(places))
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """A field of the samples."""
+        held = self.rows.columns.get(name)
+        if held is None:
+            return pa.nulls(len(self.places), kind)
+        return held if len(self.places) == len(self.rows) else held.take(pa.array(self.places, pa.int32()))
+
+    def ids(self, of_runs: Sequence[str]) -> pa.Array:
+        """The id of each sample, given those of the runs."""
+        run_N = np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
+        return pa.array(of_runs, pa.string()).take(pa.array(run_N))
+
+
 class Texts:
     """Texts in UTF-8 one after the other, in memory that is used again: fresh memory costs more than a copy."""
 
@@ -56,24 +88,48 @@ class Texts:
     def clear(self) -> None:
         """Forget them: columns that were taken before are of no use any more."""
         self.n_bytes = 0
-        self._lengths: list[int] = []
+        self._lengths: list[Sequence[int] | np.ndarray] = []
 
     def add(self, texts: Sequence[bytes]) -> None:
         """More texts."""
-        joined = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        self._append(np.frombuffer(b"".join(texts), dtype=np.uint8), list(map(len, texts)))
+
+    def add_column(self, texts: pa.StringArray) -> None:
+        """More texts, a column of them without nulls."""
+        self._append(*text_bytes(texts))
+
+    def _append(self, joined: UInt8[np.ndarray, " byte"], lengths: Sequence[int] | np.ndarray) -> None:
         end = self.n_bytes + len(joined)
         if end > len(self._bytes):
             self._bytes = np.concatenate([self._bytes[: self.n_bytes], np.empty(2 * len(joined), dtype=np.uint8)])
         self._bytes[self.n_bytes : end] = joined
         self.n_bytes = end
-        self._lengths += map(len, texts)
+        self._lengths.append(lengths)
 
     def column(self) -> pa.StringArray:
         """All of them, until ``clear``."""
-        offsets = np.zeros(len(self._lengths) + 1, dtype=np.int32)
-        np.cumsum(self._lengths, out=offsets[1:])
+        lengths_N = np.concatenate([np.empty(0, dtype=np.int32), *self._lengths])
+        offsets = np.zeros(len(lengths_N) + 1, dtype=np.int32)
+        np.cumsum(lengths_N, out=offsets[1:])
         text_bytes = pa.py_buffer(self._bytes[: self.n_bytes])
-        return pa.StringArray.from_buffers(len(self._lengths), pa.py_buffer(offsets), text_bytes)
+        return pa.StringArray.from_buffers(len(lengths_N), pa.py_buffer(offsets), text_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedGrades:
+    """The tool's own grades of a part, rows of ``GRADES``: surely not in the store yet, and those that may be.
+
+    ``n_otherwise`` samples are not graded as their response was before in this part.
+    """
+
+    new: pa.Table
+    unsure: pa.Table
+    n_otherwise: int
+
+
+#: Columns of a sample beside its text, and what its tool said of it.
+_HELD = SAMPLES.remove(SAMPLES.get_field_index("text"))
+_SAID = pa.schema([("reward", pa.float64()), ("answer", pa.string())])
 
 
 class SampleBatch:
@@ -83,9 +139,7 @@ class SampleBatch:
         texts.clear()
         self._texts = texts
         self._problems = _Rows(PROBLEMS)
-        self._samples = _Rows(SAMPLES.remove(SAMPLES.get_field_index("text")))
-        self._grades = _Rows(GRADES)
-        self._graded: dict[str, bool] = {}
+        self._samples = _Rows(pa.schema([*_HELD, *_SAID]))
 
     @property
     def n_samples(self) -> int:
@@ -105,137 +159,133 @@ class SampleBatch:
     @property
     def samples(self) -> pa.Table:
         """Rows of ``SAMPLES``, until another part begins."""
-        table = self._samples.table()
+        table = self._samples.table().select(_HELD.names)
         return table.add_column(SAMPLES.get_field_index("text"), SAMPLES.field("text"), self._texts.column())
-
-    @property
-    def grades(self) -> pa.Table:
-        """Rows of ``GRADES``, no two of one response to one problem."""
-        return self._grades.table()
 
     def add_problem(self, *row: str | None) -> None:
         """One row of ``PROBLEMS``."""
         self._problems.add(*([value] for value in row))
 
-    def add_samples(self, placed: Placed, *, with_numbers: bool) -> list[str]:
-        """Samples, without log-probability and entropy unless ``with_numbers``; returns the ids of their responses."""
+    def add_samples(self, placed: Placed, *, with_numbers: bool) -> None:
+        """Samples, without log-probability and entropy unless ``with_numbers``."""
         items = placed.items
         texts = [item.response.encode("utf-8", "replace") for item in items]
-        response_ids = list(map(response_id, texts))
         self._samples.add(
             placed.checkpoint_ids,
             placed.problem_ids,
             [item.greedy for item in items],
             placed.indices,
-            response_ids,
+            [response_digest(text).hex() for text in texts],
             [item.n_tokens for item in items],
             [item.finish_reason for item in items],
             [item.logp_sum if with_numbers else None for item in items],
             [item.entropy_sum if with_numbers else None for item in items],
+            [item.reward for item in items],
+            [None if item.answer is None else storable(item.answer) for item in items],
         )
         self._texts.add(texts)
-        return response_ids
 
-    def add_grades(self, placed: Placed, response_ids: Sequence[str], verifier: str, least: float) -> int:
-        """The tool's own rewards of these samples, of each response once; from ``least`` on they are correct.
+    def add_rows(self, placed: PlacedRows, *, with_numbers: bool) -> None:
+        """The same, of rows."""
+        texts = placed.column("response", pa.string())
+        given: dict[str, pa.Array] = {
+            "checkpoint_id": placed.ids(placed.checkpoint_ids),
+            "problem_id": placed.ids(placed.problem_ids),
+            "sample_index": pa.array(placed.indices, pa.int32()),
+            "response_id": _response_ids(texts),
+        }
+        if not with_numbers:
+            given |= dict.fromkeys(("logp_sum", "entropy_sum"), pa.nulls(len(texts), pa.float64()))
+        schema = self._samples.schema
+        columns = [given.get(name, placed.column(name, schema.field(name).type)) for name in schema.names]
+        self._samples.add_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self._texts.add_column(texts)
 
-        Returns how many of them are not graded as their response was before in this part.
+    def grades(self, verifier: str, least: float, before: GradedPairs | None) -> RecordedGrades:
+        """The tool's own rewards, of each response once, its first; from ``least`` on they are correct.
+
+        Those that were ``before`` are left out; None: nobody knows what was.
         """
-        new: list[int] = []
-        n_otherwise = 0
-        right = [item.reward is not None and item.reward >= least for item in placed.items]
-        for place, pair in enumerate(map(add, placed.problem_ids, response_ids)):
-            held = self._graded.get(pair)
-            if held is None:
-                self._graded[pair] = right[place]
-                new.append(place)
-            elif held != right[place]:
-                n_otherwise += 1
-        items = [placed.items[place] for place in new]
-        said = [exact_answer(item.response) if item.answer is None else item.answer for item in items]
-        self._grades.add(
-            [placed.problem_ids[place] for place in new],
-            [response_ids[place] for place in new],
-            [verifier] * len(new),
-            [storable(answer or NO_ANSWER) for answer in said],
-            [item.reward for item in items],
-            [right[place] for place in new],
-        )
-        return n_otherwise
+        samples = self._samples.table()
+        pairs = IdPairs.of(samples)
+        first_N = pairs.first_of_each()
+        reward = samples.column("reward")
+        right_N = compute.greater_equal(reward, least).fill_null(False).to_numpy()
+        places_M = np.flatnonzero(first_N == np.arange(len(first_N)))
+        if before is None:
+            new_M, unsure_M = np.zeros(len(places_M), dtype=bool), np.ones(len(places_M), dtype=bool)
+        else:
+            new_M, unsure_M = before.seen_or_new(pairs.take(places_M))
+        new, unsure = (self._graded(samples, places_M[chosen_M], verifier, right_N) for chosen_M in (new_M, unsure_M))
+        return RecordedGrades(new=new, unsure=unsure, n_otherwise=int((right_N != right_N[first_N]).sum()))
+
+    def _graded(
+        self,
+        samples: pa.Table,
+        places_M: Int64[np.ndarray, " grade"],
+        verifier: str,
+        right_N: Bool[np.ndarray, " sample"],
+    ) -> pa.Table:
+        """Rows of ``GRADES`` of the samples at these places."""
+        taken, texts, answers = pa.array(places_M), self._texts.column(), []
+        for start in range(0, len(taken), SAMPLES_PER_BLOCK):  # few at a time: they may be long
+            some = taken.slice(start, SAMPLES_PER_BLOCK)
+            said = samples.column("answer").take(some).to_pylist()
+            for text, answer in zip(texts.take(some).to_pylist(), said, strict=True):
+                answers.append((exact_answer(text) if answer is None else answer) or NO_ANSWER)
+        columns: dict[str, pa.Array] = {
+            name: samples.column(name).take(taken) for name in ("problem_id", "response_id", "reward")
+        }
+        columns["verifier"] = pa.repeat(pa.scalar(verifier, pa.string()), len(taken))
+        columns["answer"] = pa.array(answers, pa.string())
+        columns["correct"] = pa.array(right_N[places_M])
+        return pa.Table.from_arrays([columns[name] for name in GRADES.names], schema=GRADES)
+
+
+def _response_ids(texts: pa.StringArray) -> pa.StringArray:
+    digits = b"".join(map(response_digest, texts.cast(pa.binary()).to_pylist())).hex().encode("ascii")
+    offsets = np.arange(0, 16 * len(texts) + 1, 16, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(digits))
 
 
 class _Rows:
-    """Rows of a table, as a list for each column."""
+    """Rows of a table, as a list for each column, behind those that came as columns before."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+        self.schema = schema
         self._columns: list[list[Any]] = [[] for _ in schema]
+        self._batches: list[pa.RecordBatch] = []
+        self._n_behind = 0
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return self._n_behind + len(self._columns[0])
 
     def add(self, *columns: Sequence[Any]) -> None:
         """More rows."""
         for column, values in zip(self._columns, columns, strict=True):
             column += values
 
+    def add_batch(self, rows: pa.RecordBatch) -> None:
+        """More rows, as columns."""
+        self._close()
+        self._batches.append(rows)
+        self._n_behind += len(rows)
+
     def table(self) -> pa.Table:
         """All of them, in one piece."""
-        columns = [pa.array(values, type=kind) for values, kind in zip(self._columns, self._schema.types, strict=True)]
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        self._close()
+        whole = pa.Table.from_batches(self._batches, schema=self.schema).combine_chunks()
+        self._batches = whole.to_batches()  # so that nobody has to join them again
+        return whole
 
-
-class GradedPairs:
-    """Which (problem, response) were written before, by two numbers of 64 bits for each: of 5 million, 80 MB."""
-
-    def __init__(self) -> None:
-        self._runs: list[_SortedPairs] = []  # sorted, each less than half as long as the one before
-
-    def seen_or_new(self, grades: pa.Table) -> tuple[Bool[np.ndarray, " grade"], Bool[np.ndarray, " grade"]]:
-        """Which were surely not seen before, and which nobody can tell; no two grades are of one pair.
-
-        All have been seen after this.
-        """
-        mark_N, response_N = _marks(grades)
-        order_N = np.argsort(mark_N, kind="stable")
-        run = _SortedPairs(mark_N[order_N], response_N[order_N])
-        same_mark_N = np.zeros(len(mark_N), dtype=bool)
-        seen_N = np.zeros(len(mark_N), dtype=bool)
-        for earlier in self._runs:
-            place_N = np.minimum(np.searchsorted(earlier.mark, run.mark), len(earlier.mark) - 1)
-            same_N = earlier.mark[place_N] == run.mark
-            same_mark_N |= same_N
-            seen_N |= same_N & (earlier.response[place_N] == run.response)
-        if len(run.mark):
-            self._add(run)
-        new_N, unsure_N = np.empty_like(seen_N), np.empty_like(seen_N)
-        new_N[order_N], unsure_N[order_N] = ~same_mark_N, same_mark_N & ~seen_N
-        return new_N, unsure_N
-
-    def _add(self, run: _SortedPairs) -> None:
-        while self._runs and len(self._runs[-1].mark) < 2 * len(run.mark):
-            earlier = self._runs.pop()
-            mark = np.concatenate([earlier.mark, run.mark])
-            order = np.argsort(mark, kind="stable")
-            run = _SortedPairs(mark[order], np.concatenate([earlier.response, run.response])[order])
-        self._runs.append(run)
-
-
-class _SortedPairs(NamedTuple):
-    """Pairs in the order of their marks. The response's own number tells pairs of one mark apart."""
-
-    mark: UInt64[np.ndarray, " pair"]
-    response: UInt64[np.ndarray, " pair"]
-
-
-def _marks(grades: pa.Table) -> tuple[UInt64[np.ndarray, " grade"], UInt64[np.ndarray, " grade"]]:
-    """A number for each pair and that of its response: together they are the pair, as both ids are 16 hex digits."""
-    numbers = []
-    for name in ("problem_id", "response_id"):
-        digits = "".join(grades.column(name).to_pylist())
-        numbers.append(np.frombuffer(bytes.fromhex(digits), dtype=">u8").astype(np.uint64))
-    problem_N, response_N = numbers
-    return problem_N * _FACTORS[0] + response_N * _FACTORS[1], response_N
+    def _close(self) -> None:
+        """Make columns of the lists."""
+        if not self._columns[0]:
+            return
+        columns = [pa.array(values, kind) for values, kind in zip(self._columns, self.schema.types, strict=True)]
+        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        self._n_behind += len(self._columns[0])
+        self._columns = [[] for _ in self.schema]
 
 
 @contextmanager

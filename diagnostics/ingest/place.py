@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
-from diagnostics.ingest.batch import Placed, SampleBatch, storable
+import numpy as np
+
+from diagnostics.ingest.batch import SAMPLES_PER_BLOCK, Placed, PlacedRows, SampleBatch, storable
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats.contract import Fault, Recorded
+from diagnostics.ingest.formats.columns import differs
+from diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
 from diagnostics.ingest.plan import PlannedFile
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ProblemError, VerifierError
@@ -120,7 +123,28 @@ class Places:
                 for item in run:
                     reading.skip(item.line, where)
             else:
-                placed.add(where[0], where[1], *self._numbered(where, run, reading))
+                given = [item.index for item in run]
+                kept, indices = self._numbered(where, given, lambda place, run=run: run[place].line, reading)
+                items = run if len(kept) == len(run) else [run[place] for place in kept]
+                placed.add(where[0], where[1], items, indices)
+        return placed
+
+    def place_rows(self, rows: RecordedRows, reading: Reading) -> PlacedRows:
+        """The same of rows."""
+        self._choose_verifier(list(rows.rows(0, SAMPLES_PER_BLOCK).records()), reading.file)
+        placed = PlacedRows(rows=rows)
+        starts = _starts(rows)
+        index = rows.columns.get("index")
+        given = [None] * len(rows) if index is None else index.to_pylist()
+        for start, end, item in zip(starts, [*starts[1:], len(rows)], rows.records(starts), strict=True):
+            where = self._where(item, reading)
+            if isinstance(where, str):
+                for line in range(item.line, item.line + end - start):
+                    reading.skip(line, where)
+            else:
+                kept, indices = self._numbered(where, given[start:end], lambda place, at=item.line: at + place, reading)
+                places = range(start, end) if len(kept) == end - start else [start + place for place in kept]
+                placed.add(where[0], where[1], places, indices)
         return placed
 
     def _choose_verifier(self, block: Sequence[Recorded], file: PlannedFile) -> None:
@@ -182,27 +206,34 @@ class Places:
         return problem.problem_id
 
     def _numbered(
-        self, where: Where, run: Sequence[Recorded], reading: Reading
-    ) -> tuple[Sequence[Recorded], Sequence[int]]:
-        """The samples of a run that can be told from all others there, and their numbers."""
+        self, where: Where, given: Sequence[int | None], line_of: Callable[[int], int], reading: Reading
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Which samples of a run can be told from all others there, by their places, and their numbers.
+
+        ``given``: the numbers that the tool gave them.
+        """
         seen = self._seen.get(where, 0)
-        next_index = seen.bit_length()
-        if next_index + len(run) <= LARGEST_INDEX and all(item.index is None for item in run):
-            self._seen[where] = seen | ((1 << len(run)) - 1) << next_index
-            return run, range(next_index, next_index + len(run))
-        items, indices = [], []
-        for item in run:
-            index = seen.bit_length() if item.index is None else item.index
+        start = seen.bit_length() if given[0] is None else given[0]
+        here = range(start, start + len(given))
+        in_order = given.count(None) == len(given) if given[0] is None else given == list(here)
+        if in_order and start >= 0 and here[-1] <= LARGEST_INDEX:  # as most runs are
+            bits = ((1 << len(given)) - 1) << start
+            if not seen & bits:
+                self._seen[where] = seen | bits
+                return range(len(given)), here
+        kept, indices = [], []
+        for place, told in enumerate(given):
+            index = seen.bit_length() if told is None else told
             if not 0 <= index <= LARGEST_INDEX:
-                reading.skip(item.line, TOO_LARGE_INDEX)
+                reading.skip(line_of(place), TOO_LARGE_INDEX)
             elif seen >> index & 1:
-                reading.skip(item.line, DUPLICATE)
+                reading.skip(line_of(place), DUPLICATE)
             else:
                 seen |= 1 << index
-                items.append(item)
+                kept.append(place)
                 indices.append(index)
         self._seen[where] = seen
-        return items, indices
+        return kept, indices
 
     def _new_step(self, step: int, path: Path) -> str:
         self._checkpoint_ids[step] = recorded_id(self._series, step)
@@ -248,3 +279,14 @@ def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
             start = place
     if block:
         yield block[start:]
+
+
+def _starts(rows: RecordedRows) -> list[int]:
+    """Where the runs of ``_runs`` begin."""
+    differs_N = np.zeros(len(rows) - 1, dtype=bool)
+    for name in ("prompt", "step", "gold", "task", "greedy"):
+        differs_N |= differs(rows, name)
+    reward = rows.columns.get("reward")
+    if reward is not None and reward.null_count:
+        differs_N |= np.diff(reward.is_null().to_numpy(zero_copy_only=False))
+    return [0, *(np.flatnonzero(differs_N) + 1).tolist()]

@@ -7,20 +7,18 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from diagnostics.ingest import batch
-from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, GradedPairs, SampleBatch, Texts, collector_off
+from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, RecordedGrades, SampleBatch, Texts, collector_off
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
 from diagnostics.ingest.formats.rows import fault_of_last_line
+from diagnostics.ingest.pairs import GradedPairs
 from diagnostics.ingest.place import Places, Reading, recorded_id
 from diagnostics.ingest.plan import PlannedFile
 from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
 from diagnostics.store import Store
-from diagnostics.store.write_import import FaultCount, ImportedFile, Recording
+from diagnostics.store.write_import import GRADES, FaultCount, ImportedFile, Recording
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.names import RECORDED
 
@@ -167,7 +165,12 @@ class SeriesReader:
         block: list[Recorded] = []
         n_characters, line, room = 0, done, batch.SAMPLES_PER_BLOCK
         try:
-            for item in file.importer.read(file.path, options):
+            for item in (file.importer.parts or file.importer.read)(file.path, options):
+                if isinstance(item, RecordedRows):
+                    self._take(block, reading)
+                    block, n_characters, room = [], 0, 0
+                    line = self._take_rows(item, reading, line)
+                    continue
                 here = item.line
                 if here <= done:
                     continue
@@ -203,12 +206,21 @@ class SeriesReader:
     def _take(self, block: Sequence[Recorded], reading: Reading) -> None:
         """Put the samples of a block into the part."""
         placed = self._places.place(block, reading)
-        if not placed.items or self.verifier is None:
-            return
-        response_ids = reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
-        if self.verifier.startswith(RECORDED):
-            least = self._config.least_correct
-            reading.n_otherwise += reading.part.add_grades(placed, response_ids, self.verifier, least)
+        if placed.items and self.verifier is not None:
+            reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
+
+    def _take_rows(self, rows: RecordedRows, reading: Reading, done: int) -> int:
+        """Put what comes after line ``done`` into the part, or into several; returns the last line."""
+        rest = rows.rows(min(max(0, done + 1 - rows.first), len(rows)))
+        while len(rest):
+            if reading.part.room <= 0:
+                self._write(reading, done, complete=False)
+            n = min(len(rest), reading.part.room, rest.fitting(CHARACTERS_PER_BLOCK))
+            placed = self._places.place_rows(rest.rows(0, n), reading)
+            if placed.places and self.verifier is not None:
+                reading.part.add_rows(placed, with_numbers=self._at_temperature_1)
+            done, rest = rest.first + n - 1, rest.rows(n)
+        return done
 
     def _register(self, store: Store) -> None:
         """Make the steps known that were read so far, beside those of earlier imports."""
@@ -238,24 +250,28 @@ class SeriesReader:
     def _write(self, reading: Reading, line: int, *, complete: bool) -> None:
         """Commit the part, which ends with ``line``, and begin another."""
         reading.n_samples += reading.part.n_samples
+        grades = self._grades(reading.part)
+        reading.n_otherwise += grades.n_otherwise
         if self._store is None:
             reading.count({recorded_id(self.series, step): step for step in self._places.steps})
         else:
-            self._commit(self._store, reading, line, complete=complete)
+            self._commit(self._store, reading, grades, line, complete=complete)
         reading.part = SampleBatch(self._texts)
 
-    def _commit(self, store: Store, reading: Reading, line: int, *, complete: bool) -> None:
+    def _grades(self, part: SampleBatch) -> RecordedGrades:
+        """The tool's rewards; none where a verifier of ours grades."""
+        if self.verifier is None or not self.verifier.startswith(RECORDED):
+            none = GRADES.empty_table()
+            return RecordedGrades(new=none, unsure=none, n_otherwise=0)
+        if self._graded is None and self._store is not None and not self._store.has_grades(self.verifier):
+            self._graded = GradedPairs()
+        return part.grades(self.verifier, self._config.least_correct, self._graded)
+
+    def _commit(self, store: Store, reading: Reading, grades: RecordedGrades, line: int, *, complete: bool) -> None:
         assert self.settings is not None  # read() begins with it
         part = reading.part
         self._register(store)
         verifier = self.verifier or self._config.verifier
-        if self._graded is None and not store.has_grades(verifier):
-            self._graded = GradedPairs()
-        grades = part.grades
-        if self._graded is None:
-            new_N, unsure_N = np.zeros(len(grades), dtype=bool), np.ones(len(grades), dtype=bool)
-        else:
-            new_N, unsure_N = self._graded.seen_or_new(grades)
         store.add_recorded(
             Recording(
                 series=self.series,
@@ -270,8 +286,8 @@ class SeriesReader:
                 complete=complete,
                 problems=part.problems,
                 samples=part.samples,
-                new_grades=grades.filter(pa.array(new_N)),
-                other_grades=grades.filter(pa.array(unsure_N)),
+                new_grades=grades.new,
+                other_grades=grades.unsure,
                 faults=reading.faults,
             )
         )

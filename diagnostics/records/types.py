@@ -52,11 +52,16 @@ def make_paths(config: Any) -> None:
 _response_digest = blake2b(digest_size=8).copy
 
 
+def response_digest(text: bytes) -> bytes:
+    """Content hash of one response in UTF-8, 8 bytes."""
+    digest = _response_digest()
+    digest.update(text)
+    return digest.digest()
+
+
 def response_id(text: str | bytes) -> str:
     """Content hash of one response, as text or in UTF-8; equal texts share one grade and one teacher-forced score."""
-    digest = _response_digest()
-    digest.update(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    return response_digest(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).hex()
 
 
 @dataclass(frozen=True, kw_only=True)

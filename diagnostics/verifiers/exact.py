@@ -19,8 +19,9 @@ from diagnostics.verifiers.extraction import (
 from diagnostics.verifiers.reading.boxes import n_different_boxes
 from diagnostics.verifiers.reading.stated import box_doubt
 
-#: Characters of an answer that is remembered once it is tidied: responses repeat them a lot.
-_SHORT = 32
+#: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:
+#: responses repeat them a lot.
+_SHORT, _SHORT_END = 32, 48
 
 
 def exact_answer(text: str) -> str | None:
@@ -33,11 +34,23 @@ def exact_answer(text: str) -> str | None:
     >>> exact_answer("Let me think.\nThe answer is **Paris**."), exact_answer("Paris"), exact_answer(" ")
     ('Paris', 'Paris', None)
     """
+    start = text.rfind("\\boxed")
+    if start >= 0 and len(text) - start <= _SHORT_END:
+        closed = _closed_box(text[start:])
+        if closed is not None:
+            return closed[0]
     for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
         found = rule(text)
         if found is not None:
             return _tidy_short(found) if len(found) <= _SHORT else _tidy(found)
     return None
+
+
+@lru_cache(maxsize=1 << 16)
+def _closed_box(end: str) -> tuple[str | None] | None:
+    r"""The answer in the box that a response ends with; None where the last ``\boxed`` is not closed."""
+    found = last_boxed(end)
+    return None if found is None else (_tidy(found),)
 
 
 def _tidy(found: str) -> str | None:

@@ -50,3 +50,20 @@ def test_boxes_that_are_alternatives_are_ambiguous_and_a_later_box_counts() -> N
     )
     assert (hedged.state, hedged.correct, hedged.n_boxed) == ("ambiguous", False, 2)
     assert (corrected.state, corrected.correct, corrected.n_boxed) == ("ok", True, 2)
+
+
+@pytest.mark.parametrize(
+    ("end", "answer"),
+    [
+        (r"so \boxed{4}.", "4"),
+        (r"\boxed{}", None),
+        (r"\boxed{$\frac{1}{2}$}", r"\frac{1}{2}"),
+        (r"\boxed{3}, or rather \boxed{4", "3"),
+        (r"\boxed{3", r"\boxed{3"),
+        (r"\boxed 3", r"\boxed 3"),
+        (r"\boxed{1\boxed{2}}", "2"),
+    ],
+)
+def test_a_box_near_the_end_is_read_as_one_far_from_it(end: str, answer: str | None) -> None:
+    assert exact_answer(end) == answer
+    assert exact_answer(end + " " * 100) == answer

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from diagnostics.records.types import FinishReason
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow
+    from jaxtyping import Int32
 
 
 class ToolScore(NamedTuple):
@@ -50,6 +56,58 @@ class Recorded(Struct, gc=False):
     claim: ToolScore | None = None
 
 
+#: The fields of ``Recorded`` that rows have, in its order, after ``line``.
+_ROW_FIELDS = (
+    "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "greedy", "n_tokens", "finish_reason",
+    "logp_sum", "entropy_sum", "task", "cluster",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRows:
+    """Samples that follow each other in a file, one a line: of each the fields of ``Recorded``, as columns.
+
+    ``first``: the line of the first. Prompt, response and ``greedy`` have no nulls; a field without a column is None in
+    every row. ``columns``: by name, all of one length; texts ``string``, whole numbers ``int32``, others ``float64``.
+    """
+
+    first: int
+    columns: Mapping[str, pyarrow.Array]
+
+    def __len__(self) -> int:
+        return len(self.columns["response"])
+
+    def rows(self, start: int, stop: int | None = None) -> RecordedRows:
+        """From one place up to another, as a view."""
+        n = (len(self) if stop is None else min(stop, len(self))) - start
+        columns = {name: column.slice(start, n) for name, column in self.columns.items()}
+        return RecordedRows(first=self.first + start, columns=columns)
+
+    def fitting(self, n_bytes: int) -> int:
+        """How many of the first responses have no more bytes together; at least one."""
+        offsets_N = text_offsets(self.columns["response"])
+        return max(1, int(offsets_N.searchsorted(int(offsets_N[0]) + n_bytes, side="right")) - 1)
+
+    def records(self, places: Sequence[int] | None = None) -> Iterator[Recorded]:
+        """The samples at these places, all without any, one by one."""
+        import pyarrow as pa
+
+        columns = [self.columns.get(name) for name in _ROW_FIELDS]
+        lines: Sequence[int] = range(self.first, self.first + len(self))
+        if places is not None:
+            taken = pa.array(places, pa.int32())
+            columns = [None if column is None else column.take(taken) for column in columns]
+            lines = [self.first + place for place in places]
+        return map(Recorded, lines, *(repeat(None) if column is None else column.to_pylist() for column in columns))
+
+
+def text_offsets(texts: pyarrow.StringArray) -> Int32[np.ndarray, " text+1"]:
+    """Where each text begins in its buffer, and where the last ends."""
+    import numpy as np
+
+    return np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
+
+
 class Fault(NamedTuple):
     """A record that cannot be used, and why: ``why`` is the same for all records with that fault, without numbers."""
 
@@ -84,7 +142,8 @@ class Importer:
     stops at a bad record, and raises ``ImportFileError`` for a file that cannot be read at all. ``pickled``: reading
     may run code from the file, so the user has to allow it. ``is_also`` is asked of files with any other suffix: such a
     file may be the tool's by how it begins. ``settings`` are the tool's sampling settings as far as a file tells them,
-    with the field names of ``SamplingSettings``.
+    with the field names of ``SamplingSettings``. ``parts`` is as ``read``, and may give rows together: the same samples
+    for less work.
     """
 
     name: str
@@ -96,4 +155,5 @@ class Importer:
     settings: Callable[[Path], Mapping[str, Any]] = field(default=lambda path: {})
     pickled: bool = False
     is_also: Callable[[Path], bool] = field(default=lambda path: False)
+    parts: Callable[[Path, ReadOptions], Iterator[Recorded | Fault | RecordedRows]] | None = None
     doc: str = ""

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from diagnostics.records.types import FinishReason
-
-if TYPE_CHECKING:
-    import pyarrow
 
 #: A larger number is no step, count or index, and no column holds it.
 LARGEST_WHOLE = 2**31 - 1
@@ -249,57 +246,3 @@ def sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, flo
             except BadField:
                 continue
     return {name: value for name, value in found.items() if value is not None}
-
-
-# A column of Parquet at once, as a list of what the function of the same purpose makes of each value. None where some
-# value is not of the type that most dumps have: then the rows are read one by one, which says what is wrong with which.
-
-
-def plain_column(column: pyarrow.Array) -> pyarrow.Array:
-    """Its values one by one, where they are kept as places in a dictionary."""
-    import pyarrow as pa
-
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def text_column(column: pyarrow.Array) -> list[str] | None:
-    """As ``text``."""
-    import pyarrow as pa
-
-    if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return None
-    texts: list[str] = column.to_pylist()
-    return texts
-
-
-def optional_text_column(column: pyarrow.Array) -> list[str | None] | None:
-    """As ``optional_text``."""
-    import pyarrow as pa
-
-    if pa.types.is_integer(column.type):
-        return [None if value is None else str(value) for value in column.to_pylist()]
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return [value or None for value in column.to_pylist()]
-    return None
-
-
-def numeric_column(column: pyarrow.Array) -> list[float | None] | None:
-    """As ``numeric``."""
-    import pyarrow as pa
-
-    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
-        return [None if value is None else float(value) for value in column.to_pylist()]
-    if not pa.types.is_floating(column.type):
-        return None
-    values = column.to_pylist()
-    return values if all(value is None or -LARGEST_NUMBER <= value <= LARGEST_NUMBER for value in values) else None
-
-
-def whole_column(column: pyarrow.Array) -> list[int | None] | None:
-    """As ``whole``."""
-    import pyarrow as pa
-
-    if not pa.types.is_integer(column.type):
-        return None
-    values = column.to_pylist()
-    return values if all(value is None or 0 <= value <= LARGEST_WHOLE for value in values) else None

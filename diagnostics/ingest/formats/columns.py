@@ -1,0 +1,126 @@
+"""Reads columns of Parquet at once.
+
+What reads a column (``text_column`` and so on) makes of it what the function of the same purpose in ``fields`` makes of
+each value. None where some value is not of the type that most dumps have, or is no UTF-8: then the rows are read one by
+one, which says what is wrong with which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int32, UInt8
+from pyarrow import compute
+
+from diagnostics.ingest.formats.contract import RecordedRows, text_offsets
+from diagnostics.ingest.formats.fields import LARGEST_NUMBER, LARGEST_WHOLE, known_finish
+
+
+def differs(rows: RecordedRows, name: str) -> Bool[np.ndarray, " row-1"]:
+    """Whether a field of each row but the first is another than in the row before."""
+    column = rows.columns.get(name)
+    if column is None:
+        return np.zeros(len(rows) - 1, dtype=bool)
+    if column.null_count:  # no text that is told is empty, no whole number below 0
+        column = column.fill_null("" if pa.types.is_string(column.type) else -1)
+    unequal = compute.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+    return np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def text_bytes(texts: pa.StringArray) -> tuple[UInt8[np.ndarray, " byte"], Int32[np.ndarray, " text"]]:
+    """The bytes of all texts, one after the other, and how many each has."""
+    if not len(texts):
+        return np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
+    offsets_N = text_offsets(texts)
+    held = texts.buffers()[2]
+    all_bytes = np.empty(0, dtype=np.uint8) if held is None else np.frombuffer(held, dtype=np.uint8)
+    return all_bytes[offsets_N[0] : offsets_N[-1]], np.diff(offsets_N)
+
+
+def plain_column(column: pa.Array) -> pa.Array:
+    """Its values one by one, where they are kept as places in a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def text_column(column: pa.Array) -> pa.Array | None:
+    """As ``text``."""
+    return None if column.null_count else _as_text(column)
+
+
+def optional_text_column(column: pa.Array) -> pa.Array | None:
+    """As ``optional_text``."""
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.string())
+    texts = _as_text(column)
+    if texts is None:
+        return None
+    is_empty = compute.equal(texts, "")
+    return compute.if_else(is_empty, pa.scalar(None, pa.string()), texts) if compute.any(is_empty).as_py() else texts
+
+
+def _as_text(column: pa.Array) -> pa.Array | None:
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    try:
+        texts = column.cast(pa.string())
+        texts.validate(full=True)  # whoever wrote the file may have written no UTF-8
+    except pa.ArrowInvalid:
+        return None
+    return texts
+
+
+def numeric_column(column: pa.Array) -> pa.Array | None:
+    """As ``numeric``."""
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        return column.cast(pa.float64(), safe=False)
+    if not pa.types.is_floating(column.type):
+        return None
+    numbers = column.cast(pa.float64())
+    is_usual = compute.less_equal(compute.abs(numbers), LARGEST_NUMBER)  # of NaN neither more nor less
+    return numbers if compute.all(is_usual).as_py() in (True, None) else None
+
+
+def whole_column(column: pa.Array) -> pa.Array | None:
+    """As ``whole``."""
+    if not pa.types.is_integer(column.type):
+        return None
+    ends = compute.min_max(column).as_py()
+    if ends["min"] is not None and (ends["min"] < 0 or ends["max"] > LARGEST_WHOLE):
+        return None
+    return column.cast(pa.int32())
+
+
+def greedy_column(column: pa.Array) -> pa.Array | None:
+    """Whether the number is 1; a missing one is not."""
+    numbers = numeric_column(column)
+    return None if numbers is None else compute.equal(numbers, 1.0).fill_null(False)
+
+
+def finish_column(column: pa.Array) -> pa.Array | None:
+    """As ``known_finish`` of texts and numbers."""
+    texts = optional_text_column(column)
+    if texts is None:
+        return None
+    words = texts.dictionary_encode()
+    known = pa.array([known_finish(word) for word in words.dictionary.to_pylist()], pa.string())
+    return known.take(words.indices)
+
+
+#: How a column of each field is read.
+READ_COLUMN: Mapping[str, Callable[[pa.Array], pa.Array | None]] = {
+    "prompt": text_column,
+    "response": text_column,
+    "gold": optional_text_column,
+    "reward": numeric_column,
+    "step": whole_column,
+    "problem": optional_text_column,
+    "index": whole_column,
+    "answer": optional_text_column,
+    "greedy": greedy_column,
+    "n_tokens": whole_column,
+    "finish_reason": finish_column,
+    "task": optional_text_column,
+    "cluster": optional_text_column,
+}
