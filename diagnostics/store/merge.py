@@ -121,7 +121,10 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
     _require_shards(held, shards)
 
     added = 0
-    with closing(Database(target, read_only=False)) as database, say.stage("merge", len(stores)) as advance:
+    with (
+        closing(Database(target, read_only=False, takes_in_others=True)) as database,
+        say.stage("merge", len(stores)) as advance,
+    ):
         for path in stores:
             added += _take_in(database, path)
             advance(1)
@@ -142,7 +145,7 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
     held: list[_Held] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
-        with closing(Database(Path(":memory:"), read_only=False)) as database:
+        with closing(Database(Path(":memory:"), read_only=False, takes_in_others=True)) as database:
             with database.attached(path) as schema:
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")

@@ -360,6 +360,34 @@ def test_a_token_file_that_was_written_over_is_named_left_out_and_made_again(tmp
     assert committed.with_suffix(".damaged").exists()
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_strangers_store_leads_to_no_file_outside_of_its_own(tmp_path: Path, read_only: bool) -> None:
+    path, letter = tmp_path / "there" / "audit.duckdb", tmp_path / "letter.txt"
+    Store.open(path).close()
+    letter.write_text("private")
+    with duckdb.connect(path) as stranger:  # the store says that its views are today's
+        stranger.execute("INSERT INTO token_files VALUES ($1, 'x'), ('../../letter.txt', 'x')", [str(letter)])
+        stranger.execute(f"CREATE OR REPLACE VIEW graded_samples AS SELECT content FROM read_text('{letter}')")
+    with Store.open(path, read_only=read_only) as store:
+        assert store.notes == ()
+        with pytest.raises(StoreError, match="disabled"):
+            store.frame("FROM graded_samples")
+        for sql in (f"COPY (SELECT 1) TO '{tmp_path}/new.csv'", f"ATTACH '{tmp_path}/new.duckdb'"):
+            with pytest.raises(StoreError):
+                store._database.rows(sql)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["letter.txt", "there"]
+    assert letter.read_text() == "private"
+
+
+def test_a_writer_that_reaches_no_file_still_spills_beside_its_store(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        store.bound_memory(0.125)
+        sorted_rows = "SELECT md5(range::VARCHAR) AS h, row_number() OVER (ORDER BY h) AS n FROM range(2_000_000)"
+        assert store.frame(f"SELECT max(n) AS n FROM ({sorted_rows})")["n"].tolist() == [2_000_000]
+        told = store.frame("SELECT current_setting('temp_directory') AS folder")["folder"].item()
+        assert str(told).startswith(str(tmp_path))
+
+
 def test_a_damaged_page_leaves_its_file_out_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diagnostics.store.token_files._END_BYTES", 64)  # small as it is, only its end is looked at
     path = tmp_path / "audit.duckdb"
@@ -694,7 +722,7 @@ def test_a_report_takes_the_place_of_reports_and_of_empty_files_alone(
 
 def test_a_query_that_outgrows_its_memory_says_what_to_do(tmp_path: Path) -> None:
     with Store.open(tmp_path / "audit.duckdb") as store:
-        store._database.rows("SET temp_directory = ''")
+        store._database.rows("SET max_temp_directory_size = '0KiB'")
         store.bound_memory(0.125)
         with pytest.raises(StoreError, match=r"needs more memory .* end other programs, .* --memory-gib") as raised:
             store.frame("SELECT list(range) FROM range(100_000_000)")
