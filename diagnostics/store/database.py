@@ -54,13 +54,10 @@ _Read = TypeVar("_Read")
 class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
-    def __init__(
-        self, path: Path, *, read_only: bool, user_gib: float | None = None, takes_in_others: bool = False
-    ) -> None:
+    def __init__(self, path: Path, *, read_only: bool, user_gib: float | None = None, merging: bool = False) -> None:
         """Open the file, or create it unless ``read_only``. Of a user's own queries results are bounded.
 
-        What stands in the file may be a stranger's, its views too: queries can neither write nor read any other file,
-        unless other stores are to be taken in.
+        The file may be a stranger's, its views too: queries reach no other file, unless ``merging``.
 
         Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
@@ -89,12 +86,12 @@ class Database:
             self.bound_memory(user_gib or half_of_free_gib())
             if read_only and not os.access(path.resolve().parent, os.W_OK) and self._can_reach_files():
                 self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
-            if not takes_in_others and self._can_reach_files():
+            if not merging and self._can_reach_files():
                 # COPY, EXPORT, INSTALL and read_csv are off
                 self._connection.execute("SET enable_external_access = false")
         try:
             self._require_schema(read_only=read_only)
-            self.see_views(anew=takes_in_others)
+            self.see_views()
             damaged = self._without_damaged(read_only=read_only)
             if not read_only:
                 self._forget_uncommitted_tokens()
@@ -113,8 +110,7 @@ class Database:
 
     def _can_reach_files(self) -> bool:
         """Whether no other connection of this process to the same file has shut the others out already."""
-        row = self._connection.execute("SELECT current_setting('enable_external_access')").fetchone()
-        return row is None or bool(row[0])
+        return self.rows("SELECT current_setting('enable_external_access')") != [(False,)]
 
     @property
     def tokens_path(self) -> Path:
@@ -289,14 +285,11 @@ class Database:
             )
         return int(found or 0)
 
-    def see_views(self, *, anew: bool = False) -> None:
-        """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself.
-
-        ``anew``: whatever the store says of its views.
-        """
+    def see_views(self) -> None:
+        """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""
         kept, _ = _view_scripts()
         current = content_hash(kept)
-        if not anew and self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
+        if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
         if self._read_only:
             self._connection.execute(kept.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
@@ -320,8 +313,7 @@ class Database:
         A file that is missing or damaged there is passed over: an audit computes its scores anew.
         """
         known = {path.name for path in self._token_files()}
-        own = [name for name in names if OWN_TOKEN_FILE.fullmatch(name) and name not in known]
-        new = [folder / name for name in own if holds_tokens(folder / name)]
+        new = [folder / name for name in names if name not in known and holds_tokens(folder / name)]
         if not new:
             return
         self._see_tokens()

@@ -17,6 +17,7 @@ from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.store.database import Database
 from diagnostics.store.older import NEARLY_TODAYS
+from diagnostics.store.token_files import OWN_TOKEN_FILE
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
 _KEYED = (
@@ -122,9 +123,11 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
 
     added = 0
     with (
-        closing(Database(target, read_only=False, takes_in_others=True)) as database,
+        closing(Database(target, read_only=False, merging=True)) as database,
         say.stage("merge", len(stores)) as advance,
     ):
+        database.rows("UPDATE schema_version SET views_hash = ''")  # a stranger's views may read files
+        database.see_views()
         for path in stores:
             added += _take_in(database, path)
             advance(1)
@@ -145,7 +148,7 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
     held: list[_Held] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
-        with closing(Database(Path(":memory:"), read_only=False, takes_in_others=True)) as database:
+        with closing(Database(Path(":memory:"), read_only=False, merging=True)) as database:
             with database.attached(path) as schema:
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
@@ -272,7 +275,8 @@ def _take_in(database: Database, path: Path) -> int:
                 SELECT * REPLACE (least(updated_at, current_timestamp::TIMESTAMP) AS updated_at) FROM other.audits
                 """
         )
-        names = [str(row[0]) for row in database.rows("SELECT file FROM other.token_files ORDER BY file")]
+        rows = database.rows("SELECT file FROM other.token_files ORDER BY file")
+        names = [str(row[0]) for row in rows if OWN_TOKEN_FILE.fullmatch(str(row[0]))]  # of a stranger's store any
         database.take_in_tokens(path.resolve().with_suffix(".tokens"), names)
     return added["samples"]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -212,3 +213,16 @@ def test_a_shard_that_is_none_is_refused(text: str) -> None:
 def test_more_shards_than_problems_are_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the problem set has 2 problems"):
         audit_shard([run], _config(tmp_path, limit=2), Shard(index=2, of=3))
+
+
+def test_views_of_a_strangers_store_are_made_anew_before_others_come_into_it(tmp_path: Path) -> None:
+    other, path = tmp_path / "other.duckdb", tmp_path / "audit.duckdb"
+    for one in (other, path):
+        Store.open(one).close()
+    with duckdb.connect(path) as stranger:  # the store says that its views are today's
+        stranger.execute("CREATE OR REPLACE VIEW graded_samples AS SELECT content FROM read_text('/etc/hostname')")
+        stranger.execute("INSERT INTO token_files VALUES ('../other.duckdb', 'x')")
+    merge([other], tmp_path)
+    with Store.open(path) as store:
+        assert "content" not in store.frame("FROM graded_samples").columns
+    assert other.is_file()
