@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
@@ -124,7 +124,7 @@ class Places:
                     reading.skip(item.line, where)
             else:
                 given = [item.index for item in run]
-                kept, indices = self._numbered(where, given, lambda place, run=run: run[place].line, reading)
+                kept, indices = self._numbered(where, given, [item.line for item in run], reading)
                 items = run if len(kept) == len(run) else [run[place] for place in kept]
                 placed.add(where[0], where[1], items, indices)
         return placed
@@ -142,7 +142,9 @@ class Places:
                 for line in range(item.line, item.line + end - start):
                     reading.skip(line, where)
             else:
-                kept, indices = self._numbered(where, given[start:end], lambda place, at=item.line: at + place, reading)
+                kept, indices = self._numbered(
+                    where, given[start:end], range(item.line, item.line + end - start), reading
+                )
                 places = range(start, end) if len(kept) == end - start else [start + place for place in kept]
                 placed.add(where[0], where[1], places, indices)
         return placed
@@ -206,11 +208,11 @@ class Places:
         return problem.problem_id
 
     def _numbered(
-        self, where: Where, given: Sequence[int | None], line_of: Callable[[int], int], reading: Reading
+        self, where: Where, given: Sequence[int | None], lines: Sequence[int], reading: Reading
     ) -> tuple[Sequence[int], Sequence[int]]:
         """Which samples of a run can be told from all others there, by their places, and their numbers.
 
-        ``given``: the numbers that the tool gave them.
+        ``given``: the numbers that the tool gave them, in ``lines``.
         """
         seen = self._seen.get(where, 0)
         start = seen.bit_length() if given[0] is None else given[0]
@@ -225,9 +227,9 @@ class Places:
         for place, told in enumerate(given):
             index = seen.bit_length() if told is None else told
             if not 0 <= index <= LARGEST_INDEX:
-                reading.skip(line_of(place), TOO_LARGE_INDEX)
+                reading.skip(lines[place], TOO_LARGE_INDEX)
             elif seen >> index & 1:
-                reading.skip(line_of(place), DUPLICATE)
+                reading.skip(lines[place], DUPLICATE)
             else:
                 seen |= 1 << index
                 kept.append(place)
