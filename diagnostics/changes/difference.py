@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from diagnostics.changes.inline import block, more_problems, problem_cells, problem_heads, table
 from diagnostics.changes.problems import ProblemChange, problem_changes
 from diagnostics.changes.read import (
     ComparedCheckpoint,
@@ -15,7 +16,7 @@ from diagnostics.changes.read import (
     open_for_reading,
     read_pair,
 )
-from diagnostics.records.amounts import about_count, plural
+from diagnostics.records.amounts import about_count, p_value_text, plural
 from diagnostics.records.errors import ConfigError
 from diagnostics.statistics.comparison import RunDifference, compare_runs
 from diagnostics.statistics.keys import inference_ks
@@ -57,6 +58,14 @@ class StepDifference:
     def sentences(self) -> tuple[str, ...]:
         """What is sure of pass@k, and what became of single problems."""
         return (*_of_pass_at_k(self), _of_problems(self))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: pass@k at both checkpoints, k by k, and the problems that surely changed."""
+        sure = [one for one in self.problems if one.sure]
+        heads = problem_heads(self.before.name, self.after.name)
+        problems = [table(heads, map(problem_cells, sure[: self.most]))] if sure else []
+        notes = (*more_problems(len(sure) - self.most, "surely changed"), *self.notes)
+        return block(self.sentences, tables=[_pass_at_k_html(self), *problems], notes=notes)
 
 
 def diff(
@@ -101,6 +110,22 @@ def difference(store: Store, series: str, first: int, second: int) -> StepDiffer
         notes=(*_backwards(pair), *pair.notes),
         why_untested=pair.why_untested,
     )
+
+
+def _pass_at_k_html(result: StepDifference) -> str:
+    names = (result.before.name, result.after.name)
+    rows = (
+        (
+            row.task,
+            str(row.k),
+            f"{100 * row.first:.1f}",
+            f"{100 * row.second:.1f}",
+            f"{signed_text(row.difference)}{bounds_text(row.low, row.high)}",
+            p_value_text(row.p_adjusted),
+        )
+        for row in result.changes
+    )
+    return table(("task", "k", *(f"{name}, %" for name in names), "change, points", "adjusted p"), rows)
 
 
 def _backwards(pair: Pair) -> tuple[str, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from diagnostics.changes.difference import changes_of
+from diagnostics.changes.inline import block, more_problems, problem_cells, problem_heads, table
 from diagnostics.changes.problems import ProblemChange
 from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
 from diagnostics.records.amounts import about_count, plural
-from diagnostics.records.cells import shortened
+from diagnostics.records.cells import one_line, shortened
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import NO_ANSWER
 from diagnostics.statistics.problem_changes import lost_by_chance
@@ -20,6 +22,7 @@ from diagnostics.store.load import chosen_series
 
 #: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
 MOST_ANSWERS = 3
+_ANSWER_CHARACTERS = 60
 _ANSWERS = """
 WITH said AS (
     SELECT
@@ -92,6 +95,26 @@ class LostProblems:
         chance = f"chance alone would make it {about_count(self.lost_by_chance)}"
         others = plural(self.n_surely - self.n_surely_lost, "other problem" if self.n_lost else "problem")
         return f"{seen} ({chance}). {others} surely fell."
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the problems, with what was answered where that was asked for."""
+        names = (self.before.name, self.after.name)
+        answered = any(one.before or one.after for one in self.problems)
+        heads = (*problem_heads(*names), *(f"answers, {name}" for name in names if answered))
+        rows = (
+            (*problem_cells(one.change), *(_said(answers) for answers in (one.before, one.after) if answered))
+            for one in self.problems
+        )
+        notes = (*more_problems(self.n_listed - len(self.problems), "lost or surely fell"), *self.notes)
+        return block((self.sentence,), tables=[table(heads, rows)] if self.problems else [], notes=notes)
+
+
+def _said(answers: Sequence[AnswerCount]) -> str:
+    return "; ".join(
+        f"{'no readable answer' if one.answer is None else one_line(one.answer, _ANSWER_CHARACTERS)} ×{one.n}"
+        f"{' ✓' if one.correct else ''}"
+        for one in answers
+    )
 
 
 def lost(

@@ -33,6 +33,17 @@ def about_count(expected: float) -> str:
     return f"about {expected:,.1f}" if expected >= 0.1 else "fewer than 0.1"
 
 
+def p_value_text(p: float | None) -> str:
+    """A p value as tables of two checkpoints print it; nothing where none was tested.
+
+    >>> p_value_text(None), p_value_text(1e-9), p_value_text(0.04217)
+    ('', '<0.0001', '0.042')
+    """
+    if p is None:
+        return ""
+    return "<0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
 def about_time(seconds: float) -> str:
     """Minutes, from two hours on hours, from two days on days; rounded up, since nothing takes 0 minutes.
 

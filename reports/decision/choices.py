@@ -30,6 +30,7 @@ class Choice:
     is_last: bool
     temperature: float | None = None
     is_recommended: bool = False
+    may_be_shipped: bool = False
     pass_at_1: float | None = None
     first: BandedChange | None = None
     worst: BandedChange | None = None
@@ -115,6 +116,7 @@ def _of_step(context: Context, series: Sequence[SeriesSource], one: ShippingStep
         is_base=one.is_base,
         is_last=not one.is_base and one.step == series[0].last_step,
         temperature=one.temperature,
+        may_be_shipped=one.role == "candidate",
         pass_at_1=one.pass_at_1,
         first=one.first,
         worst=one.worst,

@@ -194,7 +194,7 @@ def _verdict_text(one: Choice) -> str:
     parts = []
     if one.is_recommended:
         parts.append("recommended")
-    elif not one.is_last:
+    elif one.may_be_shipped:
         parts.append("may be shipped")
     if one.is_last and one.temperature is None:
         parts.append("No verdict" if verdict is None else f"{LOOKS[verdict.label][0]} {verdict.heading}")

@@ -115,12 +115,20 @@ class Source:
 
     @cached_property
     def titles(self) -> Mapping[str, str]:
-        """The title of every problem, by id: what its prompt says that the others of its task do not."""
-        return {
-            str(problem_id): title
-            for _, own in self.problems.groupby("task", sort=False)
-            for problem_id, title in zip(own["problem_id"], prompt_titles([str(v) for v in own["prompt"]]), strict=True)
+        """The title of every problem, by id: what its prompt says that the others of its task do not, or of a series.
+
+        A problem that only a later series has may be all that its own task holds, as imported samples are named after
+        the series that first brought them.
+        """
+        prompts = {
+            str(one): str(prompt) for one, prompt in self.problems[["problem_id", "prompt"]].itertuples(index=False)
         }
+        tasks = [[str(one) for one in own] for _, own in self.problems.groupby("task", sort=False)["problem_id"]]
+        titles = dict(prompts)
+        for ids in (*tasks, *([one for one in prompts if one in series.problem_ids] for series in self.series)):
+            for problem_id, title in zip(ids, prompt_titles([prompts[one] for one in ids]), strict=True):
+                titles[problem_id] = min(titles[problem_id], title, key=len)
+        return titles
 
     @cached_property
     def _places(self) -> Mapping[tuple[str, str, int, int | None, str], int]:

@@ -46,7 +46,8 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, besi
     axes.set(xlim=limits[0], ylim=limits[1])
     for axis, (low, high) in ((axes.xaxis, limits[0]), (axes.yaxis, limits[1])):
         ticks = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= min(high, 1.0 + 1e-9)]))
+        least, most = max(low, -1e-9), min(high, 1.0 + 1e-9)
+        axis.set_major_locator(FixedLocator([tick for tick in ticks if least <= tick <= most]))
         axis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.4g}"))
     greedy = _sharpest(axes, panel, limits)
     for start, hot, colour in panel.hotter:

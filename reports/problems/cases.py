@@ -90,7 +90,7 @@ def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], way
     if row["state"] == "lost":
         way = ways.loc[row["problem_id"]]
         if not pd.isna(way["step"]) and way["n_correct"]:
-            parts.append(f"step {int(way['step'])} {int(way['n_correct'])} of {int(way['n'])}")
+            parts.append(f"{int(way['n_correct'])} of {int(way['n'])} at step {int(way['step'])}")
         state += "" if confirmed or pd.isna(row["p_adjusted"]) else f", {numbers.p_text(float(row['p_adjusted']))}"
     parts.append(f"last {int(row['c_late'])} of {int(row['n_late'])}")
     return context.named(series, f"{', '.join(parts)} ({state})")

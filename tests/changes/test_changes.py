@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -322,6 +323,23 @@ def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
         assert isinstance(store.frame("FROM findings"), pd.DataFrame)
         public = {name for name in dir(store) if not name.startswith("_")}
     assert not {name for name in public if name.startswith(("add", "begin", "end", "record", "write"))}
+
+
+def test_a_notebook_shows_what_the_commands_print(store_path: Path) -> None:
+    found, changed = (
+        oversharp.lost(store_path, answers=True, since=10),
+        oversharp.diff(store_path, steps=(0, 20), most=1),
+    )
+    lost_shown, diff_shown = found._repr_html_(), changed._repr_html_()
+    assert f"<p>{found.sentence}</p>" in lost_shown
+    assert "<tr><td>1 + 1?</td><td>14 of 16</td><td>0 of 16</td><td>&lt;0.0001</td><td>surely lost</td>" in lost_shown
+    assert "<td>1 ×14 ✓; seven ×2</td><td>seven ×16</td>" in lost_shown
+    assert [f"<p>{one}</p>" in diff_shown for one in changed.sentences] == [True, True]
+    assert "<th>step 20, %</th><th>change, points</th>" in diff_shown
+    assert diff_shown.count("<td>surely lost</td>") + diff_shown.count("<td>surely rose</td>") == 1
+    assert "<li>1 more problem surely changed.</li>" in diff_shown
+    assert "<th>answers" not in oversharp.lost(store_path)._repr_html_()
+    assert "<p>Of 23 problems, step 20 of &lt;img&gt; lost" in replace(found, series="<img>")._repr_html_()
 
 
 def test_two_checkpoints_that_are_named_backwards_are_told_so(store_path: Path) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import p_value_text, plural
 from diagnostics.records.cells import visible
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _pass_at_k_table(result: StepDifference) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         change = escape(f"{signed_text(row.difference)}{bounds_text(row.low, row.high)}")
-        cells = (str(row.k), f"{100 * row.first:.1f}", f"{100 * row.second:.1f}", change, _p(row.p_adjusted))
+        cells = (str(row.k), f"{100 * row.first:.1f}", f"{100 * row.second:.1f}", change, p_value_text(row.p_adjusted))
         table.add_row(*([escape(visible(row.task))] if several else []), *cells)
     return table
 
@@ -94,7 +94,9 @@ def _problem_table(changes: Sequence[ProblemChange], result: StepDifference | Lo
     for one in changes:
         counts = (f"{one.correct_before} of {one.n_before}", f"{one.correct_after} of {one.n_after}")
         sure = f"surely {one.state}" if one.sure else f"{one.state}, perhaps by chance"
-        table.add_row(*([_cell(one.problem)] if named else []), _cell(one.title), *counts, _p(one.p_adjusted), sure)
+        table.add_row(
+            *([_cell(one.problem)] if named else []), _cell(one.title), *counts, p_value_text(one.p_adjusted), sure
+        )
     return table
 
 
@@ -102,7 +104,7 @@ def _answers_of(one: LostProblem, result: LostProblems) -> Iterable[str]:
     change = one.change
     yield f"{_short(change.title, 2 * _TITLE_CHARACTERS)}   ({_short(change.problem, 24)})"
     sure = "surely " if change.sure else ""
-    p = "" if change.p_adjusted is None else f", adjusted p {_p(change.p_adjusted)}"
+    p = "" if change.p_adjusted is None else f", adjusted p {p_value_text(change.p_adjusted)}"
     yield f"  {sure}{change.state}{p}"
     width = max(len(result.before.name), len(result.after.name))
     sides = (
@@ -127,16 +129,6 @@ def _response(name: str, said: AnswerCount | None) -> Iterable[str]:
     if said is not None:
         yield f"  {'a correct response' if said.correct else 'a response'} of {name}:"
         yield from (f"    | {visible(line)}" for line in said.response.strip().splitlines() or ["(nothing)"])
-
-
-def _p(p: float | None) -> str:
-    """
-    >>> _p(None), _p(1e-9), _p(0.04217)
-    ('', '<0.0001', '0.042')
-    """
-    if p is None:
-        return ""
-    return "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def _cell(text: str) -> str:

@@ -79,8 +79,9 @@ def colder_text(temperature: float) -> str:
 
 def alternatives_text(said: Recommendation) -> str | None:
     """What else may be shipped and may have as high a pass@1; None where the sentence has named all of it."""
-    told = said.best_trained if said.recommended is not None and said.recommended.is_base else None
-    colder = said.recommended is not None and not said.recommended.is_base and said.without_training is not None
+    chosen = said.recommended
+    told = said.best_trained if chosen is not None and chosen.is_base and not chosen.is_own_base else None
+    colder = chosen is not None and not chosen.is_base and said.without_training is not None
     others = [one for one in said.alternatives if one != told and not (colder and one.is_base)]
     names = [step_text(one, said.series) for one in others]
     return f"as good in pass@1, for all these data say: {', '.join(names)}" if names else None

@@ -67,6 +67,18 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
     ]
 
 
+def test_a_last_checkpoint_that_may_be_shipped_says_so_beside_its_verdict(context: Context) -> None:
+    made = judged(context)
+    verdict = made.source.series[1].verdict
+    assert verdict is not None
+    assert verdict.shipping is not None
+    *earlier, last = verdict.shipping.steps
+    assert (last.series, last.step, last.role) == ("iac", 30, "out")
+    said = replace(verdict.shipping, steps=(*earlier, replace(last, role="candidate")))
+    table = decision(with_series(made, 1, verdict=replace(verdict, shipping=said))).table
+    assert [row[-1] for row in texts(table)] == ["recommended", "▼ Over-sharpened", "may be shipped; ? Inconclusive"]
+
+
 def test_beside_a_base_that_was_not_drawn_sharper_it_says_so_and_what_it_takes(context: Context) -> None:
     audited = with_source(context, series=context.series[:1])
     imported = with_series(audited, 0, checkpoints=audited.series[0].checkpoints.assign(kind="recorded"))

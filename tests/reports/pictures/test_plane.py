@@ -63,6 +63,18 @@ def test_planes_beside_each_other_have_axes_of_one_length_and_of_probabilities(
     assert by_itself[1] - by_itself[0] == pytest.approx(0.0114)
 
 
+def test_no_tick_is_below_0_or_above_1_where_nothing_was_ever_solved_or_all_was(figure: Callable[..., Figure]) -> None:
+    for at in (0.0, 1.0):
+        still = Line(label="grpo", x=(at, at), y=(at, at), colour="c1", style=0)
+        stays = Plane(title="", lines=(still,), names=(("base", "step 40"),), description="It stays.")
+        with drawn(figure(stays), stays) as canvas:
+            axes = canvas.axes[0]
+            assert axes.get_xlim()[0] < at < axes.get_xlim()[1]
+            ticks = [*axes.get_xticks(), *axes.get_yticks()]
+        assert at in ticks
+        assert 0.0 <= min(ticks) <= max(ticks) <= 1.0
+
+
 def test_only_a_ring_is_drawn_in_ink(figure: Callable[..., Figure], plane: Plane) -> None:
     (plain,), (ringed,) = (
         figure_svgs(figure(one)) for one in (plane, replace(plane, ringed=(Spot(name="step 20", x=0.5, y=0.7),)))

@@ -224,12 +224,22 @@ def test_halves_share_no_sample_and_leave_none_out(session_store: Path) -> None:
     assert halved.sort_index().to_dict() == base.sort_index().to_dict()
 
 
+def test_a_problem_alone_in_its_task_is_titled_as_the_others_of_its_series(context: Context) -> None:
+    problems = context.source.problems.reset_index(drop=True)
+    asked = [f"What is {n} + 1? Put the answer in a box." for n in range(len(problems))]
+    tasks = ["first", *["second"] * (len(problems) - 1)]
+    source = with_source(context, problems=problems.assign(prompt=asked, task=tasks)).source
+    assert source.titles[str(problems["problem_id"].iloc[0])] == "What is 0 + 1?"
+    alone = tuple(replace(one, problem_ids=frozenset()) for one in source.series)
+    assert replace(source, series=alone).titles[str(problems["problem_id"].iloc[0])] == asked[0]
+
+
 def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
     cases = cases_of(page)
     first = cases[0]
     assert first.case_id == f"problem-{first.problem_id}"
     assert first.summary == (
-        "grpo: base 3 of 8 correct, step 10 2 of 8, last 0 of 8 (lost, p = 1.0000); "
+        "grpo: base 3 of 8 correct, 2 of 8 at step 10, last 0 of 8 (lost, p = 1.0000); "
         "iac: base 3 of 8 correct, last 3 of 8 (unchanged)"
     )
     counts, modes = first.tables
@@ -313,7 +323,7 @@ def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
     assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead
     cases = cases_of(page)
     assert cases[0].problem_id == lost
-    assert cases[0].summary == "Base 1 of 8 correct, step 10 1 of 8, last 0 of 8 (lost, confirmed)"
+    assert cases[0].summary == "Base 1 of 8 correct, 1 of 8 at step 10, last 0 of 8 (lost, confirmed)"
     table = next(t for t in section_blocks(page, Table) if t.states)
     assert dict(zip([row[5] for row in texts(table)], table.states, strict=True)) == {
         "confirmed lost, p = 0.0020 (9 / 64 → 0 / 64)": "lost confirmed",

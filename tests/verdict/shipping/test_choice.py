@@ -12,7 +12,7 @@ from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCo
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.shipping.choice import certifying, recommend
 from diagnostics.verdict.shipping.options import JudgedSeries
-from diagnostics.verdict.shipping.words import choice_text
+from diagnostics.verdict.shipping.words import alternatives_text, choice_text
 
 #: Of four samples, correct ones of every problem: pass@1 is .5 and pass@2 is 5/6.
 BASE = [2] * 200
@@ -125,6 +125,12 @@ def test_those_that_may_have_as_high_a_pass_at_1_are_named_and_others_not() -> N
     assert said.recommended is not None
     assert said.recommended.step == 30
     assert [one.step for one in said.alternatives] == [20]
+
+
+def test_where_nothing_rose_the_first_that_is_as_good_as_the_base_is_named_too() -> None:
+    said = recommend([_series(BASE, BASE)])
+    assert said.sentence == "Ship the base, checkpoint-0: no checkpoint that is not out has a higher pass@1."
+    assert alternatives_text(said) == "as good in pass@1, for all these data say: checkpoint-10, checkpoint-20"
 
 
 def test_two_series_are_compared_in_one_band_that_is_wider_than_that_of_one() -> None:
