@@ -46,9 +46,7 @@ def read_computations(text: str) -> list[Computation]:
     found: list[Computation] = []
     if RELATION.search(text) is None:
         return found
-    for run in _RUN.findall(in_one_notation(text)):
-        if "=" not in run:
-            continue
+    for run in [one for one in _RUN.findall(in_one_notation(text)) if "=" in one]:
         for part in (run,) if len(run) <= MOST_RUN else _SENTENCE.split(run):
             if "=" in part and len(part) <= MOST_RUN:
                 found += _read_run(part.strip(_AROUND))
@@ -58,9 +56,10 @@ def read_computations(text: str) -> list[Computation]:
 
 
 _RUN = re.compile(
-    r"(?:[-+*/^=(){}\[\]\d.,%!:; ]+|\\(?:frac|sqrt|pi|binom)|(?<![A-Za-z\\])(?:[A-Za-z]|[A-Z]{2,3})(?![A-Za-z]))+"
+    r"(?:[-+*/^=(){}\[\]\d.,%!:; ]++|\\(?:frac|sqrt|pi|binom)|(?<![A-Za-z\\])(?:[A-Za-z]|[A-Z]{2,3})(?![A-Za-z]))++"
 )
 _AROUND = " .,;:!"
+_EQUALS = re.compile("=+")
 _SENTENCE = re.compile(r"[;:]|[.,](?=\s|$)")
 _TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+|\\[a-z]+|[A-Z]{2,3}|[A-Za-z]|\S")
 
@@ -79,10 +78,13 @@ def _read_chain(sentence: str) -> list[Computation]:
     """Of one chain of relations: a = b = c."""
     found: list[Computation] = []
     before: Value | None = None
-    sides = re.split("=+", sentence)
+    sides = _EQUALS.split(sentence)
     for place, side in enumerate(sides):
         tokens = _TOKEN.findall(side)[:MOST_TOKENS]
-        read = _last_expression(tokens) if place == 0 else _first_expression(tokens)
+        if len(tokens) == 1 and tokens[0][0].isdigit():  # as most right sides are
+            read = _bare_number(tokens[0])
+        else:
+            read = _last_expression(tokens) if place == 0 else _first_expression(tokens)
         if read is None:
             before = None
             continue
@@ -113,6 +115,13 @@ def _related(one: Value, other: Value) -> Computation | None:
         return None
 
 
+def _bare_number(token: str) -> tuple[Value, list[Computation]] | None:
+    try:
+        return _number(token), []
+    except NoValueError:
+        return None
+
+
 def _last_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | None:
     """The longest expression that ends where the tokens end, of a few starts that are tried."""
     start = 0
@@ -133,11 +142,16 @@ def _first_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | No
     return None if value is None else (value, reader.found)
 
 
+#: What no further factor begins with; "" stands behind the last token.
+_NO_FACTOR = frozenset({"", "+", "-", ")", "]", "}"})
+_SIGNS = frozenset({"+", "-"})
+
+
 class _Reader:
     """Descends through one expression, noting each operation."""
 
     def __init__(self, tokens: list[str], place: int) -> None:
-        self.tokens, self.place, self.depth = tokens, place, 0
+        self.tokens, self.place, self.depth = [*tokens, ""], place, 0
         self.found: list[Computation] = []
 
     def value(self) -> Value | None:
@@ -146,20 +160,20 @@ class _Reader:
         except NoValueError:
             return None
 
-    def _next(self) -> str:
-        return self.tokens[self.place] if self.place < len(self.tokens) else ""
-
     def _sum(self) -> Value:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise NoValueError("brackets too deep")
-        sign = self._next()
-        if sign in ("-", "+"):
+        sign = self.tokens[self.place]
+        if sign in _SIGNS:
             self.place += 1
         total = self._product()
         total = negated(total) if sign == "-" else total
+        if self.tokens[self.place] not in _SIGNS:
+            self.depth -= 1
+            return total
         terms = [total]
-        while (sign := self._next()) in ("+", "-"):
+        while (sign := self.tokens[self.place]) in _SIGNS:
             place, n_found = self.place, len(self.found)
             self.place += 1
             try:
@@ -175,10 +189,14 @@ class _Reader:
 
     def _product(self) -> Value:
         total = self._power()
+        if self.tokens[self.place] in _NO_FACTOR:
+            return total
         factors = [total]
         kind = "*"
         while True:
-            sign = self._next()
+            sign = self.tokens[self.place]
+            if sign in _NO_FACTOR:
+                break
             place, n_found = self.place, len(self.found)
             if sign in ("*", "/"):
                 self.place += 1
@@ -196,17 +214,17 @@ class _Reader:
         return self._noted(kind, factors, total)
 
     def _signed_power(self) -> Value:
-        if self._next() == "-":
+        if self.tokens[self.place] == "-":
             self.place += 1
             return negated(self._power())
         return self._power()
 
     def _power(self) -> Value:
         base = self._atom()
-        while (sign := self._next()) in ("!", "^", "%"):
+        while (sign := self.tokens[self.place]) in ("!", "^", "%"):
             self.place += 1
             if sign == "^":
-                exponent = self._group() if self._next() in ("{", "(") else self._signed_atom()
+                exponent = self._group() if self.tokens[self.place] in ("{", "(") else self._signed_atom()
                 base = self._noted("^", [base, exponent], power(base, exponent))
             elif sign == "%":
                 base = divide(base, 100)
@@ -217,18 +235,18 @@ class _Reader:
         return base
 
     def _signed_atom(self) -> Value:
-        if self._next() == "-":
+        if self.tokens[self.place] == "-":
             self.place += 1
             return negated(self._atom())
         return self._atom()
 
     def _atom(self) -> Value:
-        token = self._next()
+        token = self.tokens[self.place]
         if token in ("(", "[", "{"):
             return self._group()
         self.place += 1
         if token[:1].isdigit() or (len(token) > 1 and token[0] == "."):
-            return self._mixed(_number(token))
+            return self._mixed(_number(token)) if self.tokens[self.place] == "\\frac" else _number(token)
         if token == "\\frac":
             return self._fraction()
         if token == "\\sqrt":
@@ -247,8 +265,8 @@ class _Reader:
 
     def _mixed(self, whole: Value) -> Value:
         r"""A whole number with a fraction of two numbers after it: 3\frac{4}{5} is 3 + 4/5."""
-        six = self.tokens[self.place : self.place + 7]
-        if len(six) == 7 and six[0] == "\\frac" and six[1] == six[4] == "{" and six[2].isdigit() and six[5].isdigit():
+        six = self.tokens[self.place : self.place + 7]  # the first is the command
+        if len(six) == 7 and six[1] == six[4] == "{" and six[2].isdigit() and six[5].isdigit() and six[6]:
             self.place += 7
             return add(whole, divide(_number(six[2]), _number(six[5])))
         return whole
@@ -269,18 +287,18 @@ class _Reader:
         return comb(above, below)
 
     def _argument(self) -> Value:
-        if self._next() == "{":
+        if self.tokens[self.place] == "{":
             return self._group()
-        token = self._next()  # \frac23 is two digits
+        token = self.tokens[self.place]  # \frac23 is two digits
         if len(token) > 1 and token.isdigit():
             self.tokens = [*self.tokens[: self.place], *token, *self.tokens[self.place + 1 :]]
         return self._atom()
 
     def _group(self) -> Value:
-        close = {"(": ")", "[": "]", "{": "}"}[self._next()]
+        close = {"(": ")", "[": "]", "{": "}"}[self.tokens[self.place]]
         self.place += 1
         value = self._sum()
-        if self._next() != close:
+        if self.tokens[self.place] != close:
             raise NoValueError("a bracket is not closed")
         self.place += 1
         return value
@@ -292,8 +310,8 @@ class _Reader:
 def _number(token: str) -> Value:
     if len(token) > _DIGITS:
         raise NoValueError("a number too long")
-    number = token.replace(",", "")
-    if "." not in number:
-        return int(number)
-    exact = Fraction(number)
+    if token.isdecimal():
+        return int(token)
+    whole, _, decimals = token.replace(",", "").partition(".")
+    exact = Fraction(int(whole + decimals), 10 ** len(decimals))
     return exact.numerator if exact.denominator == 1 else exact

@@ -69,4 +69,4 @@ def final_of(computations: Sequence[Computation]) -> str:
 
 
 def _is_step(computation: Computation) -> bool:
-    return computation.kind in "=#" or computation.is_known
+    return "v" not in computation.value or computation.kind in "=#"

@@ -155,6 +155,9 @@ def plain(number: Number) -> Number:
 
 def divide_plain(one: Number, other: Number) -> Number:
     """The quotient of two numbers, the second not 0."""
+    if isinstance(one, int) and isinstance(other, int):
+        whole, rest = divmod(one, other)
+        return plain(Fraction(one, other)) if rest else whole  # no longer than ``one``, which is within the bounds
     return plain(Fraction(one) / other)
 
 
