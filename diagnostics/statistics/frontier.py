@@ -321,9 +321,17 @@ def _matched(
 
 
 def _share(gain_D2: np.ndarray, rise_D: np.ndarray, confidence: float) -> Matched:
+    """Of audits in which pass@1 came out high: the less likely another one is to give a share, the wider its interval.
+
+    A share is given where the rise is sure. Where it seldom is, it is given when the rise came out too high, and so it
+    comes out too near to 1: intervals that miss as often as all do would miss in most of the few that are given. They
+    are taken at 1 - (1 - ``confidence``) * the chance of being given (false coverage rate, Benjamini & Yekutieli 2005).
+    """
     least_rise, _ = percentile_bounds(rise_D[1:], confidence=confidence)
     if least_rise <= 0.0:
         return Matched(value=None, low=None, high=None, why="pass@1 did not surely rise")
+    given_again = float((rise_D[1:] > rise_D[0] - least_rise).mean())
+    confidence = 1.0 - (1.0 - confidence) * given_again
     with np.errstate(invalid="ignore"):
         share_D2 = 1.0 - gain_D2[:, ::-1] / np.maximum(rise_D, _LEAST)[:, None]
     found = _matched(share_D2, confidence, "at equal pass@k", furthest=np.inf)
