@@ -84,6 +84,8 @@ TABLES: Mapping[str, tuple[Setting, ...]] = {
         Setting(name="trained on other triples", algorithm="grpo", problems="unrelated"),
     ),
 }
+#: Tables that have a page of their own where they are asked for alone.
+SWEEPS, SWEEPS_FILE = frozenset({"mu", "group"}), "objectives_sweeps"
 TITLES = {
     "main": "Objectives",
     "alpha": "IAC's exponent, and a filter ([A], Table 5)",
@@ -403,9 +405,10 @@ def main() -> int:
         f"GRPO, step {arguments.max_steps}, seed 0": kernel_coupling(trained[max(trained)]),
     }
     text = markdown(tables, base_outcome, seeds, arguments.max_steps, coupling)
-    (RESULTS / "objectives.md").write_text(text, encoding="utf-8")
+    name = SWEEPS_FILE if set(tables) <= SWEEPS else "objectives"
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
     write(
-        "objectives",
+        name,
         {
             "base": asdict(base_outcome),
             "matched_pass_at_1": MATCHED_PASS_AT_1,

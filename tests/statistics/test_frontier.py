@@ -143,3 +143,21 @@ def test_a_run_on_the_way_that_sharpening_takes_is_not_below_it_where_that_way_l
     assert on_the_way.gain.high < 0.0  # the base itself has more
     assert on_the_way.below < 0.5
     assert short.below > 0.99
+
+
+def test_the_share_of_a_rise_that_seldom_is_sure_is_held_in_the_audits_that_give_it() -> None:
+    n_problems, rng = 60, np.random.default_rng(3)
+    frontier = points(BASE, COLD, limit=None, n=n_problems)
+    late = (0.315, 0.8)
+
+    def audit():
+        x_P = late[0] + rng.normal(0, 0.12, n_problems)  # the rise is one standard error of the mean
+        [found] = against_frontier(
+            frontier, x_P[None], np.full((1, n_problems), late[1]), groups=[[0]], rng=rng, draws=200
+        )
+        return found.share
+
+    [exact] = against(frontier, late)
+    given = [one for one in (audit() for _ in range(400)) if one.value is not None]
+    assert 40 < len(given) < 100
+    assert np.mean([one.low <= exact.share.value <= one.high for one in given]) >= 0.93
