@@ -23,6 +23,8 @@ def bare_expression(text: str) -> str | None:
     >>> bare_expression(" 6*7 + 12\n"), bare_expression("So \\boxed{3 \\times 4}"), bare_expression("54")
     ('6*7 + 12', None, None)
     """
+    if _OPERATION.search(text) is None:  # as in most texts that say a number
+        return None
     text = text.strip()
     if _is_bare(text):
         candidate = text
