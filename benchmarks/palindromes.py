@@ -4,7 +4,7 @@ A prompt gives 3 to 10 letters; every palindrome that uses each of them once is 
 is reasoning-gym's own: 1 for a right answer, .05 for a palindrome of other letters, .02 for anything else, so groups
 are rarely constant and wrong answers differ. The base is trained here to write palindromes in a preferred order.
 
-    python benchmarks/palindromes.py                # base, 3 seeds of each objective under runs/palindromes/
+    python benchmarks/palindromes.py                # base, 5 seeds of each objective under runs/palindromes/
 
 Writes ``benchmarks/results/palindromes.json`` and ``palindromes.md``; columns as in ``objectives.py``.
 """
@@ -51,11 +51,13 @@ MATCHED_PASS_AT_1 = 0.75
 K = 8
 SETTINGS = (
     Setting(name="GRPO", algorithm="grpo"),
+    Setting(name="GRPO, half the learning rate", algorithm="grpo", learning_rate=1e-4),
     Setting(name="IAC", algorithm="iac"),
     Setting(name="IAC, scale-matched", algorithm="iac:scale_matched=true"),
     Setting(name="GRPO-N", algorithm="grpo_n"),
     Setting(name="SELF, β .02", algorithm="self:beta=0.02"),
     Setting(name="DLC, μ .5", algorithm="dlc:mu=0.5"),
+    Setting(name="IAC + DLC", algorithm="iac+dlc:mu=0.5"),
 )
 
 
@@ -210,7 +212,7 @@ def _sorted_letters(problem: Problem) -> str:
 def main() -> int:
     """Train, score, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--max-steps", type=int, default=160)
     parser.add_argument("--jobs", type=int, default=2, help="runs at one time, a thread each")
     arguments = parser.parse_args()
