@@ -9,8 +9,8 @@ up to half of the fewest samples, up to those of the controls, and for ``answers
 Unit: part of the rise of pass@1. Estimator: 1 − ``frontier_gain`` / rise; interval by the same bootstrap. n counts
 problems.
 Limits: unknown unless pass@1 surely rose; the share of a small rise is known badly, and given only where pass@1 came
-out high: its interval is therefore taken wider than the others (at 98 %), and holds the truth in 93 % of the audits
-that give it (benchmarks/results/frontier.md).
+out high: its interval is therefore taken wider than the others (at 98 %). In the worst simulated case that gives it
+often enough to count, it holds the truth in 93 % of the audits that give it (benchmarks/results/frontier.md).
 Source: ours; see ``frontier_gain``.
 
 >>> from diagnostics.measures._example import tiny_evidence

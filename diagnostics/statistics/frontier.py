@@ -28,7 +28,7 @@ INTERPOLATED = 0.005
 _RESOLUTION = 200
 #: Least share of problems that k attempts miss, in what is interpolated: the logarithm of 0 is none.
 _LEAST = 1e-4
-#: How often the interval of a share misses, of how often others do.
+#: What part of the misses of the other intervals that of a share, which not every audit gives, may have.
 _OF_SELECTED = 0.4
 
 
