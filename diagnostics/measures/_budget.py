@@ -32,7 +32,7 @@ from diagnostics.measures._budget_laws import (
     lent_fate,
     missed,
     own_fate,
-    said,
+    said_by_both,
 )
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.frontier import colder_weights
@@ -186,7 +186,7 @@ class _Worlds:
         k_P = np.full(len(self.base.n_P), self.k)
         for one, counted in ((self.base, self.groups.base), (self.late, self.groups.late)):
             drawn_P, left_P = drawn_of(one, present)
-            k_P = np.minimum(k_P, drawn_P * counted.n_P // left_P)
+            k_P = np.minimum(k_P, np.minimum(drawn_P, drawn_P * counted.n_P // np.maximum(left_P, 1)))
         return k_P
 
 
@@ -212,7 +212,7 @@ def piece_of(
     ``sharper_SPJ``: the chance that j samples of the base drawn sharper are all wrong, j = 0 … k. Without ``ways``, and
     at a k beyond ``MOST_K_OF_WAYS``, problems of which a way is gone are unexplained.
     """
-    was, now = said(base, causes), said(late, causes)
+    was, now = said_by_both(base, late, causes)
     groups = grouped(was, now, k, guess_rate=guess_rate, ways=ways, rng=rng)
     worlds = _Worlds(base=was, late=now, k=k, causes=causes, groups=groups, sharper_SPJ=sharper_SPJ, rng=rng)
     players = [*causes, *([SHARPENING] if len(sharper_SPJ) else []), REST]

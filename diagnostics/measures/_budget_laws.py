@@ -8,7 +8,7 @@ answer as those with one. Laws of other samples (the base, drawn sharper) can be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -46,7 +46,8 @@ class Gradings:
 class Said:
     """One checkpoint's samples of every problem: said, ended, read; correct, and accepted by the first grader.
 
-    Where a cause is not known, or no sample of a problem was read, nothing was taken there.
+    Where a cause is not known, nothing was taken there; neither is it of a problem without a sample that was read,
+    unless it is lent those of another checkpoint: they are what would have been read had nothing been taken.
     """
 
     n_P: Int[np.ndarray, " problem"]
@@ -55,23 +56,56 @@ class Said:
     correct_P: Int[np.ndarray, " problem"]
     accepted_P: Int[np.ndarray, " problem"]
     is_read_P: Bool[np.ndarray, " problem"]
+    is_lent_P: Bool[np.ndarray, " problem"]
 
 
 def said(gradings: Gradings, causes: Sequence[Undoable]) -> Said:
     """The samples as these causes took them; the second grader's word is what is correct where it is asked."""
+    return _nothing_taken_where_unread(_as_taken(gradings, causes))
+
+
+def said_by_both(base: Gradings, late: Gradings, causes: Sequence[Undoable]) -> tuple[Said, Said]:
+    """The same of two checkpoints; of a problem of which one has no sample that was read, it is lent the other's.
+
+    What took all its samples is then all that is known to have changed there.
+    """
+    was, now = _as_taken(base, causes), _as_taken(late, causes)
+    return _nothing_taken_where_unread(_lent(was, now)), _nothing_taken_where_unread(_lent(now, was))
+
+
+def _as_taken(gradings: Gradings, causes: Sequence[Undoable]) -> Said:
     graded = gradings.second if "grader" in causes and gradings.second is not None else gradings.own
     ended_P = graded.n_P - graded.cut_P * ("cut_off" in causes)
     read_P = ended_P - graded.unread_P * ("unread" in causes)
-    is_read_P = read_P > 0
-    ended_P, read_P = (np.where(is_read_P, one_P, graded.n_P) for one_P in (ended_P, read_P))
     return Said(
         n_P=graded.n_P,
         ended_P=ended_P,
         read_P=read_P,
         correct_P=graded.correct_P,
         accepted_P=np.minimum(gradings.own.correct_P, read_P) if "grader" in causes else graded.correct_P,
-        is_read_P=is_read_P,
+        is_read_P=read_P > 0,
+        is_lent_P=np.zeros(len(read_P), dtype=bool),
     )
+
+
+def _nothing_taken_where_unread(one: Said) -> Said:
+    untaken_P = (one.read_P == 0) & ~one.is_lent_P
+    ended_P, read_P = (np.where(untaken_P, one.n_P, count_P) for count_P in (one.ended_P, one.read_P))
+    return replace(one, ended_P=ended_P, read_P=read_P)
+
+
+def _lent(one: Said, other: Said) -> Said:
+    """With the samples of ``other`` that were read where ``one`` has none."""
+    is_lent_P = ~one.is_read_P & other.is_read_P
+    read_P, correct_P, accepted_P = (
+        np.where(is_lent_P, lent_P, own_P)
+        for lent_P, own_P in (
+            (other.read_P, one.read_P),
+            (other.correct_P, one.correct_P),
+            (other.correct_P, one.accepted_P),
+        )
+    )
+    return replace(one, read_P=read_P, correct_P=correct_P, accepted_P=accepted_P, is_lent_P=is_lent_P)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +130,13 @@ class Fate:
 
 def drawn_of(one: Said, present: frozenset[Undoable]) -> tuple[np.ndarray, np.ndarray]:
     """Of how many samples of every problem what these causes leave is drawn, and how many they leave."""
-    return (
-        one.n_P if "cut_off" in present else one.ended_P if "unread" in present else one.read_P,
-        one.read_P if "unread" in present else one.ended_P if "cut_off" in present else one.read_P,
-    )
+    if not present & {"cut_off", "unread"}:
+        return one.read_P, one.read_P
+    is_cut = "cut_off" in present
+    drawn_P = one.n_P if is_cut else np.where(one.ended_P > 0, one.ended_P, one.read_P)
+    if "unread" not in present:
+        return drawn_P, one.ended_P
+    return drawn_P, np.where(one.is_lent_P & (is_cut | (one.ended_P > 0)), 0, one.read_P)
 
 
 def own_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Fate:
@@ -114,7 +151,7 @@ def lent_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " pr
     if "grader" not in present:
         return own_fate(one, present, k_P, k)
     kept_P = _kept(one)
-    wrong_P, extra_P = one.n_P - one.correct_P, np.maximum(one.accepted_P - one.correct_P, 0)
+    wrong_P, extra_P = np.maximum(one.n_P - one.correct_P, 0), np.maximum(one.accepted_P - one.correct_P, 0)
     none_accepted_P = missed(wrong_P, extra_P, k)[np.arange(len(k_P)), k_P]
     return Fate(
         read_PJ=np.asarray(binom.pmf(np.arange(k + 1), k_P[:, None], (kept_P * left_P / drawn_P)[:, None])),

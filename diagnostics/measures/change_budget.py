@@ -20,8 +20,8 @@ Limits: a part says what would be otherwise, not what was done to the model. Bey
 that move: there a way that is gone is not told from a problem that is lost, a guess or a colder base, so that ``ways``
 is known at k = 1 alone. Guesses are few: their part is no better known than their number. Samples that are cut off may
 be wrong more often than the others: ``cut_off`` is then too large. Without a colder base its part lies in the other
-groups. Where fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem without any
-nothing is undone.
+groups. Where fewer than k samples of a problem are left, pass@k of so many stands for it; of a problem
+without any the other checkpoint's are taken, as though nothing else had changed there.
 Source: ours. Shapley 1953 (A value for n-person games). Cover@τ, with a τ that follows the accepted guesses, for the
 groups; ``frontier_loss`` for the colder base.
 

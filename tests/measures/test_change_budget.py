@@ -269,10 +269,40 @@ def test_a_clean_twin_claims_nothing() -> None:
     assert claimed <= 2
 
 
-def test_where_nothing_is_left_to_read_nothing_is_undone() -> None:
-    values = values_at(evidence_of(np.full(50, 32), np.zeros(50, dtype=np.int64), cut=N), 1)
-    assert values["cut_off"] == 0.0
-    assert values["unexplained"] == pytest.approx(-0.5)
+@pytest.mark.parametrize("k", [1, 32])
+@pytest.mark.parametrize("late_n_cut", [N, 50])
+def test_what_took_every_sample_of_a_problem_makes_its_whole_change(k: int, late_n_cut: int) -> None:
+    """Nothing tells that the checkpoint would solve it less often: it is lent what the base solved."""
+    evidence = evidence_of(np.full(50, 4), np.zeros(50, dtype=np.int64), cut=late_n_cut, unread=N - late_n_cut)
+    values = values_at(evidence, k)
+    assert values["all"] == pytest.approx(-pass_at_k_each(np.array([N]), np.array([4]), np.array([k]))[0], abs=1e-12)
+    assert values["cut_off"] + values["unread"] == pytest.approx(values["all"], abs=1e-3)  # splits are drawn
+    assert (values["unread"] < -0.02) == (late_n_cut < N)
+
+
+def test_an_answer_that_is_read_at_last_makes_the_whole_gain_where_none_was_read_before() -> None:
+    frame = evidence_of(np.zeros(50, dtype=np.int64), np.full(50, 32)).frames["read_counts"]
+    frame.loc[frame["checkpoint_id"] == "base", "n_unread"] = N
+    values = values_at(
+        replace(
+            evidence_of(np.zeros(50), np.full(50, 32)),
+            frames={"read_counts": frame, "sampled_counts": frame, "problem_counts": frame},
+        ),
+        1,
+    )
+    assert values["unread"] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_where_neither_side_was_read_nothing_is_undone() -> None:
+    frame = evidence_of(np.full(50, 32), np.full(50, 16)).frames["read_counts"]
+    frame.loc[frame["problem_id"] < "q025", ["n_correct", "n_unread"]] = [0, N]
+    evidence = replace(
+        evidence_of(np.zeros(50), np.zeros(50)),
+        frames=dict.fromkeys(("read_counts", "sampled_counts", "problem_counts"), frame),
+    )
+    values = values_at(evidence, 1)
+    assert values["unread"] == 0.0
+    assert values["all"] == pytest.approx(-0.125)
 
 
 def test_a_part_that_cannot_be_known_says_what_would_make_it_known() -> None:
