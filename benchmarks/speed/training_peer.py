@@ -65,6 +65,13 @@ class Reward:
         return right
 
 
+def adapter(rank: int) -> Any:
+    """LoRA of all linear layers, as ours is."""
+    from peft import LoraConfig
+
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM")
+
+
 def main() -> None:
     """Train as the case says and tell what it took."""
     case = json.loads(Path(sys.argv[1]).read_text())
@@ -73,7 +80,7 @@ def main() -> None:
     problems = [json.loads(line) for line in Path(case["problems"]).read_text().splitlines()]
     rows = case["batch_prompts"] * case["group_size"]
     micro = case["peer_micro_batch"]
-    cuda = case["device"] != "cpu"
+    cuda, half = case["device"] != "cpu", case["precision"] == "bfloat16"
     settings = GRPOConfig(
         output_dir=case["scratch"],
         max_steps=case["warm_up"] + case["steps"],
@@ -94,9 +101,9 @@ def main() -> None:
         weight_decay=0.0,
         max_grad_norm=1.0,
         gradient_checkpointing=False,
-        bf16=cuda,
+        bf16=cuda or half,
         use_cpu=not cuda,
-        model_init_kwargs={"dtype": "float32"},
+        model_init_kwargs={"dtype": "bfloat16" if half else "float32"},
         logging_strategy="no",
         save_strategy="no",
         report_to=[],
@@ -110,6 +117,7 @@ def main() -> None:
         args=settings,
         train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in problems]),
         callbacks=[clock],
+        peft_config=adapter(case["lora_rank"]) if case["lora_rank"] else None,
     )
     trainer.train()
     told = {

@@ -66,6 +66,10 @@ def require_store_place(path: Path) -> None:
         raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
     if path.is_dir():
         raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
+    if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
+        raise StoreError(
+            f"{path.parent}: a directory is asked for, and this is named like a store; pass --out without it"
+        )
     if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
         raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
 

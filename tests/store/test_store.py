@@ -415,6 +415,12 @@ def test_a_path_that_duckdb_would_take_for_a_pattern_is_refused(tmp_path: Path, 
     assert not (tmp_path / folder).exists()
 
 
+def test_a_directory_named_like_a_store_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"joined\.duckdb: a directory is asked for"):
+        Store.open(tmp_path / "joined.duckdb" / "audit.duckdb")
+    assert not list(tmp_path.iterdir())
+
+
 #: What schemas 1 to 5 called what has another name now.
 OLD_TABLES = {"response_scores": "response_logps", "second_scores": "second_logps"}
 OLD_NAMES = (
