@@ -56,6 +56,12 @@ class WorkerExtension:
         storages = {cache.untyped_storage().data_ptr(): cache for cache in _tensors(self.model_runner.kv_caches)}
         return sum(empty_pages(cache) for cache in storages.values())
 
+    def oversharp_use_fused_layers(self) -> bool:
+        """Compute norms and activations by vLLM's own kernels on a CPU; whether it has them."""
+        from diagnostics.samplers.vllm_layers import use_fused_layers
+
+        return use_fused_layers(self.model_runner.get_model())
+
     def oversharp_replace_adapter_products(self) -> None:
         """Multiply with an adapter once a step on a CPU, not once a token."""
         from diagnostics.samplers.vllm_adapters import replace_adapter_products
@@ -66,20 +72,30 @@ class WorkerExtension:
         """From now on a request with ``logprobs=1`` gets minus the entropy where the likeliest token's place was.
 
         vLLM has no such quantity to ask for. The hook belongs to the V1 model runner, and whoever calls it must check
-        the numbers that come.
+        the numbers that come. On a CPU log-probabilities are taken a few rows at a time, in its cache, and not first of
+        all rows at once: that took a tenth of a step.
         """
+        from vllm.platforms import current_platform
         from vllm.v1.sample.sampler import Sampler
 
-        plain = Sampler.gather_logprobs
+        gather, normalise = Sampler.gather_logprobs, Sampler.compute_logprobs
+        is_late = current_platform.is_cpu()
 
         def gather_with_entropy(
             logprobs: Float[Tensor, "row vocabulary"], num_logprobs: int, token_ids: Int[Tensor, " row"]
         ) -> Any:
             if num_logprobs != 1:
-                return plain(logprobs, num_logprobs, token_ids)
+                return gather(normalise(logprobs) if is_late else logprobs, num_logprobs, token_ids)
             return _with_entropy(logprobs, token_ids)
 
         Sampler.gather_logprobs = staticmethod(gather_with_entropy)  # type: ignore[method-assign]
+        if is_late:
+            Sampler.compute_logprobs = staticmethod(_kept)  # type: ignore[method-assign, assignment]
+
+
+def _kept(logits_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, "row vocabulary"]:
+    """Logits as they are before vLLM divides them by the temperature, which it does in place where they are float32."""
+    return logits_BV.clone() if logits_BV.dtype == torch.float32 else logits_BV
 
 
 def _tensors(caches: Any) -> Iterator[Tensor]:
@@ -113,11 +129,30 @@ def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " ro
     >>> entropy_nats(torch.tensor([[0.5, 0.5, 0.0]]).log())
     tensor([0.6931])
     """
-    rows_per_chunk = max(1, elements_per_chunk(logp_BV.device) // logp_BV.shape[1])
     # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is three times as slow on a CPU
     return torch.cat(
-        [-chunk.exp().mul_(chunk.clamp(min=_LEAST_LOGP)).sum(-1) for chunk in logp_BV.split(rows_per_chunk)]
+        [-torch.linalg.vecdot(chunk.exp(), chunk.clamp(min=_LEAST_LOGP)) for chunk in logp_BV.split(_rows_of(logp_BV))]
     )
+
+
+def logp_and_entropy(
+    logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]
+) -> tuple[Float[Tensor, " row"], Float[Tensor, " row"]]:
+    """Log-probability of each row's token, and entropy of each row, in nats; of logits or of log-probabilities.
+
+    >>> logp_and_entropy(torch.tensor([[0.5, 0.5, 0.0]]).log(), torch.tensor([1]))
+    (tensor([-0.6931]), tensor([0.6931]))
+    """
+    n_rows, logp, entropy = _rows_of(logits_BV), [], []
+    for chunk_CV, token_C in zip(logits_BV.split(n_rows), token_B.split(n_rows), strict=True):
+        logp_CV = chunk_CV.log_softmax(dim=-1, dtype=torch.float32)
+        logp.append(logp_CV.gather(-1, token_C[:, None])[:, 0])
+        entropy.append(entropy_nats(logp_CV))
+    return torch.cat(logp), torch.cat(entropy)
+
+
+def _rows_of(table_BV: Float[Tensor, "row vocabulary"]) -> int:
+    return max(1, elements_per_chunk(table_BV.device) // table_BV.shape[1])
 
 
 @cache
@@ -129,14 +164,13 @@ def elements_per_chunk(device: torch.device) -> int:
     return max(_ELEMENTS_PER_CHUNK, int(_SHARE_OF_A_GPU * memory_bytes) // (2 * 4))
 
 
-def _with_entropy(logp_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:
+def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:
     """The sampled token's column as vLLM gathers it, and the entropy's; neither top tokens nor ranks are wanted."""
     from vllm.v1.outputs import LogprobsTensors
 
-    token_B1 = token_B[:, None]
-    logp_B1 = logp_BV.gather(-1, token_B1)
+    logp_B, entropy_B = logp_and_entropy(logits_BV, token_B)
     return LogprobsTensors(
-        logprob_token_ids=token_B1.expand(-1, 2).to(torch.int32).contiguous(),
-        logprobs=torch.cat([logp_B1, -entropy_nats(logp_BV)[:, None]], dim=1),
+        logprob_token_ids=token_B[:, None].expand(-1, 2).to(torch.int32).contiguous(),
+        logprobs=torch.stack([logp_B, -entropy_B], dim=1),
         selected_token_ranks=torch.zeros_like(token_B),
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from diagnostics.samplers import vllm_worker
-from diagnostics.samplers.vllm_worker import elements_per_chunk, empty_pages, entropy_nats
+from diagnostics.samplers.vllm_worker import elements_per_chunk, empty_pages, entropy_nats, logp_and_entropy
 
 MIB = 1 << 20
 
@@ -62,3 +62,15 @@ def test_entropies_do_not_depend_on_how_many_rows_are_computed_together(monkeypa
     assert together.tolist() == pytest.approx((-(logp_BV.exp() * logp_BV).sum(-1)).tolist(), rel=1e-6)
     monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device: 120)
     assert torch.equal(entropy_nats(logp_BV), together)
+
+
+def test_logits_give_the_numbers_that_their_log_probabilities_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits_BV = 4 * torch.randn(37, 50, generator=torch.Generator().manual_seed(0))
+    logits_BV[:, 7] = -torch.inf
+    token_B = torch.arange(37) % 7
+    logp_BV = logits_BV.log_softmax(-1)
+    monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device: 120)
+    for given_BV in (logits_BV, logp_BV):
+        logp_B, entropy_B = logp_and_entropy(given_BV, token_B)
+        assert logp_B.tolist() == pytest.approx(logp_BV.gather(-1, token_B[:, None])[:, 0].tolist(), abs=1e-5)
+        assert entropy_B.tolist() == pytest.approx(entropy_nats(logp_BV).tolist(), abs=1e-5)

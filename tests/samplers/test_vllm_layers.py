@@ -1,0 +1,72 @@
+"""The fused layers of vLLM's CPU build compute what its reference computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import nn
+
+from diagnostics.samplers.vllm_layers import silu_and_mul, use_fused_layers
+from tests.vllm_here import runs_or_must_run
+
+pytestmark = [
+    pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what vLLM imports
+]
+SEED = torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def _norms_as_they_were() -> Iterator[None]:
+    import vllm.kernels.vllm_c
+    from vllm import ir
+
+    assert vllm.kernels.vllm_c
+    norms = [ir.ops.rms_norm, ir.ops.fused_add_rms_norm]
+    before = [(norm, norm.impls["vllm_c"].supported, list(norm._priority_impls)) for norm in norms]
+    yield
+    for norm, supported, chosen in before:
+        norm.impls["vllm_c"].supported = supported
+        norm._priority_impls = chosen
+
+
+def layer_of(size: int) -> nn.Module:
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.layers.layernorm import RMSNorm
+
+    with set_current_vllm_config(VllmConfig()):
+        return nn.ModuleList([RMSNorm(size)])
+
+
+@pytest.mark.usefixtures("_norms_as_they_were")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_are_those_of_the_reference(dtype: torch.dtype) -> None:
+    from vllm import ir
+
+    x, residual = (torch.randn(5, 64, generator=SEED).to(dtype) for _ in range(2))
+    weight = torch.rand(64, generator=SEED).to(dtype)
+    reference = [norm.impls["native"].impl_fn for norm in (ir.ops.rms_norm, ir.ops.fused_add_rms_norm)]
+    expected = (reference[0](x, weight, 1e-5), *reference[1](x, residual, weight, 1e-5))
+    assert use_fused_layers(layer_of(64))
+    assert ir.ops.rms_norm.dispatch(x, weight, 1e-5).provider == "vllm_c"
+    found = (ir.ops.rms_norm(x, weight, 1e-5), *ir.ops.fused_add_rms_norm(x.clone(), residual.clone(), weight, 1e-5))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-2 if dtype == torch.bfloat16 else 1e-6, rtol=1e-2)
+
+
+@pytest.mark.usefixtures("_norms_as_they_were")
+def test_a_size_that_the_kernels_refuse_leaves_everything_as_it_was() -> None:
+    from vllm import ir
+
+    with patch.object(ir.ops.rms_norm, "set_default") as chosen:
+        assert not use_fused_layers(layer_of(24))
+    assert not chosen.called
+
+
+@pytest.mark.parametrize("size", [96, 20])
+def test_the_activation_is_silu_of_one_half_times_the_other(size: int) -> None:
+    x = torch.randn(5, 2 * size, generator=SEED)
+    torch.testing.assert_close(silu_and_mul(x), torch.nn.functional.silu(x[:, :size]) * x[:, size:])
