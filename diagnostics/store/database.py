@@ -54,10 +54,12 @@ _Read = TypeVar("_Read")
 class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
-    def __init__(self, path: Path, *, read_only: bool, user_gib: float | None = None, merging: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool, user_gib: float | None = None, others: Sequence[Path] = ()
+    ) -> None:
         """Open the file, or create it unless ``read_only``. Of a user's own queries results are bounded.
 
-        The file may be a stranger's, its views too: queries reach no other file, unless ``merging``.
+        The file may be a stranger's, its views too: queries reach no other file, but ``others``, stores to attach.
 
         Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
@@ -80,16 +82,9 @@ class Database:
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
         with self.explained():
             self._connection = duckdb.connect(str(path), read_only=read_only)
-            # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
-            cores = len(os.sched_getaffinity(0))
-            self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
-            self.bound_memory(user_gib or half_of_free_gib())
-            if read_only and not os.access(path.resolve().parent, os.W_OK) and self._can_reach_files():
-                self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
-            if not merging and self._can_reach_files():
-                # COPY, EXPORT, INSTALL and read_csv are off
-                self._connection.execute("SET enable_external_access = false")
         try:
+            self._require_duckdbs_own_functions()
+            self._bound(others, user_gib or half_of_free_gib())
             self._require_schema(read_only=read_only)
             self.see_views()
             damaged = self._without_damaged(read_only=read_only)
@@ -104,6 +99,39 @@ class Database:
             self._connection.close()
             raise
 
+    def _bound(self, others: Sequence[Path], gib: float) -> None:
+        """Bound threads, memory, and the files that can be reached: the store's own, and those of ``others``."""
+        with self.explained():
+            # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
+            cores = len(os.sched_getaffinity(0))
+            self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
+            self.bound_memory(gib)
+            if not self._can_reach_files():
+                return
+            if self._read_only and not os.access(self.path.resolve().parent, os.W_OK):
+                self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
+            self._connection.execute("SET allowed_paths = $1", [_files_of(others)])
+            self._connection.execute("SET allowed_directories = $1", [[str(_tokens_beside(path)) for path in others]])
+            # COPY, EXPORT, INSTALL and read_csv are off
+            self._connection.execute("SET enable_external_access = false")
+
+    def _require_duckdbs_own_functions(self) -> None:
+        """Refuse a file that has functions or triggers of its own, before any function of DuckDB is called.
+
+        A macro of the same name stands in for it: ``max``, also ``current_setting``. ``merge`` reads the tables alone.
+        """
+        functions = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
+        built_in = {str(name).lower() for name, internal in functions if internal}
+        foreign = [f"macro {name!r}" for name, internal in functions if not internal and str(name).lower() in built_in]
+        if "duckdb_triggers" in built_in:  # DuckDB 2 has them
+            triggers = self.rows("SELECT trigger_name FROM system.main.duckdb_triggers()")
+            foreign += [f"trigger {name!r}" for (name,) in triggers]
+        if foreign:
+            raise StoreError(
+                f"{self.path}: holds the {min(foreign)}, which changes what queries answer or writes, and is not "
+                f"oversharp's; make a store of its tables alone: oversharp merge {self.path} --out DIR"
+            )
+
     def bound_memory(self, gib: float) -> None:
         """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
@@ -115,7 +143,7 @@ class Database:
     @property
     def tokens_path(self) -> Path:
         """The folder of the Parquet files that belong to the store: ``audit.tokens`` beside ``audit.duckdb``."""
-        return self.path.resolve().with_suffix(".tokens")
+        return _tokens_beside(self.path)
 
     def close(self) -> None:
         """Write what is left in the log to the file, and unlock it."""
@@ -234,8 +262,9 @@ class Database:
         rows = self.rows(
             """
             SELECT c.table_name, c.column_name, c.data_type
-            FROM duckdb_columns() AS c SEMI JOIN duckdb_tables() AS t USING (database_name, table_name)
-            WHERE c.database_name = ? ORDER BY c.table_name, c.column_index
+            FROM duckdb_columns() AS c SEMI JOIN duckdb_tables() AS t USING (database_name, schema_name, table_name)
+            -- a stranger's view may have the name of a table that lies in another schema
+            WHERE c.database_name = ? AND c.schema_name = 'main' ORDER BY c.table_name, c.column_index
             """,
             [database],
         )
@@ -267,7 +296,8 @@ class Database:
             )
 
     def _tables_of(self, database: str) -> set[str]:
-        rows = self.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database])
+        in_main = "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main'"
+        rows = self.rows(in_main, [database])
         return {row[0] for row in rows}
 
     def _schema_of(self, database: str, path: Path) -> int:
@@ -395,6 +425,15 @@ class Database:
             _, of_tokens = _view_scripts()
             self._connection.execute(of_tokens)
         self._tokens_seen = self._token_views_made = True
+
+
+def _tokens_beside(path: Path) -> Path:
+    return path.resolve().with_suffix(".tokens")
+
+
+def _files_of(stores: Sequence[Path]) -> list[str]:
+    """The files of which DuckDB reads a store: its own and the logs of a process that was killed."""
+    return [f"{path.resolve()}{end}" for path in stores for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]
 
 
 def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
