@@ -478,8 +478,8 @@ def _explain(error: Exception, path: Path) -> StoreError:
         return StoreError(
             f"{path}: not a DuckDB file, and no store; name the audit.duckdb that an audit or import wrote"
         )
-    if "different configuration" in lowered:
-        return StoreError(f"{path}: open for reading in this very process; close that store first")
+    if "different configuration" in lowered or "unique file handle conflict" in lowered:
+        return StoreError(f"{path}: open in this very process; close that store first")
     if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:
         return StoreError(
             f"{path}: damaged ({text[:120]}); put a copy in its place, or remove it and run the audit again"
