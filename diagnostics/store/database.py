@@ -24,6 +24,7 @@ from diagnostics.records.memory import half_of_free_gib, joined_within
 from diagnostics.records.names import require_store_file, require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
+from diagnostics.store.mends import in_one_line, of_a_stranger
 from diagnostics.store.older import NEARLY_TODAYS, as_today, lacking
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
@@ -32,8 +33,10 @@ from diagnostics.store.token_files import (
     TOKEN_SCHEMA,
     can_be_read,
     checksum_of,
+    files_of,
     holds_tokens,
     listed,
+    tokens_beside,
 )
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
@@ -110,8 +113,8 @@ class Database:
                 return
             if self._read_only and not os.access(self.path.resolve().parent, os.W_OK):
                 self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
-            self._connection.execute("SET allowed_paths = $1", [_files_of(others)])
-            self._connection.execute("SET allowed_directories = $1", [[str(_tokens_beside(path)) for path in others]])
+            self._connection.execute("SET allowed_paths = $1", [files_of(others)])
+            self._connection.execute("SET allowed_directories = $1", [[str(tokens_beside(path)) for path in others]])
             # COPY, EXPORT, INSTALL and read_csv are off
             self._connection.execute("SET enable_external_access = false")
 
@@ -120,17 +123,13 @@ class Database:
 
         A macro of the same name stands in for it: ``max``, also ``current_setting``. ``merge`` reads the tables alone.
         """
-        functions = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
-        built_in = {str(name).lower() for name, internal in functions if internal}
-        foreign = [f"macro {name!r}" for name, internal in functions if not internal and str(name).lower() in built_in]
-        if "duckdb_triggers" in built_in:  # DuckDB 2 has them
-            triggers = self.rows("SELECT trigger_name FROM system.main.duckdb_triggers()")
-            foreign += [f"trigger {name!r}" for (name,) in triggers]
-        if foreign:
-            raise StoreError(
-                f"{self.path}: holds the {min(foreign)}, which changes what queries answer or writes, and is not "
-                f"oversharp's; make a store of its tables alone: oversharp merge {self.path} --out DIR"
-            )
+        found = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
+        built_in = {str(name).lower() for name, internal in found if internal}
+        held = [f"macro {name!r}" for name, internal in found if not internal and str(name).lower() in built_in]
+        query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # DuckDB 2 has them
+        held += [f"trigger {name!r}" for (name,) in self.rows(query)] if "duckdb_triggers" in built_in else []
+        if held:
+            raise of_a_stranger(self.path, held)
 
     def bound_memory(self, gib: float) -> None:
         """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
@@ -143,7 +142,7 @@ class Database:
     @property
     def tokens_path(self) -> Path:
         """The folder of the Parquet files that belong to the store: ``audit.tokens`` beside ``audit.duckdb``."""
-        return _tokens_beside(self.path)
+        return tokens_beside(self.path)
 
     def close(self) -> None:
         """Write what is left in the log to the file, and unlock it."""
@@ -297,8 +296,7 @@ class Database:
 
     def _tables_of(self, database: str) -> set[str]:
         in_main = "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main'"
-        rows = self.rows(in_main, [database])
-        return {row[0] for row in rows}
+        return {row[0] for row in self.rows(in_main, [database])}
 
     def _schema_of(self, database: str, path: Path) -> int:
         """The schema of an attached store, 0 of an empty file; ``StoreError`` if it is no store, or a newer one."""
@@ -427,15 +425,6 @@ class Database:
         self._tokens_seen = self._token_views_made = True
 
 
-def _tokens_beside(path: Path) -> Path:
-    return path.resolve().with_suffix(".tokens")
-
-
-def _files_of(stores: Sequence[Path]) -> list[str]:
-    """The files of which DuckDB reads a store: its own and the logs of a process that was killed."""
-    return [f"{path.resolve()}{end}" for path in stores for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]
-
-
 def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
     """The first part, which may be empty, is read at once: that shows what is wrong with a query."""
     first = result.fetch_df_chunk(_VECTORS_PER_PART)
@@ -456,34 +445,6 @@ def _view_scripts() -> tuple[str, str]:
 
 
 def _explain(error: Exception, path: Path) -> StoreError:
-    """One line: what went wrong with the store, and what to do."""
     if isinstance(error, duckdb.InterruptException):  # how DuckDB passes Ctrl-C on while a query runs
         raise KeyboardInterrupt from error
-    text = " ".join(str(error).split())
-    lowered = text.lower()
-    if "lock" in lowered and ("conflicting" in lowered or "could not set" in lowered):
-        return StoreError(f"{path}: locked by another process; wait for it to end or close it, then run this again")
-    if "no space" in lowered or "disk full" in lowered or "could not write" in lowered or "file too large" in lowered:
-        return StoreError(
-            f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
-            "what was committed is kept"
-        )
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return StoreError(
-            f"{path}: the query needs more memory than it may take ({text[:120]}); ask for fewer columns, or one step "
-            "at a time, end other programs, free space on the disk where the rest would go, or, for import, sql and "
-            "open_store, give a larger --memory-gib (memory_gib=…)"
-        )
-    if "not a valid duckdb" in lowered:
-        return StoreError(
-            f"{path}: not a DuckDB file, and no store; name the audit.duckdb that an audit or import wrote"
-        )
-    if "different configuration" in lowered or "unique file handle conflict" in lowered:
-        return StoreError(f"{path}: open in this very process; close that store first")
-    if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:
-        return StoreError(
-            f"{path}: damaged ({text[:120]}); put a copy in its place, or remove it and run the audit again"
-        )
-    if isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
-        return StoreError(f"{path}: {text}")
-    return StoreError(f"{path}: {text[:300]}")
+    return in_one_line(error, path)
