@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnostics.records.amounts import plural, short_count
+from diagnostics.records.cells import visible
 
 if TYPE_CHECKING:
     from diagnostics.audit.confirm import ConfirmResult
@@ -91,9 +92,9 @@ def _shipping_table(said: Recommendation) -> Table:
     for one in said.steps:
         mark = " ◀" if one.role == "recommended" else "  "
         drawn = [] if not hotter else ["" if one.temperature is None else f"{one.temperature:g}"]
-        name = [] if not several else ["base" if one.is_base else escape(one.series)]
+        name = [] if not several else ["base" if one.is_base else escape(visible(one.series))]
         k = "" if one.worst is None else str(one.worst.k)
-        cells = [f"{one.step}{mark}", *drawn, _traded(one.first), _traded(one.worst), k, escape(_said_of(one))]
+        cells = [f"{one.step}{mark}", *drawn, _traded(one.first), _traded(one.worst), k, escape(visible(_said_of(one)))]
         table.add_row(*name, *cells)
     return table
 
@@ -172,7 +173,7 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
         said = " ".join(problem.prompt.split())
         shown = said if len(said) <= _PROMPT_CHARACTERS else said[: _PROMPT_CHARACTERS - 1] + "…"
         table.add_row(
-            escape(f"{problem.source_id or problem.problem_id}  {shown}"[:text_width].rstrip()),
+            escape(visible(f"{problem.source_id or problem.problem_id}  {shown}")[:text_width].rstrip()),
             one.change,
             f"{one.correct_base}/{one.n_base}",
             f"{one.correct_late}/{one.n_late}",
@@ -297,4 +298,4 @@ def _points(probability: float) -> str:
 
 def _say(out: Console, *lines: str) -> None:
     for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(visible(line), markup=False, soft_wrap=True)

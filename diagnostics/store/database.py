@@ -24,6 +24,7 @@ from diagnostics.records.memory import half_of_free_gib, joined_within
 from diagnostics.records.names import require_store_file, require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
+from diagnostics.store.mends import in_one_line, of_a_stranger
 from diagnostics.store.older import NEARLY_TODAYS, as_today, lacking
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
@@ -32,8 +33,10 @@ from diagnostics.store.token_files import (
     TOKEN_SCHEMA,
     can_be_read,
     checksum_of,
+    files_of,
     holds_tokens,
     listed,
+    tokens_beside,
 )
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
@@ -54,10 +57,12 @@ _Read = TypeVar("_Read")
 class Database:
     """An open store file of the current schema. Several processes may read it, or one may write."""
 
-    def __init__(self, path: Path, *, read_only: bool, user_gib: float | None = None, merging: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool, user_gib: float | None = None, others: Sequence[Path] = ()
+    ) -> None:
         """Open the file, or create it unless ``read_only``. Of a user's own queries results are bounded.
 
-        The file may be a stranger's, its views too: queries reach no other file, unless ``merging``.
+        The file may be a stranger's, its views too: queries reach no other file, but ``others``, stores to attach.
 
         Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
@@ -80,16 +85,9 @@ class Database:
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
         with self.explained():
             self._connection = duckdb.connect(str(path), read_only=read_only)
-            # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
-            cores = len(os.sched_getaffinity(0))
-            self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
-            self.bound_memory(user_gib or half_of_free_gib())
-            if read_only and not os.access(path.resolve().parent, os.W_OK) and self._can_reach_files():
-                self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
-            if not merging and self._can_reach_files():
-                # COPY, EXPORT, INSTALL and read_csv are off
-                self._connection.execute("SET enable_external_access = false")
         try:
+            self._require_duckdbs_own_functions()
+            self._bound(others, user_gib or half_of_free_gib())
             self._require_schema(read_only=read_only)
             self.see_views()
             damaged = self._without_damaged(read_only=read_only)
@@ -104,6 +102,35 @@ class Database:
             self._connection.close()
             raise
 
+    def _bound(self, others: Sequence[Path], gib: float) -> None:
+        """Bound threads, memory, and the files that can be reached: the store's own, and those of ``others``."""
+        with self.explained():
+            # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
+            cores = len(os.sched_getaffinity(0))
+            self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
+            self.bound_memory(gib)
+            if not self._can_reach_files():
+                return
+            if self._read_only and not os.access(self.path.resolve().parent, os.W_OK):
+                self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
+            self._connection.execute("SET allowed_paths = $1", [files_of(others)])
+            self._connection.execute("SET allowed_directories = $1", [[str(tokens_beside(path)) for path in others]])
+            # COPY, EXPORT, INSTALL and read_csv are off
+            self._connection.execute("SET enable_external_access = false")
+
+    def _require_duckdbs_own_functions(self) -> None:
+        """Refuse a file that has functions or triggers of its own, before any function of DuckDB is called.
+
+        A macro of the same name stands in for it: ``max``, also ``current_setting``. ``merge`` reads the tables alone.
+        """
+        found = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
+        built_in = {str(name).lower() for name, internal in found if internal}
+        held = [f"macro {name!r}" for name, internal in found if not internal and str(name).lower() in built_in]
+        query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # DuckDB 2 has them
+        held += [f"trigger {name!r}" for (name,) in self.rows(query)] if "duckdb_triggers" in built_in else []
+        if held:
+            raise of_a_stranger(self.path, held)
+
     def bound_memory(self, gib: float) -> None:
         """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
@@ -115,7 +142,7 @@ class Database:
     @property
     def tokens_path(self) -> Path:
         """The folder of the Parquet files that belong to the store: ``audit.tokens`` beside ``audit.duckdb``."""
-        return self.path.resolve().with_suffix(".tokens")
+        return tokens_beside(self.path)
 
     def close(self) -> None:
         """Write what is left in the log to the file, and unlock it."""
@@ -234,8 +261,9 @@ class Database:
         rows = self.rows(
             """
             SELECT c.table_name, c.column_name, c.data_type
-            FROM duckdb_columns() AS c SEMI JOIN duckdb_tables() AS t USING (database_name, table_name)
-            WHERE c.database_name = ? ORDER BY c.table_name, c.column_index
+            FROM duckdb_columns() AS c SEMI JOIN duckdb_tables() AS t USING (database_name, schema_name, table_name)
+            -- a stranger's view may have the name of a table that lies in another schema
+            WHERE c.database_name = ? AND c.schema_name = 'main' ORDER BY c.table_name, c.column_index
             """,
             [database],
         )
@@ -267,8 +295,8 @@ class Database:
             )
 
     def _tables_of(self, database: str) -> set[str]:
-        rows = self.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database])
-        return {row[0] for row in rows}
+        in_main = "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main'"
+        return {row[0] for row in self.rows(in_main, [database])}
 
     def _schema_of(self, database: str, path: Path) -> int:
         """The schema of an attached store, 0 of an empty file; ``StoreError`` if it is no store, or a newer one."""
@@ -417,34 +445,6 @@ def _view_scripts() -> tuple[str, str]:
 
 
 def _explain(error: Exception, path: Path) -> StoreError:
-    """One line: what went wrong with the store, and what to do."""
     if isinstance(error, duckdb.InterruptException):  # how DuckDB passes Ctrl-C on while a query runs
         raise KeyboardInterrupt from error
-    text = " ".join(str(error).split())
-    lowered = text.lower()
-    if "lock" in lowered and ("conflicting" in lowered or "could not set" in lowered):
-        return StoreError(f"{path}: locked by another process; wait for it to end or close it, then run this again")
-    if "no space" in lowered or "disk full" in lowered or "could not write" in lowered or "file too large" in lowered:
-        return StoreError(
-            f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
-            "what was committed is kept"
-        )
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return StoreError(
-            f"{path}: the query needs more memory than it may take ({text[:120]}); ask for fewer columns, or one step "
-            "at a time, end other programs, free space on the disk where the rest would go, or, for import, sql and "
-            "open_store, give a larger --memory-gib (memory_gib=…)"
-        )
-    if "not a valid duckdb" in lowered:
-        return StoreError(
-            f"{path}: not a DuckDB file, and no store; name the audit.duckdb that an audit or import wrote"
-        )
-    if "different configuration" in lowered:
-        return StoreError(f"{path}: open for reading in this very process; close that store first")
-    if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:
-        return StoreError(
-            f"{path}: damaged ({text[:120]}); put a copy in its place, or remove it and run the audit again"
-        )
-    if isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
-        return StoreError(f"{path}: {text}")
-    return StoreError(f"{path}: {text[:300]}")
+    return in_one_line(error, path)

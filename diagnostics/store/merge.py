@@ -123,7 +123,7 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
 
     added = 0
     with (
-        closing(Database(target, read_only=False, merging=True)) as database,
+        closing(Database(target, read_only=False, others=stores)) as database,
         say.stage("merge", len(stores)) as advance,
     ):
         database.rows("UPDATE schema_version SET views_hash = ''")  # a stranger's views may read files
@@ -148,7 +148,7 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
     held: list[_Held] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
-        with closing(Database(Path(":memory:"), read_only=False, merging=True)) as database:
+        with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database:
             with database.attached(path) as schema:
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")

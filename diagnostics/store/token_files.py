@@ -1,4 +1,4 @@
-"""The Parquet files of token scores beside a store: their columns, and whether one is what was written."""
+"""The files of a store; of token scores the Parquet files beside it: columns, and whether one is what was written."""
 
 from __future__ import annotations
 
@@ -58,3 +58,13 @@ def can_be_read(path: Path) -> bool:
 def listed(paths: Sequence[Path]) -> str:
     """The paths as a list in SQL: where a view is made, parameters cannot be bound."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
+
+
+def tokens_beside(store: Path) -> Path:
+    """The folder of a store's token files."""
+    return store.resolve().with_suffix(".tokens")
+
+
+def files_of(stores: Sequence[Path]) -> list[str]:
+    """The other files of which DuckDB reads stores: their own, and the logs of a process that was killed."""
+    return [f"{path.resolve()}{end}" for path in stores for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]

@@ -75,6 +75,35 @@ def test_of_what_there_is_to_ship_no_cell_is_cut_and_a_long_reason_stands_below(
     assert f"not to choose: checkpoint-20 of another-run-with-a-name, {twin.why}" in lines
 
 
+def test_no_series_id_or_prompt_reaches_the_terminal_with_its_control_characters() -> None:
+    evil = "\x1b]0;owned\x07\x1b[31m"
+    problem = Problem(task="t", prompt=f"say {evil}", gold="1", verifier="exact", source_id=f"id{evil}")
+    tested = Confirmation(
+        problem_id=problem.problem_id, change="lost", n_base=8, correct_base=8, n_late=8, correct_late=0,
+        p=0.01, p_adjusted=0.01,
+    )  # fmt: skip
+    confirmed = ConfirmResult(
+        series=f"run{evil}", checkpoint=f"step{evil}", step=20, fresh=8, samples_drawn=0, n_earlier=0,
+        problems=(problem,), tested=(tested,), store_path=Path("s"), report_path=Path("r"),
+    )  # fmt: skip
+    steps = tuple(
+        ShippingStep(
+            series=f"{name}{evil}", step=20, checkpoint=f"step{evil}", is_base=False, role=None, pass_at_1=None,
+            why=f"the same weights as {evil}",
+        )
+        for name in "ab"
+    )  # fmt: skip
+    said = Recommendation(
+        series=tuple(one.series for one in steps), sentence=f"Ship step{evil}.", ks=(1, 32), n_problems=40,
+        n_choosing=40, recommended=None, steps=steps,
+    )  # fmt: skip
+    out = io.StringIO()
+    print_confirmations(confirmed, Console(file=out, width=200, highlight=False))
+    print_shipping([said], Console(file=out, width=200, highlight=False))
+    assert "\x1b" not in out.getvalue()
+    assert out.getvalue().count("x1b]0;owned") >= 5
+
+
 def test_a_checkpoint_whose_folder_is_gone_is_told_so(tmp_path: Path) -> None:
     chosen = ShippingStep(
         series="run", step=20, checkpoint="checkpoint-20", is_base=False, role="recommended", pass_at_1=0.5, why=None

@@ -108,6 +108,21 @@ def test_a_response_is_printed_also_where_it_is_its_answer_or_nothing(
     assert "a response of step 20:\n    | (nothing)\n" in printed
 
 
+@pytest.mark.parametrize("verb", ["lost", "diff --steps 0 20", "ship"])
+def test_a_series_of_a_strangers_store_does_not_retitle_the_terminal(
+    store_path: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]], verb: str
+) -> None:
+    path = Path(shutil.copy(store_path, tmp_path))
+    with duckdb.connect(str(path)) as database:
+        for table in ("series", "series_checkpoints", "audits"):
+            database.execute(f"UPDATE {table} SET series = series || chr(27) || ']0;owned'")
+        database.execute("UPDATE series_checkpoints SET checkpoint = checkpoint || chr(27) || '[31m'")
+    name, *flags = verb.split()
+    printed = run(name, str(path), *flags)[1]
+    assert "\x1b" not in printed
+    assert "\\x1b" in printed
+
+
 def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_problems(store_path: Path) -> None:
     found = oversharp.diff(store_path, steps=(0, 20))
     assert [row.k for row in found.changes] == [1, 2, 4, 8]

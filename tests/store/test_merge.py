@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -226,3 +227,27 @@ def test_views_of_a_strangers_store_are_made_anew_before_others_come_into_it(tmp
     with Store.open(path) as store:
         assert "content" not in store.frame("FROM graded_samples").columns
     assert other.is_file()
+
+
+def test_a_view_in_the_place_of_a_strangers_table_is_no_table(tmp_path: Path) -> None:
+    path, letter = tmp_path / "stranger.duckdb", tmp_path / "letter.txt"
+    letter.write_text("private")
+    Store.open(path).close()
+    reading = f"SELECT 'audit' AS audit_id, 'draw' AS stage, content AS note FROM read_text('{letter}')"
+    with duckdb.connect(path) as stranger:
+        stranger.execute("CREATE SCHEMA aside; CREATE TABLE aside.events AS FROM main.events; DROP TABLE main.events")
+        stranger.execute(f"CREATE VIEW events AS {reading}")
+    merge([path], tmp_path)
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        assert store.frame("FROM events").empty
+
+
+def test_who_merges_reaches_the_stores_that_are_named_and_no_other_file(tmp_path: Path) -> None:
+    other, letter = tmp_path / "other.duckdb", tmp_path / "letter.txt"
+    letter.write_text("private")
+    Store.open(other).close()
+    with closing(Database(tmp_path / "audit.duckdb", read_only=False, others=[other])) as database:
+        with database.attached(other):
+            assert database.rows("FROM other.samples") == []
+        with pytest.raises(StoreError, match="disabled"):
+            database.rows(f"FROM read_text('{letter}')")

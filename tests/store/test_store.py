@@ -379,6 +379,41 @@ def test_a_strangers_store_leads_to_no_file_outside_of_its_own(tmp_path: Path, r
     assert letter.read_text() == "private"
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        ("MACRO current_setting(name) AS 0", "macro 'current_setting'"),  # as if files were out of reach already
+        ('MACRO "MAX"(version) AS 7', "macro 'MAX'"),
+        ("MACRO duckdb_tables() AS TABLE SELECT 'schema_version' AS table_name", "macro 'duckdb_tables'"),
+        (
+            "TRIGGER less AFTER INSERT ON samples REFERENCING NEW TABLE AS new FOR EACH STATEMENT DELETE FROM grades",
+            "trigger 'less'",
+        ),
+    ],
+)
+def test_a_store_whose_macros_or_triggers_stand_in_for_what_is_asked_of_duckdb_is_refused(
+    tmp_path: Path, made: str, named: str, read_only: bool
+) -> None:
+    path = tmp_path / "audit.duckdb"
+    Store.open(path).close()
+    with duckdb.connect(path) as stranger:
+        stranger.execute(f"CREATE {made}")
+    with pytest.raises(StoreError, match=f"holds the {named}.*oversharp merge"):
+        Store.open(path, read_only=read_only)
+    merge([path], tmp_path / "renewed")
+    Store.open(tmp_path / "renewed" / "audit.duckdb", read_only=read_only).close()
+
+
+def test_a_users_own_macro_that_hides_none_of_duckdbs_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    Store.open(path).close()
+    with duckdb.connect(path) as user:
+        user.execute("CREATE MACRO share(part, whole) AS part / whole")
+    with Store.open(path, read_only=True) as store:
+        assert store.frame("SELECT share(1, 4) AS share")["share"].tolist() == [0.25]
+
+
 def test_a_writer_that_reaches_no_file_still_spills_beside_its_store(tmp_path: Path) -> None:
     with Store.open(tmp_path / "audit.duckdb") as store:
         store.bound_memory(0.125)

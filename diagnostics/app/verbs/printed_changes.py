@@ -74,7 +74,7 @@ def _pass_at_k_table(result: StepDifference) -> Table:
     if several:
         table.add_column("task")
     for heading in ("k", *(f"{name}, %" for name in names), "change, points", "adjusted p"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(escape(visible(heading)), justify="right", no_wrap=True)
     for row in rows:
         change = escape(f"{signed_text(row.difference)}{bounds_text(row.low, row.high)}")
         cells = (str(row.k), f"{100 * row.first:.1f}", f"{100 * row.second:.1f}", change, p_value_text(row.p_adjusted))
@@ -89,7 +89,7 @@ def _problem_table(changes: Sequence[ProblemChange], result: StepDifference | Lo
         table.add_column("id", overflow="fold", max_width=24)
     table.add_column("problem", overflow="fold")
     for heading in (f"correct, {result.before.name}", result.after.name, "adjusted p"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(escape(visible(heading)), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for one in changes:
         counts = (f"{one.correct_before} of {one.n_before}", f"{one.correct_after} of {one.n_after}")
@@ -150,4 +150,4 @@ def _notes(notes: Iterable[str]) -> Iterable[str]:
 
 def _say(out: Console, *lines: str) -> None:
     for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(visible(line), markup=False, soft_wrap=True)

@@ -48,7 +48,7 @@ check.__doc__ = check_problems.__doc__
 
 
 def _show(result: OverlapResult, out: Console) -> None:
-    out.print(escape(f"{result.name}: {plural(result.n, 'problem')}, of which"))
+    out.print(escape(f"{visible(result.name)}: {plural(result.n, 'problem')}, of which"))
     table = Table(box=None, header_style="bold")
     for heading in ("in", "prompts", "same text", "same words", f"a run of {result.words} words"):
         table.add_column(heading, justify="left" if heading == "in" else "right", overflow="fold")

@@ -26,6 +26,8 @@ _BASE = re.compile(
     rf"(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\s*(?:_\{{?|\(?(?:in\s+)?base)\s*(?P<base>\d{{1,2}}"
     rf"|{'|'.join(_BASES)})\}}?\)?",
 )
+#: Hexadecimal, binary and octal as programs write them, and numbers with dots as addresses and versions have them.
+_CODE = re.compile(r"0x[0-9a-f]+|0b[01]+|0o[0-7]+|[0-9]+(?:\.[0-9]+){2,}")
 _OPENING, _CLOSING = {"(": "(", "[": "[", "\\{": "{"}, {")": ")", "]": "]", "\\}": "}"}
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
 _SIDE_BY_SIDE = re.compile(r"\d+(?:[\s~]+\d+)+")
@@ -41,7 +43,19 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
     >>> verdict_on_form("10:30", "10:30 a.m."), verdict_on_form("3:4", "6:8"), verdict_on_form("18", r"18\text{ cm}")
     (True, None, None)
     """
-    for rule in (_of_time, _of_date, _of_base, _of_amounts, _of_unit, _of_ratio, _of_digits, _of_brackets, _of_list):
+    rules = (
+        _of_time,
+        _of_date,
+        _of_base,
+        _of_code,
+        _of_amounts,
+        _of_unit,
+        _of_ratio,
+        _of_digits,
+        _of_brackets,
+        _of_list,
+    )
+    for rule in rules:
         decided = rule(gold, answer)
         if decided is not None:
             return decided
@@ -49,12 +63,12 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
 
 
 def is_form(gold: str) -> bool:
-    """Whether a gold is a time, a date, a number to a base or amounts in several units: all that needs no mathematics.
+    """Whether a gold is a time, a date, a number to a base, a code or amounts in several units: no mathematics.
 
-    >>> is_form("4:30 p.m."), is_form("2023-01-05"), is_form("101_2"), is_form("3:4")
-    (True, True, True, False)
+    >>> is_form("4:30 p.m."), is_form("2023-01-05"), is_form("101_2"), is_form("0x1F"), is_form("3:4")
+    (True, True, True, True, False)
     """
-    return any(form(gold) is not None for form in (_time, _date, _base, amounts))
+    return any(form(gold) is not None for form in (_time, _date, _base, _code, amounts))
 
 
 def _plain(text: str) -> str:
@@ -135,6 +149,18 @@ def _of_base(gold: str, answer: str) -> bool | None:
     if said is not None:
         return right == said
     return _plain(answer).replace(" ", "") == right[0]
+
+
+@lru_cache(maxsize=4096)
+def _code(text: str) -> str | None:
+    plain = _plain(text).replace(" ", "")
+    return plain if _CODE.fullmatch(plain) else None
+
+
+def _of_code(gold: str, answer: str) -> bool | None:
+    """For math-verify 0x1F is a product with 0, and so is every address that has a 0 in it."""
+    right, said = _code(gold), _code(answer)
+    return None if right is None and said is None else right == said
 
 
 def _of_unit(gold: str, answer: str) -> bool | None:
