@@ -17,7 +17,7 @@ from trainers.run.trackers import open_tracker, require_tracker
 from trainers.starting import prepare, save, states
 from trainers.step import train_step
 from trainers.validation import validated
-from trainers.warning_signs import FIRST_STEPS, NOTHING_CORRECT, new_signs
+from trainers.warning_signs import first_steps_note, new_signs
 
 
 def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
@@ -62,8 +62,8 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
                     metrics_log.append(metrics)
                     for sign in new_signs(metrics_log.course):
                         says.note(sign.text)
-                    if step == FIRST_STEPS and not any(one["correct_rate"] for one in metrics_log.course):
-                        says.note(NOTHING_CORRECT)
+                    if (note := first_steps_note(metrics_log.course)) is not None:
+                        says.note(note)
                     tracker.log(step, metrics)
                     rows += outcome.rows
                     if step % config.save_every == 0 or step == config.max_steps:

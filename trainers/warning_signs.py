@@ -23,12 +23,17 @@ from diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 WINDOW_STEPS = 20
 #: A trailing mean below this share of the first mean is a warning sign.
 FALLEN_TO = 0.5
-#: So many steps without a correct sample are told.
+#: So many steps without a correct sample, or without a wrong one, are told.
 FIRST_STEPS = 3
 NOTHING_CORRECT = (
     f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1, or above --correct-above): "
     "what acts on correct samples (iac, nsr, …) has nothing to act on; look into the rollouts (for partial rewards: "
     "--correct-above, or iac:s_plus=positive)"
+)
+ALL_CORRECT = (
+    f"warning: every sample of the first {FIRST_STEPS} steps is correct (a full reward of 1, or above "
+    "--correct-above): what tells correct samples from wrong ones has nothing to tell; raise --correct-above, or train "
+    "on harder problems"
 )
 
 Kind = Literal["token_entropy", "correct_variety"]
@@ -113,6 +118,20 @@ def step_variety(texts: Sequence[str], correct: Sequence[bool], group_size: int)
     kept = [text if right else None for text, right in zip(texts, correct, strict=True)]
     groups = (kept[start : start + group_size] for start in range(0, len(kept), group_size))
     return group_variety([[text for text in group if text is not None] for group in groups])
+
+
+def first_steps_note(course: Sequence[Mapping[str, float]]) -> str | None:
+    """What is told of the first steps once they are done: that no sample of theirs is correct, or all are.
+
+    >>> first_steps_note([{"correct_rate": 1.0}] * 3) == ALL_CORRECT
+    True
+    >>> first_steps_note([{"correct_rate": 0.5}] * 3), first_steps_note([{"correct_rate": 0.0}] * 2)
+    (None, None)
+    """
+    rates = {one["correct_rate"] for one in course}
+    if len(course) != FIRST_STEPS or len(rates) != 1:
+        return None
+    return {0.0: NOTHING_CORRECT, 1.0: ALL_CORRECT}.get(rates.pop())
 
 
 def warning_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:

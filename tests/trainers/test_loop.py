@@ -23,7 +23,7 @@ from trainers.loop import train
 from trainers.rollouts.engine import OwnEngine
 from trainers.sft import train_base
 from trainers.step import as_groups
-from trainers.warning_signs import NOTHING_CORRECT
+from trainers.warning_signs import ALL_CORRECT, NOTHING_CORRECT
 
 
 def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
@@ -230,3 +230,10 @@ def test_a_run_whose_first_steps_hold_nothing_correct_says_so(
     train(replace(config, problems=hopeless, max_steps=4), said)
     assert [note for note in said.notes if "no sample of the first 3 steps is correct" in note] == [NOTHING_CORRECT]
     assert NOTHING_CORRECT not in finished.notes
+
+
+def test_a_run_whose_first_steps_are_all_called_correct_says_so(config: TrainConfig, tmp_path: Path) -> None:
+    said = Notes()
+    train(replace(config, output_dir=tmp_path / "run", correct_above=-1.0, max_steps=4), said)
+    assert said.notes.count(ALL_CORRECT) == 1
+    assert NOTHING_CORRECT not in said.notes
