@@ -173,7 +173,7 @@ def stage_peaks(held: Held) -> dict[str, dict[str, float]]:
 def findings_digest(store_path: Path) -> str:
     """A hash of all findings, kernels and log-probabilities of a store, to the last bit of what it holds."""
     with oversharp.open_store(store_path) as store:
-        findings = store.frame("SELECT * EXCLUDE (finding_id) FROM findings ORDER BY ALL")
+        findings = store.frame("FROM findings ORDER BY ALL")
     return hashlib.sha256(findings.to_csv(index=False).encode()).hexdigest()[:16]
 
 

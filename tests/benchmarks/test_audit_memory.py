@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_memory import stage_peaks
+from audit_memory import findings_digest, stage_peaks
 from process_memory import Held, Look, Said, memory_of
+
+from diagnostics.store import Store
 
 HOLDING = """
 import subprocess, sys, time
@@ -50,3 +52,10 @@ def test_a_peak_belongs_to_the_stage_that_ends_after_it_and_the_largest_of_a_nam
         "kernel": {"audit": 3.0, "sum": 6.0},
         "after": {"audit": 0.5, "sum": 1.0},
     }
+
+
+def test_two_stores_that_found_the_same_have_one_digest(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        Store.open(tmp_path / name / "audit.duckdb").close()
+    digests = {findings_digest(tmp_path / name / "audit.duckdb") for name in ("one", "other")}
+    assert len(digests) == 1
