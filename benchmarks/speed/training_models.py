@@ -137,7 +137,7 @@ def countdown_problems(path: Path) -> Path:
 def chat_problems(model: Path, path: Path, n: int = 256) -> tuple[Path, int]:
     """Arithmetic in words, written out in the chat template; the toss judges it. Returns how long one is at most."""
     tokenizer = AutoTokenizer.from_pretrained(model)
-    asked = [one.prompt for one in load_problems("word_problems:train", limit=n)]
+    asked = [one.prompt for one in load_problems(None, "word_problems:train", limit=n, seed=SEED)]
     prompts = [tokenizer.apply_chat_template(
         one if isinstance(one, list) else [{"role": "user", "content": one}], tokenize=False, add_generation_prompt=True
     ) for one in asked]  # fmt: skip
