@@ -7,6 +7,8 @@ twice; whether what is drawn then still fits the model is probed of every engine
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,15 +19,12 @@ _AT_ONCE = 32
 
 
 def use_fused_layers(model: nn.Module) -> bool:
-    """From now on; whether this build of vLLM and the model's sizes allow it. Else everything stays as it was."""
+    """From now on, where sizes allow it; whether this build of vLLM does. Else everything stays as it was."""
     from vllm import ir
     from vllm.model_executor.layers.activation import SiluAndMul
-    from vllm.model_executor.layers.layernorm import RMSNorm
 
     kernels = torch.ops._C
     if not all(hasattr(kernels, name) for name in (*_NORMS, "silu_and_mul")):
-        return False
-    if any(one.weight.shape[-1] % _AT_ONCE for one in model.modules() if isinstance(one, RMSNorm)):
         return False
     import vllm.kernels.vllm_c  # noqa: F401 makes the norms' kernels known
 
@@ -34,11 +33,27 @@ def use_fused_layers(model: nn.Module) -> bool:
         return False
     for norm in norms:
         norm.impls["vllm_c"].supported = True
+        _ask_in_one_piece(norm.impls["vllm_c"])
         norm.set_default(["vllm_c", "native"])
     for layer in model.modules():
         if isinstance(layer, SiluAndMul):
             layer._forward_method = silu_and_mul
     return True
+
+
+def _ask_in_one_piece(kernel: Any) -> None:
+    """Leave to the reference what a norm's kernel would misread, or refuse.
+
+    It reads tensors as if they lay in one piece. Queries and keys, which Qwen3 norms, are slices of their common
+    product with the values: of more than one token the kernel would silently norm other numbers.
+    """
+    fits = kernel.supports_args
+
+    def fits_in_one_piece(*args: Any, **kwargs: Any) -> bool:
+        tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+        return all(one.is_contiguous() and not one.shape[-1] % _AT_ONCE for one in tensors) and fits(*args, **kwargs)
+
+    kernel.supports_args = fits_in_one_piece
 
 
 def silu_and_mul(x: Tensor) -> Tensor:
@@ -47,5 +62,5 @@ def silu_and_mul(x: Tensor) -> Tensor:
     if half % _AT_ONCE:
         return functional.silu(x[..., :half]) * x[..., half:]
     out = torch.empty((*x.shape[:-1], half), dtype=x.dtype)
-    torch.ops._C.silu_and_mul(out, x)
+    torch.ops._C.silu_and_mul(out, x.contiguous())
     return out

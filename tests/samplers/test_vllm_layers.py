@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -30,15 +29,8 @@ def _norms_as_they_were() -> Iterator[None]:
     yield
     for norm, supported, chosen in before:
         norm.impls["vllm_c"].supported = supported
+        vars(norm.impls["vllm_c"]).pop("supports_args", None)
         norm._priority_impls = chosen
-
-
-def layer_of(size: int) -> nn.Module:
-    from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.model_executor.layers.layernorm import RMSNorm
-
-    with set_current_vllm_config(VllmConfig()):
-        return nn.ModuleList([RMSNorm(size)])
 
 
 @pytest.mark.usefixtures("_norms_as_they_were")
@@ -50,7 +42,7 @@ def test_norms_are_those_of_the_reference(dtype: torch.dtype) -> None:
     weight = torch.rand(64, generator=SEED).to(dtype)
     reference = [norm.impls["native"].impl_fn for norm in (ir.ops.rms_norm, ir.ops.fused_add_rms_norm)]
     expected = (reference[0](x, weight, 1e-5), *reference[1](x, residual, weight, 1e-5))
-    assert use_fused_layers(layer_of(64))
+    assert use_fused_layers(nn.ModuleList())
     assert ir.ops.rms_norm.dispatch(x, weight, 1e-5).provider == "vllm_c"
     found = (ir.ops.rms_norm(x, weight, 1e-5), *ir.ops.fused_add_rms_norm(x.clone(), residual.clone(), weight, 1e-5))
     for one, other in zip(found, expected, strict=True):
@@ -58,15 +50,34 @@ def test_norms_are_those_of_the_reference(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("_norms_as_they_were")
-def test_a_size_that_the_kernels_refuse_leaves_everything_as_it_was() -> None:
+def test_a_size_that_the_kernels_refuse_is_normed_by_the_reference() -> None:
     from vllm import ir
 
-    with patch.object(ir.ops.rms_norm, "set_default") as chosen:
-        assert not use_fused_layers(layer_of(24))
-    assert not chosen.called
+    assert use_fused_layers(nn.ModuleList())
+    x, weight = torch.randn(5, 24, generator=SEED), torch.ones(24)
+    assert ir.ops.rms_norm.dispatch(x, weight, 1e-5).provider == "native"
+    assert ir.ops.fused_add_rms_norm.dispatch(x, x.clone(), weight, 1e-5).provider == "native"
+
+
+@pytest.mark.usefixtures("_norms_as_they_were")
+def test_queries_that_are_a_slice_of_a_larger_product_are_normed_as_they_are() -> None:
+    from vllm import ir
+
+    assert use_fused_layers(nn.ModuleList())
+    product, weight = torch.randn(5, 6 * 64, generator=SEED), torch.rand(64, generator=SEED)
+    query = product[:, :128].view(5, 2, 64)
+    assert not query.is_contiguous()
+    expected = torch.nn.functional.rms_norm(query, (64,), weight, 1e-5)
+    torch.testing.assert_close(ir.ops.rms_norm(query, weight, 1e-5), expected)
+    part, residual = product[:, :64], product[:, 64:128]
+    normed, added = ir.ops.fused_add_rms_norm.maybe_inplace(part, residual, weight, 1e-5)
+    torch.testing.assert_close(added, part + residual)
+    torch.testing.assert_close(normed, torch.nn.functional.rms_norm(added, (64,), weight, 1e-5))
 
 
 @pytest.mark.parametrize("size", [96, 20])
 def test_the_activation_is_silu_of_one_half_times_the_other(size: int) -> None:
     x = torch.randn(5, 2 * size, generator=SEED)
     torch.testing.assert_close(silu_and_mul(x), torch.nn.functional.silu(x[:, :size]) * x[:, size:])
+    part = torch.randn(5, 3 * size, generator=SEED)[:, : 2 * size]
+    torch.testing.assert_close(silu_and_mul(part), silu_and_mul(part.clone(memory_format=torch.contiguous_format)))
