@@ -211,12 +211,19 @@ def main() -> None:
         make_series(CASES[asked.case[0]], asked.tokenizer, asked.make)
         return
     with tempfile.TemporaryDirectory(prefix="oversharp-memory-") as temporary:
-        cases = [measured(name, asked.tokenizer, asked.keep or Path(temporary), asked.more) for name in asked.case]
-    result = {"what": __doc__.splitlines()[0], "cases": cases, **circumstances(PACKAGES)}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if not asked.keep:
-        (RESULTS / "audit_memory.json").write_text(text + "\n", encoding="utf-8")
+        for name in asked.case:
+            row = measured(name, asked.tokenizer, asked.keep or Path(temporary), asked.more)
+            print(json.dumps(row, indent=2), flush=True)
+            if not asked.keep:
+                write_beside(row, RESULTS / "audit_memory.json")
+
+
+def write_beside(row: dict[str, Any], path: Path) -> None:
+    """Put a case into the result file, in the place of its earlier row, so that a stop loses one case at most."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.is_file() else []
+    rows = {one["case"]: one for one in (*earlier, {**row, **circumstances(PACKAGES)})}
+    result = {"what": __doc__.splitlines()[0], "cases": [rows[name] for name in CASES if name in rows]}
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

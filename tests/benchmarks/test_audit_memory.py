@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
-from audit_memory import findings_digest, stage_peaks
+from audit_memory import findings_digest, stage_peaks, write_beside
 from process_memory import Held, Look, Said, memory_of
 
 from diagnostics.store import Store
@@ -59,3 +60,11 @@ def test_two_stores_that_found_the_same_have_one_digest(tmp_path: Path) -> None:
         Store.open(tmp_path / name / "audit.duckdb").close()
     digests = {findings_digest(tmp_path / name / "audit.duckdb") for name in ("one", "other")}
     assert len(digests) == 1
+
+
+def test_a_case_that_is_measured_stands_beside_the_others_whatever_stops_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "audit_memory.json"
+    for case, gib in (("smollm2-full", 2.0), ("smollm2", 1.0), ("smollm2-full", 3.0)):
+        write_beside({"case": case, "largest_process_gib": gib}, path)
+    rows = json.loads(path.read_text())["cases"]
+    assert [(row["case"], row["largest_process_gib"]) for row in rows] == [("smollm2", 1.0), ("smollm2-full", 3.0)]
