@@ -123,15 +123,19 @@ def step_variety(texts: Sequence[str], correct: Sequence[bool], group_size: int)
 def first_steps_note(course: Sequence[Mapping[str, float]]) -> str | None:
     """What is told of the first steps once they are done: that no sample of theirs is correct, or all are.
 
-    >>> first_steps_note([{"correct_rate": 1.0}] * 3) == ALL_CORRECT
+    A course that lacks some of them, or how much of one was correct, tells nothing.
+
+    >>> first_steps_note([{"step": step, "correct_rate": 1.0} for step in (1, 2, 3)]) == ALL_CORRECT
     True
-    >>> first_steps_note([{"correct_rate": 0.5}] * 3), first_steps_note([{"correct_rate": 0.0}] * 2)
-    (None, None)
+    >>> [first_steps_note([{"step": step, "correct_rate": 0.5} for step in range(1, 4)])]
+    [None]
+    >>> [first_steps_note([{"step": step, "correct_rate": 0.0} for step in range(8, 11)])]
+    [None]
     """
-    rates = {one["correct_rate"] for one in course}
-    if len(course) != FIRST_STEPS or len(rates) != 1:
+    if [one["step"] for one in course[: FIRST_STEPS + 1]] != list(range(1, FIRST_STEPS + 1)):
         return None
-    return {0.0: NOTHING_CORRECT, 1.0: ALL_CORRECT}.get(rates.pop())
+    rates = {one.get("correct_rate") for one in course}
+    return NOTHING_CORRECT if rates == {0.0} else ALL_CORRECT if rates == {1.0} else None
 
 
 def warning_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:

@@ -75,14 +75,16 @@ def said_by_both(base: Gradings, late: Gradings, causes: Sequence[Undoable]) -> 
 
 def _as_taken(gradings: Gradings, causes: Sequence[Undoable]) -> Said:
     graded = gradings.second if "grader" in causes and gradings.second is not None else gradings.own
-    ended_P = graded.n_P - graded.cut_P * ("cut_off" in causes)
-    read_P = ended_P - graded.unread_P * ("unread" in causes)
+    left_P = graded.n_P - graded.cut_P * ("cut_off" in causes)
+    # what the first grader accepted was read, whatever the second says of it
+    read_P = np.maximum(left_P - graded.unread_P * ("unread" in causes), gradings.own.correct_P)
+    ended_P = np.maximum(left_P, read_P)
     return Said(
         n_P=graded.n_P,
         ended_P=ended_P,
         read_P=read_P,
         correct_P=graded.correct_P,
-        accepted_P=np.minimum(gradings.own.correct_P, read_P) if "grader" in causes else graded.correct_P,
+        accepted_P=gradings.own.correct_P,
         is_read_P=read_P > 0,
         is_lent_P=np.zeros(len(read_P), dtype=bool),
     )

@@ -293,6 +293,17 @@ def test_an_answer_that_is_read_at_last_makes_the_whole_gain_where_none_was_read
     assert values["unread"] == pytest.approx(0.5, abs=1e-3)
 
 
+@pytest.mark.parametrize("unread_by_second", [N, 48])
+def test_what_the_first_grader_accepts_counts_though_the_second_reads_nothing(unread_by_second: int) -> None:
+    """All is the change that the first measured: it accepts 32 of 64 samples of which the second cannot read most."""
+    evidence = with_second(evidence_of(np.full(50, 16), np.full(50, 32)), late=np.zeros(50, dtype=np.int64))
+    second = evidence.frames["second_counts"]
+    second.loc[second["checkpoint_id"] == "late", "n_unread"] = unread_by_second
+    values = values_at(evidence, 1)
+    assert values["all"] == pytest.approx(0.25)
+    assert sum(values.get(part, 0.0) for part in PARTS) == pytest.approx(0.25)
+
+
 def test_where_neither_side_was_read_nothing_is_undone() -> None:
     frame = evidence_of(np.full(50, 32), np.full(50, 16)).frames["read_counts"]
     frame.loc[frame["problem_id"] < "q025", ["n_correct", "n_unread"]] = [0, N]

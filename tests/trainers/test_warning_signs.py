@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from trainers.run.directory import MetricsLog
 from trainers.warning_signs import (
+    NOTHING_CORRECT,
     WATCHED,
     WINDOW_STEPS,
+    first_steps_note,
     group_variety,
     new_signs,
     step_variety,
@@ -102,3 +104,10 @@ def test_variety_does_not_rise_because_more_responses_are_correct() -> None:
     assert of_two.correct_variety == of_six.correct_variety == pytest.approx(0.5)
     assert of_two.effective_correct_responses == pytest.approx(1.5)
     assert of_six.metrics["effective_correct_responses"] > 1.8
+
+
+def test_first_steps_of_which_one_does_not_tell_what_was_correct_are_no_reason_to_warn() -> None:
+    course = [{"step": step, "correct_rate": 0.0} for step in (1, 2, 3)]
+    assert first_steps_note(course) == NOTHING_CORRECT
+    assert first_steps_note([{"step": 1}, *course[1:]]) is None
+    assert first_steps_note([{**one, "step": one["step"] + 100} for one in course]) is None
