@@ -35,6 +35,12 @@ MORE: dict[str, list[tuple[str, str, str]]] = {
         ("192.168.0.1", "wrong", r"\boxed{192.168.0.2}"),
         ("0", "wrong", r"\boxed{10.0.0.1}"),
         ("1.2.3", "wrong", r"\boxed{1.2.4}"),
+        ("0x1F", "right", r"\boxed{x = 0x1F}"),
+        ("0x1F", "right", r"\boxed{\texttt{0x1F}}"),
+        ("-0x1F", "wrong", r"\boxed{-0x1E}"),
+        ("0x1f, 0x2f", "wrong", r"\boxed{0x1e, 0x2f}"),
+        ("192.168.0.1/24", "wrong", r"\boxed{192.168.0.2/24}"),
+        ("0", "wrong", r"\boxed{1.000.000}"),
     ],
     "per cent, and shares of a number": [
         ("25", "wrong", r"\boxed{2.5\%}"),

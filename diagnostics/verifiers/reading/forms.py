@@ -26,8 +26,11 @@ _BASE = re.compile(
     rf"(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\s*(?:_\{{?|\(?(?:in\s+)?base)\s*(?P<base>\d{{1,2}}"
     rf"|{'|'.join(_BASES)})\}}?\)?",
 )
-#: Hexadecimal, binary and octal as programs write them, and numbers with dots as addresses and versions have them.
-_CODE = re.compile(r"0x[0-9a-f]+|0b[01]+|0o[0-7]+|[0-9]+(?:\.[0-9]+){2,}")
+#: Hexadecimal, binary and octal as programs write them, and numbers with dots as addresses and versions have them, one
+#: or several; and what stands before or around them.
+_ONE_CODE = r"-?0x[0-9a-f]+|-?0b[01]+|-?0o[0-7]+|[0-9]+(?:\.[0-9]+){2,}(?:/\d+)?"
+_CODE = re.compile(rf"(?:{_ONE_CODE})(?:,(?:{_ONE_CODE}))*")
+_AROUND_CODE = re.compile(r"^[a-z]=|\\(?:texttt|mathtt)\{|[{}]")
 _OPENING, _CLOSING = {"(": "(", "[": "[", "\\{": "{"}, {")": ")", "]": "]", "\\}": "}"}
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
 _SIDE_BY_SIDE = re.compile(r"\d+(?:[\s~]+\d+)+")
@@ -153,7 +156,7 @@ def _of_base(gold: str, answer: str) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def _code(text: str) -> str | None:
-    plain = _plain(text).replace(" ", "")
+    plain = _AROUND_CODE.sub("", _plain(text).replace(" ", ""))
     return plain if _CODE.fullmatch(plain) else None
 
 
