@@ -308,7 +308,10 @@ def _launch(
     if config is not None:
         _require_table(config, command)
     app.config = () if config is None else (Toml(config, must_exist=True),)
-    return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    try:
+        return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    finally:
+        app.config = ()  # a later command in this process may have none
 
 
 def _require_table(path: Path, command: str) -> None:
@@ -327,7 +330,6 @@ def _require_table(path: Path, command: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
-    app.config = ()  # of an earlier command in this process
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

@@ -334,5 +334,6 @@ def test_settings_of_one_command_do_not_reach_the_next_one_of_the_process(
     monkeypatch.chdir(tmp_path)
     Path("run.toml").write_text("[explain]\n")
     assert run("explain", "--config", "run.toml")[0] == 0
+    assert app.config == ()  # which a later command in this process would read
     Path("run.toml").unlink()
     assert run("explain")[0] == 0
