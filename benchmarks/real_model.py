@@ -254,9 +254,8 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
             for run in runs
             if run.name in there
         ]
-    size = {
-        name: value for name, value in vars(place.size).items() if value is not None
-    }  # as before there was a reward
+    # without what is None: tables that were made before there was a reward have the same settings
+    size = {name: value for name, value in vars(place.size).items() if value is not None}
     settings = {**size, "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
     kept_rows, kept_costs = kept_from(folder / "real_model.json", settings, {row["series"] for row in rows})
     order = [run.name for run in runs]

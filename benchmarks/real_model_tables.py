@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from speed.results import digits
+
+from diagnostics.statistics.intervals import resampled_means
 
 if TYPE_CHECKING:
     from diagnostics.app.reader import OpenStore
@@ -32,6 +35,15 @@ KINDS = {
     "to each of a friends b and c": r"gives each of",
 }
 
+#: Forms in which a solution is written: of which kind of problems, and what tells them in the response but its last
+#: sentence. Chosen after the first series had been read: a description, no test.
+FORMS: Mapping[str, tuple[str | None, str]] = {
+    "in words": (None, r"^[^=]*$"),
+    "in one line": ("buys, then loses", r"^\d+ \+ \d+ - \d+ = \d"),
+    "the rest first": ("a boxes of b, and c", r"^\d+ \+ \d+ ?\* ?\d"),
+}
+_DRAWS = 4000
+
 
 def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, Any]:
     """Label, verdict, and values of the base and the last checkpoint, with what bears an interval."""
@@ -49,6 +61,7 @@ def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, An
         row[f"pass_at_{k}_delta"] = finding(store, series, last, "pass_at_k_delta", "all", k)
     row |= {name: finding(store, series, last, *of) for name, of in FINDINGS.items()}
     row["kinds"] = [kind_row(store, series, last, kind) for kind in KINDS]
+    row["forms"] = [form_row(store, series, last, form) for form in FORMS]
     return row
 
 
@@ -97,6 +110,46 @@ def kind_row(store: OpenStore, series: str, step: int, kind: str) -> dict[str, A
         "last": digits(float(last.mean()), 3),
         "fell": int((last < base).sum()),
     }
+
+
+def form_row(store: OpenStore, series: str, step: int, form: str) -> dict[str, Any]:
+    """How many correct samples are written in a form, of the base and at ``step``, of how many.
+
+    ``change``: of their share, with a 95 % interval by a bootstrap over problems; None where a side has none.
+    """
+    kind, pattern = FORMS[form]
+    counts = store.frame(
+        """
+        SELECT
+            problem_id,
+            count(*) FILTER (step = 0 AND is_so) AS base_hits,
+            count(*) FILTER (step = 0) AS base_n,
+            count(*) FILTER (step > 0 AND is_so) AS last_hits,
+            count(*) FILTER (step > 0) AS last_n
+        FROM (
+            SELECT problem_id, step, regexp_matches(trim(split_part(text, 'The answer', 1)), $pattern) AS is_so
+            FROM graded_samples JOIN problems USING (problem_id)
+            WHERE series = $series AND step IN (0, $step) AND correct AND NOT greedy AND regexp_matches(prompt, $kind)
+        )
+        GROUP BY problem_id
+        ORDER BY problem_id
+        """,
+        series=series,
+        step=step,
+        pattern=pattern,
+        kind="" if kind is None else KINDS[kind],
+    ).drop(columns="problem_id")
+    row = {"form": form, "kind": kind, "problems": len(counts), **{name: int(n) for name, n in counts.sum().items()}}
+    if not (row["base_n"] and row["last_n"]):
+        return {**row, "change": None}
+    columns_PX = counts.to_numpy(np.float64)
+    mean_DX = np.vstack(
+        [columns_PX.mean(axis=0), resampled_means(columns_PX, rng=np.random.default_rng(0), draws=_DRAWS)]
+    )
+    with np.errstate(invalid="ignore"):
+        change_D = mean_DX[:, 2] / mean_DX[:, 3] - mean_DX[:, 0] / mean_DX[:, 1]
+    low, high = np.nanquantile(change_D[1:], [0.025, 0.975])
+    return {**row, "change": {"value": digits(change_D[0], 3), "low": digits(low, 3), "high": digits(high, 3)}}
 
 
 def finding(
@@ -179,11 +232,28 @@ def markdown(result: Mapping[str, Any]) -> str:
             for one in row["kinds"]
         ]
         lines.append(f"| {row['series']} | " + " | ".join(cells) + " |")
+    lines += ["", *_forms(result["series"])]
     lines += ["", "| stage | CPU s | wall s, beside other work | largest process, GiB |", "|---|---:|---:|---:|"]
     for one in result["costs"]:
         name = f"{one['stage']} {one['series'] or ''}{'' if one['ended_well'] else ' (did not end well)'}"
         lines.append(f"| {name} | {one['cpu_s']:,.0f} | {one['wall_s']:,.0f} | {one['memory_gib']:.2f} |")
     return "\n".join(lines) + "\n"
+
+
+def _forms(series: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How solutions are written; of series that were read before it was asked nothing is told."""
+    lines = [
+        "| correct samples written so, base → last checkpoint: change of their share | " + " | ".join(FORMS) + " |",
+        "|---|" + "---|" * len(FORMS),
+    ]
+    for row in series:
+        cells = [
+            f"{one['base_hits']} of {one['base_n']:,} → {one['last_hits']} of {one['last_n']:,}: "
+            + _value(one["change"])
+            for one in row.get("forms", ())
+        ]
+        lines += [f"| {row['series']} | " + " | ".join(cells) + " |"] if cells else []
+    return lines
 
 
 def _value(found: Mapping[str, Any] | None) -> str:

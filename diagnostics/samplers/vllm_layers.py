@@ -1,7 +1,7 @@
 """Norms and activations of vLLM's CPU build by its own fused kernels, which it has and takes on GPUs alone.
 
 Without a compiler vLLM computes them on a CPU as its reference does, seven and three operations for each: with
-SmolLM2-135M and 64 responses at a time that is an eighth of a step. The kernels round once where the reference rounds
+SmolLM2-135M that was some 7 % of a step. The kernels round once where the reference rounds
 twice; whether what is drawn then still fits the model is probed of every engine.
 """
 

@@ -17,7 +17,7 @@ import real_model
 import real_model_tables
 from process_costs import cost_of
 from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
-from real_model_tables import base_of, costs_of, kept_from, kind_row, markdown, series_row
+from real_model_tables import base_of, costs_of, form_row, kept_from, kind_row, markdown, series_row
 from safetensors.torch import load_file, save_file
 
 import oversharp
@@ -129,6 +129,7 @@ def test_kinds_of_problems_are_told_apart_by_their_prompts(
     audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(real_model_tables, "KINDS", {"every": "", "first": "^FIRST"})
+    monkeypatch.setattr(real_model_tables, "FORMS", {})
     path = Path(shutil.copy(audited_store, tmp_path))
     with duckdb.connect(str(path)) as database:
         (one,) = database.execute("SELECT min(problem_id) FROM problem_counts WHERE series = 'grpo'").fetchone() or ()
@@ -149,6 +150,30 @@ def test_kinds_of_problems_are_told_apart_by_their_prompts(
     assert first["fell"] == int(rates[last] < rates[0])
     assert every["problems"] > 1
     assert row["kinds"] == [every, first]
+
+
+@pytest.mark.xdist_group("audited_store")
+def test_forms_of_solutions_are_told_apart_by_what_stands_before_the_answer(
+    audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms = {"any": (None, ""), "told": (None, "^TOLD$"), "behind": (None, "indeed")}
+    monkeypatch.setattr(real_model_tables, "FORMS", forms)
+    path = Path(shutil.copy(audited_store, tmp_path))
+    with duckdb.connect(str(path)) as database:
+        database.execute("UPDATE grades SET correct = true")
+        database.execute(
+            "UPDATE samples SET text = 'TOLD The answer is indeed 42' WHERE checkpoint_id IN "
+            "(SELECT checkpoint_id FROM series_checkpoints WHERE series = 'grpo' AND is_base) AND sample_index % 2 = 0"
+        )
+        (last,) = database.execute("SELECT max(step) FROM series_checkpoints WHERE series = 'grpo'").fetchone() or (0,)
+    with oversharp.open_store(path) as store:
+        every, told, behind = (form_row(store, "grpo", last, form) for form in forms)
+    assert (every["base_hits"], every["last_hits"]) == (every["base_n"], every["last_n"])
+    assert every["change"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert told["base_hits"] == pytest.approx(told["base_n"] / 2, rel=0.2)
+    assert told["last_hits"] == behind["base_hits"] == 0
+    assert told["change"]["value"] == pytest.approx(-told["base_hits"] / told["base_n"], abs=1e-3)
+    assert told["change"]["high"] < 0
 
 
 def test_a_series_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
