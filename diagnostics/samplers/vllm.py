@@ -49,8 +49,8 @@ class _DrawJob:
 class VllmSampler:
     """Draws responses with vLLM.
 
-    ``batch_size`` is in rows (responses) that the engine works on at a time, by default 256; it is halved when the
-    engine runs out of memory. Samples do not depend on it. ``process``, if given, becomes the first engine's.
+    ``batch_size`` is in rows (responses) that the engine works on at a time, by default ``default_rows``; it is halved
+    when the engine runs out of memory. Samples do not depend on it. ``process``, if given, becomes the first engine's.
     """
 
     name = "vllm"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS
 from diagnostics.models.load import LoadedModel
@@ -16,6 +16,7 @@ from diagnostics.records.amounts import plural
 from diagnostics.records.errors import EngineRefusedError, SamplerError
 from diagnostics.records.types import Checkpoint, SamplingSettings
 from diagnostics.samplers.contract import SamplerContext
+from diagnostics.samplers.rows import MOST_ROWS, default_rows
 from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, EngineProcess, VllmEngine, engine_environment
 from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
 from diagnostics.samplers.vllm_messages import Adapter, Draw, DrawnRow
@@ -30,8 +31,6 @@ from diagnostics.samplers.vllm_probe import (
     tolerance_nats,
 )
 
-#: Responses that the engine works on at a time, where the user names no number.
-DEFAULT_ROWS = 256
 #: What vLLM says of memory at its start that fewer responses at a time would not change, and what would.
 _MENDS_OF_A_START = (
     ("on startup is less than", "lower --gpu-memory-share, or free the GPU of other programs"),
@@ -47,7 +46,7 @@ class SeriesEngine:
 
     def __init__(self, context: SamplerContext, process: EngineProcess | None = None) -> None:
         self._context = context
-        self._rows = context.batch_size or DEFAULT_ROWS
+        self._rows = context.batch_size  # None until a model tells
         self._engine: VllmEngine | None = None
         self._waiting = process
         self._model: tuple[Path, str | None] | None = None  # whose weights the engine holds, with their hash if known
@@ -121,7 +120,7 @@ class SeriesEngine:
                 f"{checkpoint.label}: the vLLM engine ended again and again ({error}); "
                 f"lower --batch-size, --max-model-len or {memory}, or use --sampler transformers"
             )
-        self._rows = max(1, self._rows // 2)
+        self._rows = max(1, (self._rows or MOST_ROWS) // 2)
         self._context.note(
             f"{checkpoint.label}: the vLLM engine ended ({error}); started again with "
             f"{plural(self._rows, 'response')} at a time"
@@ -175,7 +174,10 @@ class SeriesEngine:
         if loaded.context_tokens is not None:
             length = min(length, loaded.context_tokens)
         models = self._context.models
-        small = sum(tensor.numel() for tensor in loaded.model.parameters()) < ONE_THREAD_BELOW_PARAMETERS
+        n_parameters = sum(tensor.numel() for tensor in loaded.model.parameters())
+        small = n_parameters < ONE_THREAD_BELOW_PARAMETERS
+        if self._rows is None:
+            self._rows = default_rows(models.device.type, n_parameters, torch.get_num_threads())
         return EnginePlan(
             model=model,
             dtype=models.dtype,
@@ -218,7 +220,7 @@ class SeriesEngine:
         process, self._waiting = self._waiting or self._new_process(), None
         self.close()
         try:
-            self._engine = VllmEngine(replace(plan, max_num_seqs=self._rows), process)
+            self._engine = VllmEngine(plan, process)
             if self._hook:
                 self._engine.hook_entropy()
         except EngineLostError as error:

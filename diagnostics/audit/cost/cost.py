@@ -7,6 +7,7 @@ second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no progr
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +17,10 @@ from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
+from diagnostics.samplers.rows import MOST_ROWS, default_rows
 
 Basis = Literal["measured rate", "roofline"]
 
-#: Responses that an engine works on at a time, as ``diagnostics.samplers.vllm_series`` has it.
-ROWS = 256
 #: Of a GPU's memory, what ``oversharp audit`` gives to the engine.
 ENGINE_SHARE = 0.6
 #: A gradient of all weights in float32 and what the kernel may take beside it.
@@ -165,7 +165,11 @@ class _Work:
 
     def memory(self, gpu: Gpu | None) -> list[tuple[str, float]]:
         """What the engine holds, and what the scorer does in its kernel."""
-        shape, rows = self._shape, ROWS if gpu is None else rows_at_a_time(self._shape, self._row_tokens, gpu)
+        shape = self._shape
+        if gpu is None:
+            rows = default_rows("cpu", shape.parameters, os.cpu_count() or 1)
+        else:
+            rows = rows_at_a_time(shape, self._row_tokens, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
         # a CPU's engine holds the weights twice, as read and as packed for products, and at most 2 GiB of cache
         engine = shape.weight_bytes + cache
@@ -176,10 +180,10 @@ class _Work:
 
 
 def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:
-    """Rows of prompt and response that the engine's share of the memory has room for: at least 1, at most ``ROWS``."""
+    """Rows of prompt and response that the engine's share of the memory has room for, from 1 to ``MOST_ROWS``."""
     room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
     per_row = (shape.kv_bytes or 0) * row_tokens
-    return max(1, min(ROWS, int(room // per_row))) if per_row else ROWS
+    return max(1, min(MOST_ROWS, int(room // per_row))) if per_row else MOST_ROWS
 
 
 def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> float:
