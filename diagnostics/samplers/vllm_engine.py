@@ -276,7 +276,7 @@ class VllmEngine:
         try:
             self._ask(Start(arguments=plan.arguments(), threads=plan.threads, eager=plan.eager))
             if plan.on_cpu and plan.eager:
-                self._ask(Call(method="oversharp_use_fused_layers", arguments={}))
+                self._ask(Call(method="oversharp_use_fused_norms", arguments={}))
             if plan.on_cpu and plan.max_lora_rank:
                 self._ask(Call(method="oversharp_replace_adapter_products", arguments={}))
         except BaseException:

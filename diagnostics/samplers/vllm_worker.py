@@ -56,11 +56,11 @@ class WorkerExtension:
         storages = {cache.untyped_storage().data_ptr(): cache for cache in _tensors(self.model_runner.kv_caches)}
         return sum(empty_pages(cache) for cache in storages.values())
 
-    def oversharp_use_fused_layers(self) -> bool:
-        """Compute norms and activations by vLLM's own kernels on a CPU; whether it has them."""
-        from diagnostics.samplers.vllm_layers import use_fused_layers
+    def oversharp_use_fused_norms(self) -> bool:
+        """Compute norms by vLLM's own kernels on a CPU; whether it has them."""
+        from diagnostics.samplers.vllm_norms import use_fused_norms
 
-        return use_fused_layers(self.model_runner.get_model())
+        return use_fused_norms()
 
     def oversharp_replace_adapter_products(self) -> None:
         """Multiply with an adapter once a step on a CPU, not once a token."""

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from diagnostics.samplers.vllm_adapters import product_with_adapter, replace_adapter_products
+from diagnostics.samplers.vllm_adapters import product_with_adapter, replace_adapter_products, replace_linear_layers
 from tests.vllm_here import runs_or_must_run
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what vLLM imports
 SEED = torch.Generator().manual_seed(0)
 
 
@@ -45,3 +46,26 @@ def test_the_products_are_those_of_vllm(name: str, by: str, monkeypatch: pytest.
     torch.testing.assert_close(given[2], expected[2])
     assert not torch.equal(given[2], before)
     assert getattr(punica_cpu, f"{by}_{name}") is not getattr(torch_ops, f"{by}_{name}")
+
+
+@pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here")
+@pytest.mark.parametrize("asking", [(1, 1, 1, 1, 1), (1, 1, 0, 1, 1), (0, 0, 0, 0, 0)])
+def test_a_layer_of_several_parts_is_that_of_vllm(asking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.lora.layers import LoRAMapping
+    from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+
+    inputs, before, widths = numbers(5, 8), numbers(5, 9), (6, 3)
+    down, up = [numbers(1, 1, 2, 8) for _ in widths], [numbers(1, 1, width, 2) for width in widths]
+    outputs = []
+    for is_ours in (False, True):
+        if is_ours:
+            for name in ("update_metadata", "add_lora_linear"):
+                monkeypatch.setattr(PunicaWrapperCPU, name, getattr(PunicaWrapperCPU, name))  # put back behind the test
+            replace_linear_layers(PunicaWrapperCPU)
+        wrapper = PunicaWrapperCPU(16, 4, "cpu")
+        mapping = LoRAMapping(index_mapping=asking, prompt_mapping=asking, is_prefill=True)
+        wrapper.update_metadata(mapping, [1], 1, 100)
+        outputs.append(before.clone())
+        wrapper.add_lora_linear(outputs[-1], inputs, tuple(down), tuple(up), 0.5, widths)
+    torch.testing.assert_close(outputs[1], outputs[0])
+    assert [torch.equal(*rows) for rows in zip(outputs[1], before, strict=True)] == [not one for one in asking]
