@@ -14,7 +14,7 @@ from typing import Any
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint, Series
-from diagnostics.series.fingerprints import refuse_equal_weights
+from diagnostics.series.fingerprints import is_identity, refuse_equal_weights
 from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
 from diagnostics.series.hashes import WeightHashes
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
@@ -91,6 +91,7 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
         raise faulty_base
 
     checkpoints = _with_base(checkpoints, external, known)
+    checkpoints[:1] = [_without_untrained_adapter(first, known) for first in checkpoints[:1]]
     if len(checkpoints) < 2:
         raise _too_few(root, checkpoints, skipped)
     layout = _layout(root, candidates)
@@ -304,6 +305,14 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
     if base.label in {one.label for one in checkpoints}:
         base = replace(base, label=f"{base.path.parent.name}/{base.label}")
     return [base, *checkpoints]
+
+
+def _without_untrained_adapter(base: Checkpoint, known: _Known) -> Checkpoint:
+    """The model under an adapter that adds nothing, for that is what it is: runs of one model share its samples."""
+    model = base.base_path
+    if model is None or not is_identity(weight_files(base.path, adapter=True)):
+        return base
+    return replace(base, kind="full", path=model, base_path=None, weights_hash=_model_hash(model, known))
 
 
 def _layout(root: Path, candidates: Sequence[Candidate]) -> str:

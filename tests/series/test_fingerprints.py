@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
+from diagnostics.series.finding import current_hash
 from tests.series.written_runs import ADAPTER_10, ADAPTER_20, BASE, STEP_10, STEP_20, Files, change_json, write_run
 
 VERL = "verl's model_merger writes the unmodified base of a LoRA run and the training into lora_adapter/: put that "
@@ -88,3 +89,23 @@ def test_adapters_that_change_nothing_are_refused(pieces: Path, tmp_path: Path) 
     save_file({name: tensor * 0 if "lora_B" in name else tensor for name, tensor in load_file(file).items()}, file)
     with pytest.raises(CheckpointError, match=r"checkpoint-20: the adapter changes nothing, every lora_B .* is zero"):
         find_series([run])
+
+
+def test_an_untrained_adapter_as_base_is_the_model_under_it(pieces: Path, tmp_path: Path) -> None:
+    """However its first factors were drawn: runs of other seeds share the samples of their base."""
+    found = []
+    for seed in (0, 1):
+        run = write_run(tmp_path / f"{seed}/run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+        file = run / "checkpoint-0/adapter_model.safetensors"
+        untrained = {name: 0 * one if "lora_B" in name else one + seed for name, one in load_file(file).items()}
+        save_file(untrained, file)
+        found.append(find_series([run]).checkpoints)
+    model = find_series([tmp_path / "0/run/checkpoint-20"], base=pieces / "base").checkpoints[0]
+    for base, trained in found:
+        assert (base.label, base.step, base.kind, base.base_path) == ("checkpoint-0", 0, "full", None)
+        assert (base.path.resolve(), base.weights_hash) == (model.path.resolve(), model.weights_hash)
+        assert current_hash(base) == model.weights_hash
+        assert trained.kind == "lora"
+    save_file(load_file(tmp_path / "0/run/checkpoint-20/adapter_model.safetensors"), file)
+    change_json(tmp_path / "1/run/checkpoint-0/adapter_config.json", lora_alpha=2)
+    assert find_series([tmp_path / "1/run"]).checkpoints[0].kind == "lora"
