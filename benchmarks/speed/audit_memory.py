@@ -51,10 +51,10 @@ class Case:
 
 
 CASES = {
-    "smollm2": Case(shapes="smollm2", full=False, problems=8, n=8, max_tokens=32, goal_gib=2.5),
-    "smollm2-full": Case(shapes="smollm2", full=True, problems=8, n=8, max_tokens=32, goal_gib=2.5),
-    "qwen2.5-0.5b": Case(shapes="qwen2.5-0.5b", full=False, problems=4, n=4, max_tokens=32, goal_gib=5.0),
-    "qwen2.5-0.5b-full": Case(shapes="qwen2.5-0.5b", full=True, problems=4, n=4, max_tokens=32, goal_gib=5.0),
+    "smollm2": Case(shapes="smollm2", full=False, problems=8, n=16, max_tokens=32, goal_gib=2.5),
+    "smollm2-full": Case(shapes="smollm2", full=True, problems=8, n=16, max_tokens=32, goal_gib=2.5),
+    "qwen2.5-0.5b": Case(shapes="qwen2.5-0.5b", full=False, problems=8, n=8, max_tokens=32, goal_gib=5.0),
+    "qwen2.5-0.5b-full": Case(shapes="qwen2.5-0.5b", full=True, problems=8, n=8, max_tokens=32, goal_gib=5.0),
 }
 
 
