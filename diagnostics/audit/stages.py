@@ -123,7 +123,7 @@ def _compute_kernel(
 ) -> Task[str | None]:
     store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
     plan = plan_kernel(store, replace(key, kernel_problems=n_problems), checkpoint, settings)
-    if plan is None or checkpoint.kind != kind:
+    if plan is None or checkpoint.trained.kind != kind:
         why = "no panel to choose responses from; run the audit with --panel 4"
         if plan is not None:
             why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
@@ -134,7 +134,7 @@ def _compute_kernel(
     start = time.perf_counter()
     try:
         with audit.progress.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
-            for found in audit.engine.kernel(checkpoint, audit.problems, plan.rows, settings):
+            for found in audit.engine.kernel(checkpoint.trained, audit.problems, plan.rows, settings):
                 for computed, n_tokens in found:
                     rows = plan.rows[["problem_id", "response_id"]].assign(
                         position=range(len(plan.rows)), logp_sum=computed.logp_sum_N, n_tokens=n_tokens

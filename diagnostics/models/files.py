@@ -94,12 +94,17 @@ def load_weights(
 
 
 def with_adapter(model: Any, adapter_path: Path, *, name: str) -> Any:
-    """``model`` with the adapter on top. Raises ``CheckpointError`` if that belongs to another model."""
+    """``model`` with the adapter on top, in the model's precision, as vLLM has it; peft would hold it in float32.
+
+    Raises ``CheckpointError`` if it belongs to another model.
+    """
     from peft import PeftModel
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        adapted = PeftModel.from_pretrained(model, str(adapter_path), local_files_only=True)
+        adapted = PeftModel.from_pretrained(
+            model, str(adapter_path), local_files_only=True, autocast_adapter_dtype=False
+        )
     # peft only warns, and leaves the adapter at its random start
     missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
     if missing:

@@ -227,6 +227,12 @@ class Checkpoint:
     kind: Literal["full", "lora", "recorded"]  # recorded: another tool's samples, without weights
     weights_hash: str
     base_path: Path | None = None  # the model that a LoRA adapter belongs to
+    untrained: Checkpoint | None = None  # the adapter that began on this model and adds nothing to it yet
+
+    @property
+    def trained(self) -> Checkpoint:
+        """The checkpoint whose weights the run trains: of a model under an untrained adapter that adapter."""
+        return self.untrained or self
 
     @property
     def checkpoint_id(self) -> str:

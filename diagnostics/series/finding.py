@@ -308,11 +308,15 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
 
 
 def _without_untrained_adapter(base: Checkpoint, known: _Known) -> Checkpoint:
-    """The model under an adapter that adds nothing, for that is what it is: runs of one model share its samples."""
+    """The model under an adapter that adds nothing, for that is what it is: runs of one model share its samples.
+
+    Kernels are the adapter's nevertheless, for it is what will be trained.
+    """
     model = base.base_path
     if model is None or not is_identity(weight_files(base.path, adapter=True)):
         return base
-    return replace(base, kind="full", path=model, base_path=None, weights_hash=_model_hash(model, known))
+    under = _model_hash(model, known)
+    return replace(base, kind="full", path=model, base_path=None, weights_hash=under, untrained=base)
 
 
 def _layout(root: Path, candidates: Sequence[Candidate]) -> str:

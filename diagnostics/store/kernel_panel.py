@@ -56,7 +56,7 @@ def plan_kernel(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: S
         }
     )
     identity = (
-        checkpoint.checkpoint_id,
+        checkpoint.trained.checkpoint_id,
         key.settings_id,
         rows[_ROW].to_numpy().tolist(),
         roles.to_numpy().tolist(),

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
-from diagnostics.models.load import load_model, load_path, model_folder, outline_path
+from diagnostics.models.load import Dtype, load_model, load_path, model_folder, outline_path
 from diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
 from diagnostics.records.types import SamplingSettings
@@ -152,6 +152,14 @@ def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path, opened: 
     build_tokenizer((*WORDS, "h", "i")).save_pretrained(checkpoint)
     with pytest.raises(CheckpointError, match=r"the tokenizer has 12 tokens, the model 10; .* of another model"):
         opened(checkpoint)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_computes_in_the_precision_of_its_model(dtype: Dtype, tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = checkpoint_at(write_adapter(tmp_path / "adapter", base, seed=1), base_path=base)
+    loaded = load_model(adapter, device=CPU, dtype=dtype)
+    assert {one.dtype for one in loaded.model.parameters()} == {getattr(torch, dtype)}
 
 
 def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either_and_on_no_other(tmp_path: Path) -> None:

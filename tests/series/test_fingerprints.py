@@ -101,11 +101,15 @@ def test_an_untrained_adapter_as_base_is_the_model_under_it(pieces: Path, tmp_pa
         save_file(untrained, file)
         found.append(find_series([run]).checkpoints)
     model = find_series([tmp_path / "0/run/checkpoint-20"], base=pieces / "base").checkpoints[0]
-    for base, trained in found:
+    for base, _ in found:
         assert (base.label, base.step, base.kind, base.base_path) == ("checkpoint-0", 0, "full", None)
         assert (base.path.resolve(), base.weights_hash) == (model.path.resolve(), model.weights_hash)
         assert current_hash(base) == model.weights_hash
+        assert (base.trained.kind, base.trained.path.name) == ("lora", "checkpoint-0")
+    assert found[0][0].trained.weights_hash != found[1][0].trained.weights_hash
+    for _, trained in found:
         assert trained.kind == "lora"
+        assert trained.trained is trained
     save_file(load_file(tmp_path / "0/run/checkpoint-20/adapter_model.safetensors"), file)
     change_json(tmp_path / "1/run/checkpoint-0/adapter_config.json", lora_alpha=2)
     assert find_series([tmp_path / "1/run"]).checkpoints[0].kind == "lora"
