@@ -152,4 +152,5 @@ def replace_linear_layers(wrapper: Any) -> None:
             scale,
         )
 
+    wrapper.oversharp_asked = None  # before the first step all tokens ask
     wrapper.update_metadata, wrapper.add_lora_linear = update_metadata, add_lora_linear

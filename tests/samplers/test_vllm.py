@@ -273,6 +273,22 @@ def test_a_step_of_the_swap_that_is_left_out_is_noticed(
     swap_to_second()  # the clean twin needs no new engine
 
 
+@pytest.mark.parametrize(("asked", "small", "rows"), [(None, True, 256), (None, False, 64), (7, False, 7)])
+def test_a_large_model_on_a_cpu_is_drawn_from_in_fewer_rows(
+    asked: int | None, small: bool, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnostics.samplers.rows._SMALL_PARAMETERS", 10**9 if small else 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    write_tied(tmp_path, seed=0)
+    checkpoint = checkpoint_at(tmp_path)
+    models = ModelHolder(device="cpu")
+    engines = SeriesEngine(SamplerContext(models=models, batch_size=asked))
+    plan = engines._plan(checkpoint, models.load(checkpoint), [(1, 2)], settings_with())
+    assert plan.max_num_seqs == rows
+    engines.recover(EngineLostError("killed", short_of_memory=False), checkpoint, give_up=False)
+    assert engines._plan(checkpoint, models.load(checkpoint), [(1, 2)], settings_with()).max_num_seqs == rows // 2
+
+
 def test_half_precision_notices_weights_that_stayed(
     series: Series, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
