@@ -308,7 +308,9 @@ def _located(store: Store, key: AuditKey, listed: _Shortlist, config: ConfirmCon
             inside = Path(place["path"]).is_relative_to(place["run"])
             mend = "--path with the run directory" if inside else "--base with the base model's directory"
             raise CheckpointError(f"{place['checkpoint']}: {path} is not there any more; pass {mend} as it lies now")
-    found = {one.checkpoint_id: one for one in find_series([late_path], base=base_path).checkpoints}
+    checkpoints = find_series([late_path], base=base_path).checkpoints
+    # an audit of an earlier version drew from the untrained adapter on the base
+    found = {one.checkpoint_id: one for it in checkpoints for one in (it, it.trained)}
     for place, path in zip(places, (base_path, late_path), strict=True):
         if place["checkpoint_id"] not in found:
             raise CheckpointError(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -94,16 +95,20 @@ def load_weights(
 
 
 def with_adapter(model: Any, adapter_path: Path, *, name: str) -> Any:
-    """``model`` with the adapter on top, in the model's precision, as vLLM has it; peft would hold it in float32.
+    """``model`` with the adapter on top; factors in the model's precision, as vLLM has them.
 
-    Raises ``CheckpointError`` if it belongs to another model.
+    What multiplies weights (DoRA, IA³) moves them by less than a step of half precision, and stays in float32. Raises
+    ``CheckpointError`` if the adapter belongs to another model.
     """
     from peft import PeftModel
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        config = json.loads((adapter_path / "adapter_config.json").read_text(encoding="utf-8"))
+        factors = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
+        in_halves = all(one.element_size() > 1 for one in model.parameters())  # float8 has no room for factors
         adapted = PeftModel.from_pretrained(
-            model, str(adapter_path), local_files_only=True, autocast_adapter_dtype=False
+            model, str(adapter_path), local_files_only=True, autocast_adapter_dtype=not (factors and in_halves)
         )
     # peft only warns, and leaves the adapter at its random start
     missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]

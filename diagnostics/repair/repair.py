@@ -55,7 +55,7 @@ def _record(sources: Sources, float32: bool) -> dict[str, Any]:
     return {
         "made_by": f"oversharp {version()}",
         "made_of": {
-            "base": sources.base.weights_hash,
+            "base": sources.base.trained.weights_hash,
             "checkpoint": [one.weights_hash for one in sources.checkpoints],
             "float32": float32,
         },

@@ -21,6 +21,7 @@ from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPA
 from diagnostics.series.tokenizers import (
     TOKENIZER_FILES,
     refuse_different_vocabularies,
+    same_tokenizer,
     tokenizer_file,
     tokenizer_folders,
 )
@@ -97,7 +98,7 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
     layout = _layout(root, candidates)
     refuse_equal_weights(checkpoints, layout)
     refuse_different_vocabularies(checkpoints)
-    metrics, faults = read_training_log(root, [checkpoint.path for checkpoint in checkpoints])
+    metrics, faults = read_training_log(root, [checkpoint.trained.path for checkpoint in checkpoints])
     return Series(
         name=name or root.name,
         path=root,
@@ -310,13 +311,18 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
 def _without_untrained_adapter(base: Checkpoint, known: _Known) -> Checkpoint:
     """The model under an adapter that adds nothing, for that is what it is: runs of one model share its samples.
 
-    Kernels are the adapter's nevertheless, for it is what will be trained.
+    Not where another tokenizer lies beside the adapter, for its prompts may be others. Kernels are the adapter's
+    nevertheless, for it is what will be trained.
     """
-    model = base.base_path
-    if model is None or not is_identity(weight_files(base.path, adapter=True)):
+    if base.base_path is None:
         return base
-    under = _model_hash(model, known)
-    return replace(base, kind="full", path=model, base_path=None, weights_hash=under, untrained=base)
+    config = _read_json(base.path / ADAPTER_CONFIG)
+    plain = config.get("peft_type", "LORA") == "LORA" and not config.get("layer_replication")
+    if not plain or not is_identity(weight_files(base.path, adapter=True)):
+        return base
+    under = _model_hash(base.base_path, known)
+    model = replace(base, kind="full", path=base.base_path, base_path=None, weights_hash=under, untrained=base)
+    return model if same_tokenizer(base, model) else base
 
 
 def _layout(root: Path, candidates: Sequence[Candidate]) -> str:

@@ -13,6 +13,12 @@ from diagnostics.records.types import Checkpoint, content_hash
 #: Files that hold a vocabulary; the settings in tokenizer_config.json alone make no tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 
+#: What lies beside it: special tokens, merges, chat templates.
+_BESIDE = (
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"),
+    *("chat_template.*", "additional_chat_templates/*"),
+)
+
 
 def tokenizer_file(folders: Sequence[Path]) -> Path | None:
     """The vocabulary in the first of ``folders`` that has one: an adapter's own comes before its model's."""
@@ -38,6 +44,20 @@ def tokenizer_folders(path: Path, model_path: Path | None) -> tuple[Path, ...]:
 def tokenizer_places(checkpoint: Checkpoint) -> tuple[Path, ...]:
     """Where the tokenizer of ``checkpoint`` may lie, the preferred place first."""
     return tokenizer_folders(checkpoint.path, checkpoint.base_path)
+
+
+def same_tokenizer(adapter: Checkpoint, model: Checkpoint) -> bool:
+    """Whether an adapter's tokenizer is that of the model under it, file by file, the chat template included."""
+    own, under = (tokenizer_file(tokenizer_places(one)) for one in (adapter, model))
+    if own is None or under is None:
+        return False
+    return own.parent == under.parent or _said_of_texts(own.parent) == _said_of_texts(under.parent)
+
+
+def _said_of_texts(folder: Path) -> dict[str, bytes]:
+    """All that says in a folder how texts become tokens, and which of them end a response."""
+    files = [file for pattern in (*TOKENIZER_FILES, *_BESIDE) for file in folder.glob(pattern) if file.is_file()]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:

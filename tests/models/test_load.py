@@ -154,12 +154,16 @@ def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path, opened: 
         opened(checkpoint)
 
 
+@pytest.mark.parametrize("dora", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_adapter_computes_in_the_precision_of_its_model(dtype: Dtype, tmp_path: Path) -> None:
+def test_factors_are_in_the_precision_of_their_model_and_magnitudes_are_not(
+    dtype: Dtype, dora: bool, tmp_path: Path
+) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
-    adapter = checkpoint_at(write_adapter(tmp_path / "adapter", base, seed=1), base_path=base)
-    loaded = load_model(adapter, device=CPU, dtype=dtype)
-    assert {one.dtype for one in loaded.model.parameters()} == {getattr(torch, dtype)}
+    adapter = checkpoint_at(write_adapter(tmp_path / "adapter", base, seed=1, use_dora=dora), base_path=base)
+    model = load_model(adapter, device=CPU, dtype=dtype).model
+    found = {one.dtype for name, one in model.named_parameters() if "lora_" in name}
+    assert found == {torch.float32 if dora else getattr(torch, dtype)}
 
 
 def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either_and_on_no_other(tmp_path: Path) -> None:

@@ -108,13 +108,14 @@ def write_checkpoint(folder: Path, seed: int, **changes: Any) -> Path:
     return write_model(build_model(seed, **changes), folder)
 
 
-def write_adapter(folder: Path, base: Path, seed: int) -> Path:
+def write_adapter(folder: Path, base: Path, seed: int, *, use_dora: bool = False) -> Path:
     """A real LoRA adapter with random, non-zero weights on the model in ``base``."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(base)
-    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", use_dora=use_dora)
+    adapted = get_peft_model(model, config)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         for name, parameter in adapted.named_parameters():

@@ -12,7 +12,17 @@ from safetensors.torch import load_file, save_file
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
 from diagnostics.series.finding import current_hash
-from tests.series.written_runs import ADAPTER_10, ADAPTER_20, BASE, STEP_10, STEP_20, Files, change_json, write_run
+from tests.series.written_runs import (
+    ADAPTER_10,
+    ADAPTER_20,
+    BASE,
+    STEP_10,
+    STEP_20,
+    TOKENIZER,
+    Files,
+    change_json,
+    write_run,
+)
 
 VERL = "verl's model_merger writes the unmodified base of a LoRA run and the training into lora_adapter/: put that "
 
@@ -113,3 +123,34 @@ def test_an_untrained_adapter_as_base_is_the_model_under_it(pieces: Path, tmp_pa
     save_file(load_file(tmp_path / "0/run/checkpoint-20/adapter_model.safetensors"), file)
     change_json(tmp_path / "1/run/checkpoint-0/adapter_config.json", lora_alpha=2)
     assert find_series([tmp_path / "1/run"]).checkpoints[0].kind == "lora"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"checkpoint-0/chat_template.jinja": "{{ messages }}"},
+        {"checkpoint-0/special_tokens_map.json": "{}"},
+        {"checkpoint-0/added_tokens.json": '{"<pad>": 99}'},
+    ],
+)
+def test_an_untrained_adapter_with_a_tokenizer_of_its_own_stays_the_base(
+    changed: Files, pieces: Path, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+    write_run(run, {"checkpoint-0": TOKENIZER}, pieces)
+    untrain(run / "checkpoint-0")
+    assert find_series([run]).base.kind == "full"
+    write_run(run, changed, pieces)
+    assert find_series([run]).base.kind == "lora"
+
+
+def test_a_deeper_model_made_of_repeated_layers_stays_the_base(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+    untrain(run / "checkpoint-0")
+    change_json(run / "checkpoint-0/adapter_config.json", layer_replication=[[0, 1], [0, 1]])
+    assert find_series([run]).base.kind == "lora"
+
+
+def untrain(folder: Path) -> None:
+    file = folder / "adapter_model.safetensors"
+    save_file({name: 0 * one if "lora_B" in name else one for name, one in load_file(file).items()}, file)

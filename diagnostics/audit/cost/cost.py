@@ -7,7 +7,6 @@ second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no progr
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -167,7 +166,7 @@ class _Work:
         """What the engine holds, and what the scorer does in its kernel."""
         shape = self._shape
         if gpu is None:
-            rows = default_rows("cpu", shape.parameters, os.cpu_count() or 1)
+            rows = default_rows("cpu", shape.parameters, n_threads=1)
         else:
             rows = rows_at_a_time(shape, self._row_tokens, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
