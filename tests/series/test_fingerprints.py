@@ -21,6 +21,7 @@ from tests.series.written_runs import (
     TOKENIZER,
     Files,
     change_json,
+    untrain,
     write_run,
 )
 
@@ -149,8 +150,3 @@ def test_a_deeper_model_made_of_repeated_layers_stays_the_base(pieces: Path, tmp
     untrain(run / "checkpoint-0")
     change_json(run / "checkpoint-0/adapter_config.json", layer_replication=[[0, 1], [0, 1]])
     assert find_series([run]).base.kind == "lora"
-
-
-def untrain(folder: Path) -> None:
-    file = folder / "adapter_model.safetensors"
-    save_file({name: 0 * one if "lora_B" in name else one for name, one in load_file(file).items()}, file)

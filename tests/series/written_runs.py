@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,9 @@ def write_run(run: Path, files: Files, pieces: Path) -> Path:
 
 def empty(*names: str) -> Files:
     return dict.fromkeys(names, "")
+
+
+def untrain(adapter: Path) -> None:
+    """Make the second factors of an adapter zero, as they are before its first step."""
+    file = adapter / "adapter_model.safetensors"
+    save_file({name: 0 * one if "lora_B" in name else one for name, one in load_file(file).items()}, file)

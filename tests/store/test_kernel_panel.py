@@ -23,6 +23,7 @@ from diagnostics.store.kernel_panel import upper_triangle
 from diagnostics.tasks import countdown
 from oversharp import open_store
 from tests.samplers.tiny_models import write_adapter
+from tests.series.written_runs import untrain
 
 # they share what takes seconds to make
 pytestmark = [pytest.mark.xdist_group("kernel panel"), pytest.mark.usefixtures("few_measures")]
@@ -242,6 +243,26 @@ def test_what_a_checkpoint_cannot_read_of_the_trainer_is_left_out_and_said(
     assert sorted(batch["n_tokens"]) == [1, 4, 6]  # the empty one is its end token
     assert batch["correct"].sum() == 1
     assert result.without_kernel == {}
+
+
+def test_an_untrained_adapter_as_base_has_a_kernel_of_its_own_in_each_run(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    for seed in (1, 2):
+        run = tmp_path / f"run{seed}"
+        for step in (0, 20):
+            write_adapter(run / f"checkpoint-{step}", countdown_series / "checkpoint-0", seed=seed + step)
+        untrain(run / "checkpoint-0")
+        assert with_kernels(run, config(tmp_path / "out", name=run.name)).without_kernel == {}
+    held = frame(tmp_path / "out/audit.duckdb", "SELECT series, step, why FROM kernel_runs ORDER BY ALL")
+    assert held["step"].tolist() == [0, 20, 0, 20]
+    assert held["why"].isna().all()
+    bases = frame(
+        tmp_path / "out/audit.duckdb",
+        "FROM audit_kernels JOIN series_checkpoints USING (checkpoint_id) WHERE is_base",
+    )
+    assert bases["checkpoint_id"].nunique() == 1
+    assert bases["kernel_id"].nunique() == 2  # other first factors have other gradients
 
 
 def test_the_base_of_adapters_has_no_kernel_beside_theirs(countdown_series: Path, tmp_path: Path) -> None:
