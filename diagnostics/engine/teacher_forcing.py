@@ -2,7 +2,8 @@
 
 ``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats,
 from one forward pass per response. Logits are made at response positions only, and in chunks of positions, so that
-long responses under a large vocabulary do not fill the memory.
+long responses under a large vocabulary do not fill the memory. A prompt that several responses of a batch answer is
+read once, and its keys and values are lent to all of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from diagnostics.models.devices import suitable_threads
 from diagnostics.models.load import LoadedModel
+from diagnostics.models.prompt_cache import innermost, lends_prompts, read_prompts
 from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard
@@ -69,7 +71,7 @@ def teacher_force(
     token_budget: int = TOKEN_BUDGET,
     part: Shard = WHOLE,
 ) -> Iterator[list[ForcedResponse]]:
-    """Yield scores batch by batch, responses of similar length together; ``settings`` give the prompt's template.
+    """Yield scores batch by batch; ``settings`` give the prompt's template.
 
     A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
     batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. A batch
@@ -78,7 +80,7 @@ def teacher_force(
     """
     rows = _rows(loaded, requests, settings)
     most_rows = len(rows)
-    for batch in part.take(_batches(rows, loaded, token_budget)):
+    for batch in part.take(_planned(rows, loaded, token_budget)):
         scores: list[ForcedResponse] = []
         while len(scores) < len(batch):
             piece = batch[len(scores) : len(scores) + most_rows]
@@ -104,11 +106,11 @@ def count_batches(
     token_budget: int = TOKEN_BUDGET,
 ) -> int:
     """How many batches ``score`` makes of these requests, and so how many parts are of use. Raises as ``score``."""
-    return sum(1 for _ in _batches(_rows(loaded, requests, settings), loaded, token_budget))
+    return len(_planned(_rows(loaded, requests, settings), loaded, token_budget))
 
 
 def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: SamplingSettings) -> list[_ForcedRow]:
-    """One row per request, in order of response length, then prompt length: that leaves the least padding."""
+    """One row per request, with the tokens of its prompt."""
     prompts: dict[str, tuple[int, ...]] = {}
     rows = []
     for request in requests:
@@ -133,21 +135,42 @@ def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: Samp
                 token_ids=request.token_ids,
             )
         )
-    return sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
+    return rows
+
+
+def _planned(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
+    """All rows in batches, in that of two orders which leaves fewer tokens to compute.
+
+    By length of response there is the least padding; by prompt each is read once, where the model can lend it.
+    """
+    by_length = sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
+    plans = [list(_batches(by_length, loaded, token_budget))]
+    lent = lends_prompts(loaded.model)
+    if lent:
+        by_prompt = sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
+        plans.append(list(_batches(by_prompt, loaded, token_budget)))
+    return min(plans, key=lambda batches: sum(_tokens_computed(batch, lent=lent) for batch in batches))
+
+
+def _tokens_computed(batch: Sequence[_ForcedRow], *, lent: bool) -> int:
+    """Tokens that go through the model for a batch, padding included."""
+    prompts = {row.prompt_ids for row in batch} if lent else [row.prompt_ids for row in batch]
+    longest_response = max(len(row.token_ids) for row in batch)
+    return len(prompts) * max(map(len, prompts)) + len(batch) * longest_response
 
 
 def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> Iterator[list[_ForcedRow]]:
     """Consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits."""
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
     batch: list[_ForcedRow] = []
-    prompt_width = 0
+    prompt_width = response_width = 0
     for row in rows:
-        # prompts end and responses start in one column, so their longest add up; rows come by response length
-        prompt_width = max(prompt_width, len(row.prompt_ids))
-        n_tokens = (len(batch) + 1) * (prompt_width + len(row.token_ids))
+        # prompts end and responses start in one column, so their longest add up
+        prompt_width, response_width = max(prompt_width, len(row.prompt_ids)), max(response_width, len(row.token_ids))
+        n_tokens = (len(batch) + 1) * (prompt_width + response_width)
         if batch and (n_tokens > token_budget or len(batch) == most_rows):
             yield batch
-            batch, prompt_width = [], len(row.prompt_ids)
+            batch, prompt_width, response_width = [], len(row.prompt_ids), len(row.token_ids)
         batch.append(row)
     if batch:
         yield batch
@@ -181,7 +204,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     entropy_BT = torch.zeros_like(logp_BT)
     positions_per_chunk = max(1, _LOGITS_PER_CHUNK // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
-        for first, logits_BCV in _response_logits(loaded, ids_BL, mask_BL, prompt_width, positions_per_chunk):
+        for first, logits_BCV in _response_logits(loaded, rows, ids_BL, mask_BL, prompt_width, positions_per_chunk):
             for some, part in _blocks(*logits_BCV.shape):
                 logp_RPV = logits_BCV[some, part].float().log_softmax(dim=-1)
                 token_RP = ids_BL[some, first + part.start : first + part.stop]
@@ -230,6 +253,7 @@ def _blocks(n_rows: int, n_positions: int, n_words: int) -> Iterator[tuple[slice
 
 def _response_logits(
     loaded: LoadedModel,
+    rows: Sequence[_ForcedRow],
     ids_BL: Int[Tensor, "row token"],
     mask_BL: Bool[Tensor, "row token"],
     prompt_width: int,
@@ -237,21 +261,23 @@ def _response_logits(
 ) -> Iterator[tuple[int, Float[Tensor, "row token vocabulary"]]]:
     """Yield (first column, logits that predict the columns from there on), response columns only, left to right.
 
-    One forward pass where all logits fit; else one per chunk, which the KV cache joins into the same computation.
+    One forward pass where all logits fit and no prompt is there twice; else one of the prompts, one per chunk, which
+    the KV cache joins into the same computation.
     """
     model: Any = loaded.model
-    accepted = inspect.signature(_innermost(model).forward).parameters
+    accepted = inspect.signature(innermost(model).forward).parameters
     width = ids_BL.shape[1]
     single_pass = width - prompt_width <= positions_per_chunk
     position_BL = (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
-    cache = None
-    read = 0
+    cache: Any = _lent_prompts(model, rows, ids_BL, mask_BL, prompt_width)
+    # the last token of a prompt is read with the response, whose first token it predicts
+    read = 0 if cache is None else prompt_width - 1
     for first in range(prompt_width, width, positions_per_chunk):
         last = min(first + positions_per_chunk, width)
         arguments: dict[str, Any] = {
             "input_ids": ids_BL[:, read : last - 1],
             "attention_mask": mask_BL[:, : last - 1].long(),
-            "use_cache": not single_pass,
+            "use_cache": cache is not None or not single_pass,
         }
         if cache is not None:
             arguments["past_key_values"] = cache
@@ -266,6 +292,19 @@ def _response_logits(
         yield first, output.logits[:, -(last - first) :]
 
 
-def _innermost(model: Any) -> Any:
-    """The model whose ``forward`` has the real signature; peft's wrapper takes anything."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def _lent_prompts(
+    model: Any,
+    rows: Sequence[_ForcedRow],
+    ids_BL: Int[Tensor, "row token"],
+    mask_BL: Bool[Tensor, "row token"],
+    prompt_width: int,
+) -> Any:
+    """Keys and values of the prompts but for their last tokens, each read once; None where that saves nothing."""
+    numbers: dict[tuple[int, ...], int] = {}
+    prompt_of_row = [numbers.setdefault(row.prompt_ids, len(numbers)) for row in rows]
+    if len(numbers) == len(rows) or prompt_width < 2 or not lends_prompts(model):
+        return None
+    device = ids_BL.device
+    first_B = torch.tensor([prompt_of_row.index(number) for number in range(len(numbers))], device=device)
+    ids_PL, mask_PL = ids_BL[first_B, : prompt_width - 1], mask_BL[first_B, : prompt_width - 1]
+    return read_prompts(model, ids_PL, mask_PL, torch.tensor(prompt_of_row, device=device))

@@ -13,6 +13,7 @@ import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
+from diagnostics.models.prompt_cache import lends_prompts
 from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
@@ -27,6 +28,7 @@ from tests.samplers.tiny_models import (
     write_adapter,
     write_checkpoint,
     write_gpt2,
+    write_hybrid,
     write_model,
 )
 
@@ -131,12 +133,81 @@ def test_the_probabilities_of_all_next_tokens_sum_to_one(loaded: LoadedModel) ->
 
 def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
     rows = scoring._rows(loaded, requests(), SETTINGS)
-    batches = list(scoring._batches(rows, loaded, 60))
-    assert [row for batch in batches for row in batch] == rows
+    batches = scoring._planned(rows, loaded, 60)
+    assert sorted(row.response_id for batch in batches for row in batch) == sorted(row.response_id for row in rows)
     assert len(batches) > 5
     for batch in batches:
         width = max(len(row.prompt_ids) for row in batch) + max(len(row.token_ids) for row in batch)
         assert len(batch) * width <= 60
+
+
+def answers(prompts: Sequence[str], lengths: Sequence[int]) -> list[ForcedRequest]:
+    """Responses of these many tokens to each of the prompts, the end token among them."""
+    return [
+        ForcedRequest(problem=problem(prompt), response_id=f"{prompt} {length}", token_ids=(2,) * (length - 1) + (1,))
+        for length in lengths
+        for prompt in prompts
+    ]
+
+
+def tokens_read(loaded: LoadedModel, asked: Sequence[ForcedRequest], token_budget: int = scoring.TOKEN_BUDGET) -> int:
+    """How many tokens, padding included, went through the model for their scores."""
+    read: list[int] = []
+    embedding: Any = loaded.model.get_input_embeddings()
+    looking = embedding.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].numel()))
+    try:
+        list(teacher_force(loaded, asked, SETTINGS, token_budget=token_budget))
+    finally:
+        looking.remove()
+    return sum(read)
+
+
+LONG = ("a " * 20 + "?").strip()
+OTHER = ("b " * 20 + "?").strip()
+
+
+def test_a_prompt_is_read_once_however_many_responses_answer_it(loaded: LoadedModel) -> None:
+    n_prompt = len(encode_prompt(loaded.tokenizer, problem(LONG), SETTINGS))
+    # all of a prompt but its last token, which is read with the response that it predicts; the end token predicts none
+    once = n_prompt - 1
+    assert tokens_read(loaded, answers([LONG], [4] * 5)) == once + 5 * 4
+    assert tokens_read(loaded, answers([LONG, OTHER], [4] * 5)) == 2 * once + 10 * 4
+    # three rows a batch: a prompt to a batch, though their responses come in turn
+    assert tokens_read(loaded, answers([LONG, OTHER], [4] * 3), 3 * (n_prompt + 4)) == 2 * once + 6 * 4
+
+
+def test_responses_to_different_prompts_are_read_in_one_pass(loaded: LoadedModel) -> None:
+    n_prompt = len(encode_prompt(loaded.tokenizer, problem(LONG), SETTINGS))
+    assert tokens_read(loaded, answers([LONG, OTHER], [4])) == 2 * (n_prompt + 3)
+
+
+def test_where_padding_would_cost_more_than_prompts_batches_go_by_length(loaded: LoadedModel) -> None:
+    asked = answers(["a ?", "b ?"], [2, 40])
+    rows = scoring._rows(loaded, asked, SETTINGS)
+    batches = scoring._planned(rows, loaded, 2 * 44)
+    assert [{len(row.token_ids) for row in batch} for batch in batches] == [{2}, {40}]
+    rows = scoring._rows(loaded, answers([LONG, OTHER], [2, 3]), SETTINGS)
+    batches = scoring._planned(rows, loaded, 2 * 30)
+    assert [len({row.prompt_ids for row in batch}) for batch in batches] == [1, 1]
+
+
+def test_a_model_that_forgets_early_tokens_reads_every_prompt_for_every_response(tmp_path: Path) -> None:
+    windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
+    one = load(write_model(windowed, tmp_path / "windowed"))
+    n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
+    assert not lends_prompts(one.model)
+    assert tokens_read(one, answers([LONG], [4] * 5)) == 5 * (n_prompt + 3)
+    check_against_reference(one, scored(one))
+    assert not lends_prompts(load(write_hybrid(tmp_path / "hybrid", seed=0)).model)  # a recurrent state
+
+
+def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
+    one = load(write_model(windowed, tmp_path / "windowed"))
+    monkeypatch.setattr(scoring, "lends_prompts", lambda model: True)
+    check_against_reference(one, scored(one))
 
 
 @pytest.mark.parametrize(("hidden_size", "tokens"), [(32, scoring.TOKEN_BUDGET), (576, 3640)])

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+from diagnostics.models.prompt_cache import is_plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -109,16 +111,12 @@ class FixedLayer(CacheLayerMixin):
 def new_cache(model: PreTrainedModel, capacity: int) -> Cache:
     """An empty cache for ``capacity`` tokens; the library's own where a layer is not plain attention to all tokens."""
     cache = DynamicCache(config=model.config)
-    return Cache(layers=[GrowingLayer(capacity) for _ in cache.layers]) if _is_plain(cache) else cache
+    return Cache(layers=[GrowingLayer(capacity) for _ in cache.layers]) if is_plain(cache) else cache
 
 
 def takes_fixed_cache(model: PreTrainedModel) -> bool:
     """Whether the model can be read through ``FixedLayer``: it attends to all tokens and branches on no number."""
-    return bool(getattr(model, "_can_compile_fullgraph", False)) and _is_plain(DynamicCache(config=model.config))
-
-
-def _is_plain(cache: Cache) -> bool:
-    return bool(cache.layers) and all(type(layer) is DynamicLayer for layer in cache.layers)
+    return bool(getattr(model, "_can_compile_fullgraph", False)) and is_plain(DynamicCache(config=model.config))
 
 
 def _room(states: States, capacity: int) -> States:
