@@ -4,10 +4,11 @@
     python benchmarks/speed/audit_memory.py --tokenizer MODEL --case smollm2
 
 Weights are random in bfloat16, as memory does not depend on them: a base, in shards, and two adapters of rank 16 or two
-sets of all weights. MODEL is any checkpoint whose tokenizer has no more words than the shapes (one that `oversharp
-fetch-model` made). Two numbers for every stage: the largest process by what was resident, and the sum over all
-processes of an audit, shared pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a
-digest of all findings: two versions of the code that agree in it found the same to the last bit.
+sets of all weights. A CPU without products of bfloat16 holds them in float32, and takes more memory than one with them.
+MODEL is any checkpoint whose tokenizer has no more words than the shapes (one that `oversharp fetch-model` made). Two
+numbers for every stage: the largest process by what was resident, and the sum over all processes of an audit, shared
+pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a digest of all findings: two
+versions of the code that agree in it found the same to the last bit.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from process_memory import Held, memory_of
 from results import RESULTS, circumstances, digits
 
 import oversharp
+from diagnostics.models.devices import has_products_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -146,12 +148,13 @@ def audited(case: Case, base: Path, run: Path, out: Path, more: Sequence[str]) -
         *(("--base", str(base)) if case.full else ()),
         *("--task", "word_problems", "--limit", str(case.problems), "--n", str(case.n), "--n-base", str(case.n)),
         *("--k", "1,4", "--max-tokens", str(case.max_tokens), "--no-controls", "--sampler", "vllm"),
-        *("--dtype", "bfloat16", "--kernel-problems", "4", "--kernel-responses", "4", *more),
+        *("--kernel-problems", "4", "--kernel-responses", "4", *more),
     ]
     held = memory_of(command, out.parent / f"{out.name}.log")
     if held.exit_code:
         print(json.dumps(stage_peaks(held), indent=2))  # what was seen until then
-        raise SystemExit(f"the audit ended with exit code {held.exit_code}: see {out.parent / f'{out.name}.log'}")
+        end = "\n".join(line.text for line in held.lines[-5:])
+        raise SystemExit(f"the audit ended with exit code {held.exit_code}:\n{end}")
     return held
 
 
@@ -188,6 +191,7 @@ def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> d
     return {
         "case": name,
         "trained": "all weights" if case.full else f"adapters of rank {RANK}",
+        "products_in": "bfloat16" if has_products_of("bfloat16") else "float32",
         "largest_process_gib": max(gib for what, gib in peaks.items() if what != "sum"),
         "goal_largest_process_gib": case.goal_gib,
         "all_processes_gib": peaks["sum"],

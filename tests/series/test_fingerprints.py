@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,20 @@ def test_an_untrained_adapter_as_base_is_the_model_under_it(pieces: Path, tmp_pa
     save_file(load_file(tmp_path / "0/run/checkpoint-20/adapter_model.safetensors"), file)
     change_json(tmp_path / "1/run/checkpoint-0/adapter_config.json", lora_alpha=2)
     assert find_series([tmp_path / "1/run"]).checkpoints[0].kind == "lora"
+
+
+def test_what_was_logged_of_the_model_under_an_untrained_adapter_is_not_the_runs(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+    untrain(run / "checkpoint-0")
+    log = json.dumps({"log_history": [{"step": 7, "loss": 1.5}]})
+    model = find_series([run]).base.path
+    (model / "trainer_state.json").write_text(log)  # as after a warm start
+    try:
+        assert find_series([run]).metrics == ()
+        write_run(run, {"checkpoint-0/trainer_state.json": log.replace("1.5", "0.5")}, pieces)
+        assert [one.value for one in find_series([run]).metrics] == [0.5]
+    finally:
+        (model / "trainer_state.json").unlink()
 
 
 @pytest.mark.parametrize(
