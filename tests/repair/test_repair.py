@@ -23,7 +23,7 @@ from diagnostics.repair import tensor_files
 from diagnostics.repair.folders import require_room
 from diagnostics.series import find_series
 from tests.samplers.tiny_models import build_model, build_tokenizer, write_adapter, write_model, write_tied
-from tests.series.written_runs import change_json
+from tests.series.written_runs import change_json, untrain
 
 HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
 TOKENS = torch.tensor([[2, 3, 4, 5]])
@@ -137,6 +137,24 @@ def test_a_trained_adapter_as_base_is_left_as_the_other_is_come_to(
     for name, one in made.items():
         torch.testing.assert_close(one, 0.75 * zero[name] + 0.25 * whole[name], rtol=1e-4, atol=1e-5)
     assert [one.step for one in find_series([tmp_path / "out"]).checkpoints] == [0, 25, 100]
+
+
+def test_a_repair_that_was_begun_when_an_untrained_adapter_was_the_base_goes_on(
+    adapters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (adapters / "checkpoint-10").rename(adapters / "checkpoint-0")
+    untrain(adapters / "checkpoint-0")
+    with monkeypatch.context() as patch:
+        patch.setattr("diagnostics.series.finding._without_untrained_adapter", lambda one, known: one)
+        oversharp.repair(adapters, tmp_path / "out", lambdas=[0.25])
+    oversharp.repair(adapters, tmp_path / "out", lambdas=[0.75])
+    folders = sorted((tmp_path / "out").glob("checkpoint-*"), key=lambda one: int(one.name.split("-")[1]))
+    assert [one.name for one in folders] == [f"checkpoint-{step}" for step in (0, 25, 75, 100)]
+    quarter, most = (tensors_of(folder) for folder in folders[1:3])
+    moved = [name for name in most if "lora_B" in name]
+    assert moved
+    for name in moved:
+        torch.testing.assert_close(3 * quarter[name], most[name])
 
 
 @pytest.mark.parametrize("stores_head", ["base", "checkpoint", "both"])
