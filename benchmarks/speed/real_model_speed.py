@@ -2,12 +2,12 @@
 
     python benchmarks/speed/real_model_speed.py models/smollm2
 
-Sampling: word problems in the chat template, 64 responses at a time, bfloat16: vLLM through our sampler with entropies,
+Sampling: word problems in the chat template, 64 responses at a time: vLLM through our sampler with entropies,
 log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Once 64 responses to a problem, as
 an audit draws them, and once 4 to each of 16 problems, where vLLM reads more of prompts. Scoring: teacher forcing with
 entropies against a plain forward pass with ``log_softmax`` and ``gather`` over batches of as many tokens. Loads, starts
-and warm-up are left out, the CPU seconds of an engine's process are counted. Writes
-``benchmarks/results/real_model_speed.json``.
+and warm-up are left out, the CPU seconds of an engine's process are counted. All in bfloat16, or in float32 on a CPU
+without products of bfloat16. Writes ``benchmarks/results/real_model_speed.json``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from results import circumstances, digits, write
 
 from diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
+from diagnostics.models.devices import has_products_of
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel
 from diagnostics.models.tokens import encode_prompt
@@ -37,6 +38,7 @@ SHAPES = ((4, 64), (16, 4))
 ROWS, MAX_TOKENS = 64, 48
 TURNS = 3
 SETTINGS = SamplingSettings(sampler="vllm", max_tokens=MAX_TOKENS, chat=True)
+PRECISION = "bfloat16" if has_products_of("bfloat16") else "float32"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 BARE = """
@@ -45,7 +47,7 @@ from vllm import LLM, SamplingParams
 from vllm.inputs import TokensPrompt
 if __name__ == "__main__":
     shapes, max_tokens, turns, end_ids = json.load(sys.stdin)
-    llm = LLM(sys.argv[1], dtype="bfloat16", enforce_eager=True, max_model_len=512, max_num_seqs=64, block_size=32,
+    llm = LLM(sys.argv[1], dtype=sys.argv[2], enforce_eager=True, max_model_len=512, max_num_seqs=64, block_size=32,
               max_num_batched_tokens=16384, enable_chunked_prefill=False, skip_tokenizer_init=True,
               disable_log_stats=True, kv_cache_memory_bytes=1 << 30)
     for shape, (prompts, n) in enumerate(shapes):
@@ -103,7 +105,7 @@ def bare(path: Path, shapes: list[tuple[list[list[int]], int]], end_ids: tuple[i
         **{"VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
     }
     given = json.dumps([shapes, MAX_TOKENS, TURNS, list(end_ids)])
-    command = [sys.executable, "-c", BARE, str(path)]
+    command = [sys.executable, "-c", BARE, str(path), PRECISION]
     done = subprocess.run(command, input=given, capture_output=True, text=True, env=environment, check=True)
     lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("rate ")]
     return [[float(rate) for shape, rate in lines if int(shape) == place] for place in range(len(shapes))]
@@ -165,7 +167,7 @@ def main() -> None:
     """Measure and write."""
     path = Path(sys.argv[1]).resolve()
     torch.set_num_threads(1)
-    models = ModelHolder(device="cpu", dtype="bfloat16")
+    models = ModelHolder(device="cpu", dtype=PRECISION)
     rates, samples = ours(path, models)
     loaded = models.load(Checkpoint(step=0, label="model", path=path, kind="full", weights_hash="model"))
     problems = {one.problem_id: one for one in problems_of(max(n_problems for n_problems, _ in SHAPES))}
@@ -207,7 +209,7 @@ def main() -> None:
     write(
         "real_model_speed",
         {
-            "what": f"{path.name}, {sum(one.numel() for one in loaded.model.parameters()):,} weights in bfloat16, "
+            "what": f"{path.name}, {sum(one.numel() for one in loaded.model.parameters()):,} weights in {PRECISION}, "
             f"{ROWS} responses of at most {MAX_TOKENS} tokens at a time, one thread; medians of {TURNS}",
             "sampling": sampling,
             "goal_of_bare_vllm": 0.9,
