@@ -26,7 +26,7 @@ from results import circumstances, digits, write
 from diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
 from diagnostics.models.devices import has_products_of
 from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel
+from diagnostics.models.load import Dtype, LoadedModel
 from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from diagnostics.samplers import SamplerContext, SampleRequest
@@ -38,7 +38,7 @@ SHAPES = ((4, 64), (16, 4))
 ROWS, MAX_TOKENS = 64, 48
 TURNS = 3
 SETTINGS = SamplingSettings(sampler="vllm", max_tokens=MAX_TOKENS, chat=True)
-PRECISION = "bfloat16" if has_products_of("bfloat16") else "float32"
+PRECISION: Dtype = "bfloat16" if has_products_of("bfloat16") else "float32"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 BARE = """

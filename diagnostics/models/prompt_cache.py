@@ -52,5 +52,5 @@ def read_prompts(
     cache = output.past_key_values
     if not (isinstance(cache, Cache) and is_plain(cache)):
         return None
-    cache.reorder_cache(prompt_of_row_B)
+    cache.reorder_cache(prompt_of_row_B)  # type: ignore[arg-type]  # asks for its alias of int64
     return cache
