@@ -67,11 +67,14 @@ def measured_rates(cost: Cost, shape: ModelShape, counted: Mapping[str, float]) 
     later = took["sample"] + took.get("panel", 0.0) + took["control"] - first
     seen = counted["prompt_tokens"] + counted["response_tokens"] / 2
     sampling = (counted["drawn_tokens"] - counted["first_tokens"]) * shape.token_flop(seen) / later
+    scored_tokens = (
+        counted["scored_rows"] * counted["response_tokens"] + counted["scored_prompts"] * counted["prompt_tokens"]
+    )
     row = counted["prompt_tokens"] + counted["response_tokens"]
     row_flop = row * shape.token_flop(row / 2)
     return {
         "sampling_flop": digits(sampling),
-        "scoring_flop": digits(counted["scored_rows"] * row_flop / took["teacher-force"]),
+        "scoring_flop": digits(scored_tokens * shape.token_flop(seen) / took["teacher-force"]),
         "kernel_flop": digits(3 * counted["kernel_rows"] * row_flop / took["kernel"]),
         "start_s": digits(max(0.0, first - counted["first_tokens"] * shape.token_flop(seen) / sampling)),
         "end_s": digits(cost.cpu_s - sum(took.values())),
@@ -88,6 +91,13 @@ def counts(store: Path) -> dict[str, float]:
             """
         ).iloc[0]
         scored = opened.frame("SELECT sum(rows_written) AS n FROM events WHERE stage = 'teacher-force'").iloc[0]
+        # the base reads them once more, with what the others said
+        prompts = opened.frame(
+            """
+            SELECT count(DISTINCT (checkpoint_id, problem_id)) + count(DISTINCT problem_id) AS n
+            FROM response_logps
+            """
+        ).iloc[0]
         kernel = opened.frame("SELECT count(*) AS n FROM kernel_rows").iloc[0]
     return {
         "drawn_tokens": float(drawn["tokens"]),
@@ -95,6 +105,7 @@ def counts(store: Path) -> dict[str, float]:
         "response_tokens": float(drawn["tokens"] / drawn["n"]),
         "samples": float(drawn["n"]),
         "scored_rows": float(scored["n"]),
+        "scored_prompts": float(prompts["n"]),
         "kernel_rows": float(kernel["n"]),
     }
 

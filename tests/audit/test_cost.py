@@ -59,11 +59,12 @@ def test_the_counts_are_those_of_an_audit(audited_store: Path) -> None:
 def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
     plan = cost_on_cpu(SHAPE, SIZE, CPU)
     # sampling: 280 responses of 20 tokens and 10 · 4 prompts of 40, each token 2,000 + 40 · 50 operations
-    # a scored row: 60 tokens of 2,000 + 40 · 30; 10 · 4 · (2 · 4 + 3) of them; kernel rows 8 · 2 · 6 · 4, three passes
+    # scoring: 10 · 4 · (2 · 4 + 3) responses, and 10 · (4 + 1) prompts; kernel rows 8 · 2 · 6 · 4 of 60 tokens, each
+    # 2,000 + 40 · 30 operations, three passes
     assert [(one.name, round(one.hours * 3600, 6)) for one in plan.stages] == [
         ("start", 7.0),
         ("sample", (280 * 20 + 40 * 40) * 4000 / 1e3),
-        ("teacher-force", 440 * 60 * 3200 / 2e3),
+        ("teacher-force", (440 * 20 + 50 * 40) * 4000 / 2e3),
         ("kernel", 3 * 384 * 60 * 3200 / 500),
         ("grade to report", 36.0 + 0.5 * 280),
     ]
@@ -77,7 +78,7 @@ def test_a_gpu_is_bound_by_bytes_or_by_operations_and_told_to_be_unmeasured() ->
     step_s = (2000 + 1 * 40 * 50) / 1e4  # reading takes longer than 4,000 operations at 1e6 a second
     assert plan.stages[0].amount.endswith("1 at a time")
     assert plan.stages[0].hours * 3600 == pytest.approx(280 * 20 * step_s)
-    assert plan.stages[1].hours * 3600 == pytest.approx(440 * 60 * 3200 / 1e6)
+    assert plan.stages[1].hours * 3600 == pytest.approx((440 * 20 + 50 * 40) * 4000 / 1e6)
     assert {one.basis for one in plan.stages} == {"roofline"}
     fast_memory = Gpu(name="G", bfloat16_flop=1e4, float32_flop=1e5, bytes_per_s=1e9, memory_bytes=1e12)
     bound_by_products = cost_on_gpu(SHAPE, SIZE, fast_memory)

@@ -40,6 +40,7 @@ COUNTED = {
     "drawn_tokens": 1000.0,
     "first_tokens": 500.0,
     "scored_rows": 8.0,
+    "scored_prompts": 3.0,
     "kernel_rows": 8.0,
 }
 
@@ -59,10 +60,11 @@ def test_a_stage_takes_what_was_taken_since_the_one_before_it_ended() -> None:
 
 
 def test_rates_are_operations_over_seconds_and_the_start_is_what_tokens_do_not_explain() -> None:
-    # 500 tokens of 10 operations in 2 + 3 s, so that of the first 40 s 5 were tokens; rows of 6 tokens
+    # 500 tokens of 10 operations in 2 + 3 s, so that of the first 40 s 5 were tokens; 8 responses of 2 tokens to
+    # 3 prompts of 4 were scored; rows of a kernel have 6
     assert measured_rates(cost_with(LINES), SHAPE, COUNTED) == {
         "sampling_flop": 1000.0,
-        "scoring_flop": 8 * 60 / 1.0,
+        "scoring_flop": (8 * 2 + 3 * 4) * 10 / 1.0,
         "kernel_flop": 3 * 8 * 60 / 4.0,
         "start_s": 35.0,
         "end_s": 6.0,

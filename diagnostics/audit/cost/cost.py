@@ -149,15 +149,16 @@ class _Work:
         #: Tokens that one of a response sees in the middle of it, and those of a whole row.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
-        self._row_flop = self._row_tokens * shape.token_flop(self._row_tokens / 2)
         self.sampled_text = f"{size.sampled:,} responses, {size.sampled * size.tokens / 1e6:,.1f} M tokens"
         # prompts are read once, whatever number of responses they get
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
         self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
         self.scored_text = f"{size.scored:,} responses with their prompts"
-        self.scored_flop = size.scored * self._row_flop
+        scored_tokens = size.scored * size.tokens + size.scored_prompts * size.prompt_tokens
+        self.scored_flop = scored_tokens * shape.token_flop(self.seen)
         self.kernel_text = f"{size.kernel_rows:,} rows at {size.checkpoints + 1} checkpoints"
-        self.kernel_flop = KERNEL_FORWARDS * size.kernel_rows * self._row_flop
+        row_flop = self._row_tokens * shape.token_flop(self._row_tokens / 2)
+        self.kernel_flop = KERNEL_FORWARDS * size.kernel_rows * row_flop
         self.graded_text = f"{size.sampled:,} responses"
         self.disk_bytes = STORE_BYTES + size.sampled * size.tokens * TOKEN_BYTES
         self.all_weights_bytes = float((size.checkpoints + 1) * shape.weight_bytes)

@@ -64,6 +64,11 @@ class AuditSize:
         return self.problems * self.panel * (2 * (self.checkpoints + 1) + self.checkpoints)
 
     @property
+    def scored_prompts(self) -> int:
+        """Prompts that are read for it: each once under every checkpoint, and under the base once more at the end."""
+        return self.problems * (self.checkpoints + 2)
+
+    @property
     def kernel_rows(self) -> int:
         """Rows in the kernels of all checkpoints: as many of the panel as of each checkpoint's own."""
         return min(self.problems, self.kernel_problems) * 2 * self.kernel_responses * (self.checkpoints + 1)
