@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from diagnostics.records.memory import trim_heap
+
 #: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache; on a GPU, where each chunk is
 #: five launches, on as many as this share of its memory holds twice in float32.
 _ELEMENTS_PER_CHUNK, _SHARE_OF_A_GPU = 1 << 18, 1 / 64
@@ -47,12 +49,14 @@ class WorkerExtension:
     def oversharp_empty_cache(self) -> int:
         """Give the memory of the KV cache on a CPU back to the machine until it is written to again; bytes.
 
+        And with it what the heap holds and nobody uses: a tenth of a GiB after 1,500 responses of SmolLM2-135M.
         What is read of it then is zero, as when the engine had just started: nothing else may still know of its blocks.
         """
         from vllm.platforms import current_platform
 
         if not current_platform.is_cpu():
             return 0
+        trim_heap()
         storages = {cache.untyped_storage().data_ptr(): cache for cache in _tensors(self.model_runner.kv_caches)}
         return sum(empty_pages(cache) for cache in storages.values())
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,6 +40,27 @@ def test_emptied_pages_are_the_machines_again_and_read_as_zeros() -> None:
     assert int(beside.min()) == 1
     cache[:] = 7
     assert int(cache.sum(dtype=torch.int64)) == 7 * 64 * MIB
+
+
+def test_an_engine_that_rests_gives_back_what_its_heap_holds_and_nobody_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_cpu = SimpleNamespace(current_platform=SimpleNamespace(is_cpu=lambda: True))
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(platforms=on_a_cpu))
+    monkeypatch.setitem(sys.modules, "vllm.platforms", on_a_cpu)
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "malloc_trim"):
+        pytest.skip("this C library gives nothing back")
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    blocks = [libc.malloc(4096) for _ in range(64 * MIB // 4096)]
+    for block in blocks:
+        ctypes.memset(block, 1, 4096)
+    for block in blocks[:-1]:  # the last stays, below which all is a hole
+        libc.free(block)
+    held = resident_bytes()
+    resting = vllm_worker.WorkerExtension()
+    resting.model_runner = SimpleNamespace(kv_caches=[])
+    assert resting.oversharp_empty_cache() == 0
+    assert held - resident_bytes() > 48 * MIB
+    libc.free(blocks[-1])
 
 
 def test_a_tensor_without_a_whole_page_keeps_what_it_holds() -> None:
