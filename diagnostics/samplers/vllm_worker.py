@@ -49,7 +49,7 @@ class WorkerExtension:
     def oversharp_empty_cache(self) -> int:
         """Give the memory of the KV cache on a CPU back to the machine until it is written to again; bytes.
 
-        And with it what the heap holds and nobody uses: a tenth of a GiB after 1,500 responses of SmolLM2-135M.
+        And with it what the heap holds and nobody uses, which the C library keeps below what is in use.
         What is read of it then is zero, as when the engine had just started: nothing else may still know of its blocks.
         """
         from vllm.platforms import current_platform
