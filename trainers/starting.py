@@ -80,6 +80,8 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
         rehearsal_samples=0 if objective.rehearsal is None else objective.rehearsal.samples_per_prompt,
     )
     says.note(plan.sentence())
+    if not plan.fits:
+        says.note("it goes on with the responses per pass it began with; should it end for lack of memory, make room")
 
     if done is not None and state is not None:
         checkpointing.restore(run, done, optimizer, state["optimizer"])

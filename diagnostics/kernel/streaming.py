@@ -47,6 +47,7 @@ from diagnostics.kernel.products import KernelSum
 from diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
 from diagnostics.kernel.single_rows import add_row_by_row
 from diagnostics.models.load import LoadedModel
+from diagnostics.records.memory import trim_heap
 
 #: Runs a part of the model forward and backward on the batch of this number.
 Run = Callable[[int], object]
@@ -194,6 +195,7 @@ class _Streams:
 
             self._run_groups(in_groups(parts.get(index, []), self._extent, self._memory_bytes), run_layer)
             stack.descend(below, index)
+        trim_heap()  # the head comes, on top of the gradients of all layers and of the holes that activations left
         self._run_groups(in_groups(parts.get(None, []), self._extent, self._memory_bytes), stack.run_rest)
         return stack.logp_sums_B
 

@@ -126,7 +126,8 @@ class DeviceMemoryPlan:
         listed = ", ".join(f"{part.name} {_text(part.n_bytes)}" for part in self.parts if part.n_bytes)
         passes = "" if self.rows_per_pass >= self.n_rows else f"; {self.rows_per_pass:,} responses per pass"
         total = f"needs {_text(self.needed)} more, {_text(self.free)} free on {self.device}"
-        return f"device memory: {listed}; {total}{passes}"
+        lacks = f", of which a run may plan with {USABLE:.0%}: too little by {_text(self.needed - USABLE * self.free)}"
+        return f"device memory: {listed}; {total}{passes}{'' if self.fits else lacks}"
 
 
 def measure_footprint(network: Network, settings: ForwardSettings) -> Footprint:
@@ -169,7 +170,8 @@ def plan_device_memory(
     ``prompt_tokens`` is the longest prompt's length and ``rows_per_pass`` what a run that goes on began with.
     ``memory_network`` is the memory network, ``engine`` draws the rollouts where the run's own decoder does not, and
     ``rehearsal_samples`` are drawn from the reference for each prompt. Raises ``TrainingError`` if the run needs more
-    than the share ``USABLE`` of what is free, with the responses per pass that are asked for or with one.
+    than the share ``USABLE`` of what is free, with the responses per pass that are asked for or with one; a run that
+    goes on is not refused, as it went with this before and a plan is of the longest responses.
     """
     run = _Run(
         footprint=footprint,
@@ -188,17 +190,12 @@ def plan_device_memory(
         fewer = run.planned((fewer.rows_per_pass + 1) // 2)
     if asked is None:
         plan = fewer
-    if not plan.fits:
-        if rows_per_pass is not None:
-            mend = "make room there, or start anew in another --output-dir"
-        elif fewer.fits:
+    if not plan.fits and rows_per_pass is None:
+        if fewer.fits:
             mend = f"lower --micro-batch to {fewer.rows_per_pass} (it is {config.micro_batch}) or leave it out"
         else:
             plan, mend = fewer, _mend(run, fewer)
-        raise TrainingError(
-            f"{plan.sentence()}, of which a run may plan with {USABLE:.0%}: too little by "
-            f"{_text(plan.needed - USABLE * plan.free)}; {mend}"
-        )
+        raise TrainingError(f"{plan.sentence()}; {mend}")
     return plan
 
 
