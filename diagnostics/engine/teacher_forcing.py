@@ -1,9 +1,9 @@
 """Teacher forcing: what a checkpoint thinks of given responses, at temperature 1 over the full vocabulary.
 
 ``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats,
-from one forward pass per response. Logits are made at response positions only, and in chunks of positions, so that
+from forward passes over given tokens. Logits are made at response positions only, and in chunks of positions, so that
 long responses under a large vocabulary do not fill the memory. A prompt that several responses of a batch answer is
-read once, and its keys and values are lent to all of them.
+read once, and its keys and values are lent to all of them, where the model allows it (``diagnostics.models.reading``).
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from torch import Tensor
 
 from diagnostics.models.devices import suitable_threads
 from diagnostics.models.load import LoadedModel
-from diagnostics.models.prompt_cache import innermost, lends_prompts, read_prompts
+from diagnostics.models.reading import (
+    Reading,
+    adapter_starts,
+    how_to_read,
+    innermost,
+    may_go_on,
+    positions,
+    read_prompts,
+)
+from diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
 from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
-#: Tokens of one batch, padding included.
-TOKEN_BUDGET = 1 << 14
-#: On a CPU no more than these many numbers of a hidden state: SmolLM2-135M with an adapter took 10.5 GiB and 71 CPU
-#: seconds for 164 responses of 95 tokens in one batch, 3.3 GiB and 63 seconds in batches of 40.
-_HIDDEN_NUMBERS_ON_A_CPU = 1 << 21
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
 #: Logits that exist at one time: 256 MiB of float32.
@@ -41,9 +45,7 @@ _LAWS_PER_CHUNK = 1 << 23
 def budget_for(loaded: LoadedModel) -> int:
     """Tokens of one batch that suit the model and its device."""
     width = getattr(loaded.model.config.get_text_config(), "hidden_size", None)
-    if loaded.device.type != "cpu" or not width:
-        return TOKEN_BUDGET
-    return max(1, min(TOKEN_BUDGET, _HIDDEN_NUMBERS_ON_A_CPU // int(width)))
+    return tokens_per_batch(None if width is None else int(width), on_cpu=loaded.device.type == "cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,7 @@ def count_batches(
     *,
     token_budget: int = TOKEN_BUDGET,
 ) -> int:
-    """How many batches ``score`` makes of these requests, and so how many parts are of use. Raises as ``score``."""
+    """How many batches ``teacher_force`` makes of these, and so how many parts are of use. Raises as it does."""
     return len(_planned(_rows(loaded, requests, settings), loaded, token_budget))
 
 
@@ -141,15 +143,23 @@ def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: Samp
 def _planned(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
     """All rows in batches, in that of two orders which leaves fewer tokens to compute.
 
-    By length of response there is the least padding; by prompt each is read once, where the model can lend it.
+    By length of response there is the least padding; by prompt each is read once, where the model can lend it. Rows on
+    both sides of a length at which the model turns to another computation never share a batch.
     """
-    by_length = sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
-    plans = [list(_batches(by_length, loaded, token_budget))]
-    lent = lends_prompts(loaded.model)
-    if lent:
-        by_prompt = sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
-        plans.append(list(_batches(by_prompt, loaded, token_budget)))
-    return min(plans, key=lambda batches: sum(_tokens_computed(batch, lent=lent) for batch in batches))
+    reading = how_to_read(loaded.model)
+    planned: list[list[_ForcedRow]] = []
+    for beyond in (False, True):
+        side = [row for row in rows if reading.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is beyond]
+        plans = [list(_batches(order, loaded, token_budget, pads=reading.pads)) for order in _orders(side, reading)]
+        planned += min(plans, key=lambda batches: sum(_tokens_computed(batch, lent=reading.lends) for batch in batches))
+    return planned
+
+
+def _orders(rows: Sequence[_ForcedRow], reading: Reading) -> Iterator[list[_ForcedRow]]:
+    if reading.pads:
+        yield sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
+    if reading.lends or not reading.pads:
+        yield sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
 
 
 def _tokens_computed(batch: Sequence[_ForcedRow], *, lent: bool) -> int:
@@ -159,8 +169,13 @@ def _tokens_computed(batch: Sequence[_ForcedRow], *, lent: bool) -> int:
     return len(prompts) * max(map(len, prompts)) + len(batch) * longest_response
 
 
-def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> Iterator[list[_ForcedRow]]:
-    """Consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits."""
+def _batches(
+    rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int, *, pads: bool
+) -> Iterator[list[_ForcedRow]]:
+    """Consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits.
+
+    Without ``pads`` all prompts of a batch are of one length.
+    """
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
     batch: list[_ForcedRow] = []
     prompt_width = response_width = 0
@@ -168,7 +183,8 @@ def _batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int)
         # prompts end and responses start in one column, so their longest add up
         prompt_width, response_width = max(prompt_width, len(row.prompt_ids)), max(response_width, len(row.token_ids))
         n_tokens = (len(batch) + 1) * (prompt_width + response_width)
-        if batch and (n_tokens > token_budget or len(batch) == most_rows):
+        is_apart = bool(batch) and not pads and len(row.prompt_ids) != len(batch[-1].prompt_ids)
+        if batch and (n_tokens > token_budget or len(batch) == most_rows or is_apart):
             yield batch
             batch, prompt_width, response_width = [], len(row.prompt_ids), len(row.token_ids)
         batch.append(row)
@@ -261,14 +277,16 @@ def _response_logits(
 ) -> Iterator[tuple[int, Float[Tensor, "row token vocabulary"]]]:
     """Yield (first column, logits that predict the columns from there on), response columns only, left to right.
 
-    One forward pass where all logits fit and no prompt is there twice; else one of the prompts, one per chunk, which
-    the KV cache joins into the same computation.
+    One forward pass where all logits fit and no prompt is lent; else one of the prompts and one per chunk, each going
+    on from the cache of the one before, or reading all again where the model does not allow that.
     """
     model: Any = loaded.model
     accepted = inspect.signature(innermost(model).forward).parameters
     width = ids_BL.shape[1]
-    single_pass = width - prompt_width <= positions_per_chunk
-    position_BL = (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
+    reading = how_to_read(model)
+    keeps_cache = width - prompt_width > positions_per_chunk and reading.goes_on
+    starts = adapter_starts(model, ids_BL[:, :prompt_width])
+    position_BL = positions(mask_BL)
     cache: Any = _lent_prompts(model, rows, ids_BL, mask_BL, prompt_width)
     # the last token of a prompt is read with the response, whose first token it predicts
     read = 0 if cache is None else prompt_width - 1
@@ -277,17 +295,20 @@ def _response_logits(
         arguments: dict[str, Any] = {
             "input_ids": ids_BL[:, read : last - 1],
             "attention_mask": mask_BL[:, : last - 1].long(),
-            "use_cache": cache is not None or not single_pass,
+            "use_cache": cache is not None or keeps_cache,
         }
         if cache is not None:
             arguments["past_key_values"] = cache
-        if "position_ids" in accepted:
+        if starts is not None:
+            arguments["alora_offsets"] = [None if one is None else one + last - 1 - prompt_width for one in starts]
+        if "position_ids" in accepted and reading.pads:
             arguments["position_ids"] = position_BL[:, read : last - 1]
         if "logits_to_keep" in accepted:
             arguments["logits_to_keep"] = last - first
         output = model(**arguments)
-        # a recurrent model hands out no such cache: it reads everything again for every chunk
-        cache = getattr(output, "past_key_values", None)
+        cache = None if last == width else getattr(output, "past_key_values", None)
+        if not may_go_on(model, cache):
+            cache = None
         read = 0 if cache is None else last - 1
         yield first, output.logits[:, -(last - first) :]
 
@@ -302,7 +323,7 @@ def _lent_prompts(
     """Keys and values of the prompts but for their last tokens, each read once; None where that saves nothing."""
     numbers: dict[tuple[int, ...], int] = {}
     prompt_of_row = [numbers.setdefault(row.prompt_ids, len(numbers)) for row in rows]
-    if len(numbers) == len(rows) or prompt_width < 2 or not lends_prompts(model):
+    if len(numbers) == len(rows) or prompt_width < 2 or not how_to_read(model).lends:
         return None
     device = ids_BL.device
     first_B = torch.tensor([prompt_of_row.index(number) for number in range(len(numbers))], device=device)

@@ -13,12 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diagnostics.kernel.rows import KernelBatch
+from diagnostics.models.reading import innermost
 from diagnostics.records.errors import KernelError
-
-
-def innermost(model: Any) -> Any:
-    """The model whose ``forward`` has the real signature; peft's wrapper takes anything."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def response_logps(model: nn.Module, batch: KernelBatch) -> Float[Tensor, " response_token"]:

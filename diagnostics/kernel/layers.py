@@ -17,8 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from diagnostics.kernel.forward import innermost, logp_sums, response_logps
+from diagnostics.kernel.forward import logp_sums, response_logps
 from diagnostics.kernel.rows import KernelBatch
+from diagnostics.models.reading import innermost
 
 
 @dataclass(frozen=True)

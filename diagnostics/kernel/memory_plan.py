@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import nn
 
-from diagnostics.kernel.forward import innermost
 from diagnostics.kernel.layers import find_layers, kept_bytes
 from diagnostics.kernel.parameters import (
     Extent,
@@ -20,6 +19,7 @@ from diagnostics.kernel.parameters import (
     too_small,
     trained_parameters,
 )
+from diagnostics.models.reading import innermost
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import KernelError, KernelTooLargeError
 from diagnostics.records.memory import free_bytes

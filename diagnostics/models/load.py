@@ -80,7 +80,8 @@ def load_model(
     """Load a checkpoint for the audit, an adapter with the model under it, from this machine's files alone.
 
     The checkpoint's own sampling defaults (temperature, repetition penalty, …) are dropped: the settings of the audit
-    alone decide. Raises ``CheckpointError`` as ``load_path`` does.
+    alone decide. A mixture's router logits are not asked for: its loss of balance, which nobody wants here, fails on
+    a pass that goes on from another. Raises ``CheckpointError`` as ``load_path`` does.
     """
     from transformers import GenerationConfig
 
@@ -97,6 +98,9 @@ def load_model(
     model: Any = loaded.model
     inner = model.get_base_model() if checkpoint.kind == "lora" else model
     inner.generation_config = GenerationConfig()
+    for config in (inner.config, inner.config.get_text_config()):
+        if getattr(config, "output_router_logits", False):
+            config.output_router_logits = False
     if (head := inner.get_output_embeddings()) is not None:
         head.register_forward_pre_hook(_in_one_piece)
     return loaded

@@ -19,6 +19,9 @@ _BESIDE = (
     *("chat_template.*", "additional_chat_templates/*"),
 )
 
+#: Settings that say where a tokenizer was read from or what wrote it, and nothing of texts.
+_OF_THE_FILE = ("is_local", "local_files_only", "name_or_path")
+
 
 def tokenizer_file(folders: Sequence[Path]) -> Path | None:
     """The vocabulary in the first of ``folders`` that has one: an adapter's own comes before its model's."""
@@ -54,10 +57,24 @@ def same_tokenizer(adapter: Checkpoint, model: Checkpoint) -> bool:
     return own.parent == under.parent or _said_of_texts(own.parent) == _said_of_texts(under.parent)
 
 
-def _said_of_texts(folder: Path) -> dict[str, bytes]:
+def _said_of_texts(folder: Path) -> dict[str, object]:
     """All that says in a folder how texts become tokens, and which of them end a response."""
     files = [file for pattern in (*TOKENIZER_FILES, *_BESIDE) for file in folder.glob(pattern) if file.is_file()]
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+    return {str(file.relative_to(folder)): _said_by(file) for file in files}
+
+
+def _said_by(file: Path) -> object:
+    """What a file says; of the settings, all but what their first load and save adds about these themselves."""
+    raw = file.read_bytes()
+    if file.name != "tokenizer_config.json":
+        return raw
+    try:
+        settings = json.loads(raw)
+    except (ValueError, RecursionError):
+        return raw
+    if not isinstance(settings, dict):
+        return raw
+    return {name: value for name, value in settings.items() if name not in _OF_THE_FILE}
 
 
 def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:

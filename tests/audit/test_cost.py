@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +25,16 @@ SHAPE = ModelShape(
     parameters=1000,
     product_parameters=1000,
     layers=1,
+    hidden_size=10,
     attention_width=10,
     kv_bytes=40,
     context=None,
     experts=False,
+    lends_prompts=True,
 )
 SIZE = AuditSize(problems=10, checkpoints=3, n=4, tokens=20, prompt_tokens=40)
+#: 273 rows of 60 tokens are a batch, 8 of a problem under each of 4 checkpoints and 12 more under the base.
+PROMPTS_READ = 10 * (4 * (8 + 272) / 273 + (12 + 272) / 273)
 CPU = MeasuredCpu(
     hardware="one core",
     model="m",
@@ -59,17 +65,27 @@ def test_the_counts_are_those_of_an_audit(audited_store: Path) -> None:
 def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
     plan = cost_on_cpu(SHAPE, SIZE, CPU)
     # sampling: 280 responses of 20 tokens and 10 · 4 prompts of 40, each token 2,000 + 40 · 50 operations
-    # scoring: 10 · 4 · (2 · 4 + 3) responses, and 10 · (4 + 1) prompts; kernel rows 8 · 2 · 6 · 4 of 60 tokens, each
+    # scoring: 10 · 4 · (2 · 4 + 3) responses in batches of 16,384 tokens; kernel rows 8 · 2 · 6 · 4 of 60 tokens, each
     # 2,000 + 40 · 30 operations, three passes
     assert [(one.name, round(one.hours * 3600, 6)) for one in plan.stages] == [
         ("start", 7.0),
         ("sample", (280 * 20 + 40 * 40) * 4000 / 1e3),
-        ("teacher-force", (440 * 20 + 50 * 40) * 4000 / 2e3),
+        ("teacher-force", round((440 * 20 + PROMPTS_READ * 40) * 4000 / 2e3, 6)),
         ("kernel", 3 * 384 * 60 * 3200 / 500),
         ("grade to report", 36.0 + 0.5 * 280),
     ]
     assert plan.hours == sum(one.hours for one in plan.stages)
     assert {one.basis for one in plan.stages} == {"measured rate"}
+
+
+def test_prompts_are_counted_as_often_as_they_are_read() -> None:
+    def scored_s(size: AuditSize, **changes: Any) -> float:
+        return cost_on_cpu(replace(SHAPE, **changes), size, CPU).stages[2].hours * 3600
+
+    anew = (440 * 20 + 440 * 40) * 4000 / 2e3
+    assert scored_s(SIZE, lends_prompts=False) == pytest.approx(anew)
+    # as wide as that a CPU takes one row a batch
+    assert scored_s(SIZE, hidden_size=1 << 15) == pytest.approx(anew)
 
 
 def test_a_gpu_is_bound_by_bytes_or_by_operations_and_told_to_be_unmeasured() -> None:
@@ -78,7 +94,7 @@ def test_a_gpu_is_bound_by_bytes_or_by_operations_and_told_to_be_unmeasured() ->
     step_s = (2000 + 1 * 40 * 50) / 1e4  # reading takes longer than 4,000 operations at 1e6 a second
     assert plan.stages[0].amount.endswith("1 at a time")
     assert plan.stages[0].hours * 3600 == pytest.approx(280 * 20 * step_s)
-    assert plan.stages[1].hours * 3600 == pytest.approx((440 * 20 + 50 * 40) * 4000 / 1e6)
+    assert plan.stages[1].hours * 3600 == pytest.approx((440 * 20 + PROMPTS_READ * 40) * 4000 / 1e6)
     assert {one.basis for one in plan.stages} == {"roofline"}
     fast_memory = Gpu(name="G", bfloat16_flop=1e4, float32_flop=1e5, bytes_per_s=1e9, memory_bytes=1e12)
     bound_by_products = cost_on_gpu(SHAPE, SIZE, fast_memory)

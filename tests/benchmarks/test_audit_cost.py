@@ -20,10 +20,12 @@ SHAPE = ModelShape(
     parameters=5,
     product_parameters=5,
     layers=0,
+    hidden_size=10,
     attention_width=0,
     kv_bytes=None,
     context=None,
     experts=False,
+    lends_prompts=True,
 )
 LINES = (
     Line(text="series run: 2 checkpoints, base checkpoint-0", cpu_s=4.0, memory_gib=1.0),

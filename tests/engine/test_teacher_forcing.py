@@ -13,7 +13,7 @@ import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.models.prompt_cache import lends_prompts
+from diagnostics.models.reading import Reading, how_to_read
 from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
@@ -195,10 +195,10 @@ def test_a_model_that_forgets_early_tokens_reads_every_prompt_for_every_response
     windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
     one = load(write_model(windowed, tmp_path / "windowed"))
     n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
-    assert not lends_prompts(one.model)
+    assert not how_to_read(one.model).lends
     assert tokens_read(one, answers([LONG], [4] * 5)) == 5 * (n_prompt + 3)
     check_against_reference(one, scored(one))
-    assert not lends_prompts(load(write_hybrid(tmp_path / "hybrid", seed=0)).model)  # a recurrent state
+    assert not how_to_read(load(write_hybrid(tmp_path / "hybrid", seed=0)).model).lends  # a recurrent state
 
 
 def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
@@ -206,8 +206,13 @@ def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
 ) -> None:
     windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
     one = load(write_model(windowed, tmp_path / "windowed"))
-    monkeypatch.setattr(scoring, "lends_prompts", lambda model: True)
+    monkeypatch.setattr(
+        scoring, "how_to_read", lambda model: Reading(lends=True, goes_on=True, pads=True, turns_at=None)
+    )
     check_against_reference(one, scored(one))
+    n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
+    # once in vain, and then with every response
+    assert tokens_read(one, answers([LONG], [4] * 5)) == n_prompt - 1 + 5 * (n_prompt + 3)
 
 
 @pytest.mark.parametrize(("hidden_size", "tokens"), [(32, scoring.TOKEN_BUDGET), (576, 3640)])

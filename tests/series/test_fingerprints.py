@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
@@ -157,6 +158,20 @@ def test_an_untrained_adapter_with_a_tokenizer_of_its_own_stays_the_base(
     untrain(run / "checkpoint-0")
     assert find_series([run]).base.kind == "full"
     write_run(run, changed, pieces)
+    assert find_series([run]).base.kind == "lora"
+
+
+def test_a_tokenizer_that_was_loaded_and_saved_beside_an_adapter_is_still_the_models(
+    pieces: Path, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+    untrain(run / "checkpoint-0")
+    under = find_series([run]).base.path
+    AutoTokenizer.from_pretrained(under).save_pretrained(run / "checkpoint-0")
+    own, models = ((folder / "tokenizer_config.json").read_bytes() for folder in (run / "checkpoint-0", under))
+    assert own != models  # the library notes where it was read
+    assert find_series([run]).base.kind == "full"
+    change_json(run / "checkpoint-0/tokenizer_config.json", eos_token="?")
     assert find_series([run]).base.kind == "lora"
 
 

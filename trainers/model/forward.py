@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from diagnostics.models.reading import innermost
 from trainers.batch import RolloutBatch
-from trainers.model.head import chunked_logps, innermost
+from trainers.model.head import chunked_logps
 from trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
 from trainers.model.network import Network
 from trainers.model.passes import Lengths, planned

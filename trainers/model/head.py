@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from diagnostics.models.reading import innermost
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -82,11 +84,6 @@ def find_head(model: PreTrainedModel) -> ResponseHead | None:
         return None
     law = _fitted(seen["known"].flatten().double(), logits.flatten().double())
     return None if law is None else ResponseHead(trunk=trunk, output=output, law=law)
-
-
-def innermost(model: Any) -> Any:
-    """The model under peft's wrapper, the model itself if there is none."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _known_numbers(like: Tensor) -> Tensor:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from diagnostics.models.reading import innermost
 from trainers.batch import RolloutBatch
-from trainers.model.head import ResponseHead, find_head, innermost
+from trainers.model.head import ResponseHead, find_head
 from trainers.model.layouts import Layout, hidden_states, pass_input
 
 if TYPE_CHECKING:

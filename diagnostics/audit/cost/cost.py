@@ -14,6 +14,8 @@ from diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
 from diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
+from diagnostics.models.token_budget import tokens_per_batch
+from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.samplers.rows import MOST_ROWS, default_rows
@@ -106,7 +108,7 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPla
             StageCost(name=name, amount=amount, hours=seconds / 3600, basis="measured rate")
             for name, amount, seconds in stages
         ),
-        memory=tuple(MemoryNeed(what=what, needed_bytes=needed, fits=None) for what, needed in work.memory(None)),
+        memory=tuple(MemoryNeed(what=what, needed_bytes=needed, fits=None) for what, needed in work.memory()),
         disk_bytes=work.disk_bytes,
         weights_bytes=work.all_weights_bytes,
         remarks=_remarks(shape),
@@ -115,7 +117,7 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPla
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
     """The least hours of one GPU, by its data sheet; the stages that a CPU does beside it are left out."""
-    work, rows = _Work(shape, size), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
+    work, rows = _Work(shape, size, gpu), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
     step_s = decoding_step_s(shape, work.seen, rows, gpu)
     stages = (
         ("sample", f"{work.sampled_text}, {rows} at a time", size.sampled * size.tokens / rows * step_s),
@@ -133,7 +135,7 @@ def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
         ),
         memory=tuple(
             MemoryNeed(what=what, needed_bytes=needed, fits=needed <= gpu.memory_bytes)
-            for what, needed in work.memory(gpu)
+            for what, needed in work.memory()
         ),
         disk_bytes=work.disk_bytes,
         weights_bytes=work.all_weights_bytes,
@@ -144,8 +146,8 @@ def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
 class _Work:
     """Operations and bytes of each stage."""
 
-    def __init__(self, shape: ModelShape, size: AuditSize) -> None:
-        self._shape, self._size = shape, size
+    def __init__(self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None) -> None:
+        self._shape, self._gpu = shape, gpu
         #: Tokens that one of a response sees in the middle of it, and those of a whole row.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
@@ -154,7 +156,9 @@ class _Work:
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
         self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
         self.scored_text = f"{size.scored:,} responses with their prompts"
-        scored_tokens = size.scored * size.tokens + size.scored_prompts * size.prompt_tokens
+        scored_at_once = tokens_per_batch(shape.hidden_size, on_cpu=gpu is None) / self._row_tokens
+        read = size.scored_prompts(max(1, int(scored_at_once))) if shape.lends_prompts else size.scored
+        scored_tokens = size.scored * size.tokens + read * size.prompt_tokens
         self.scored_flop = scored_tokens * shape.token_flop(self.seen)
         self.kernel_text = f"{size.kernel_rows:,} rows at {size.checkpoints + 1} checkpoints"
         row_flop = self._row_tokens * shape.token_flop(self._row_tokens / 2)
@@ -163,9 +167,9 @@ class _Work:
         self.disk_bytes = STORE_BYTES + size.sampled * size.tokens * TOKEN_BYTES
         self.all_weights_bytes = float((size.checkpoints + 1) * shape.weight_bytes)
 
-    def memory(self, gpu: Gpu | None) -> list[tuple[str, float]]:
+    def memory(self) -> list[tuple[str, float]]:
         """What the engine holds, and what the scorer does in its kernel."""
-        shape = self._shape
+        shape, gpu = self._shape, self._gpu
         if gpu is None:
             rows = default_rows("cpu", shape.parameters, n_threads=1)
         else:
@@ -176,7 +180,8 @@ class _Work:
         if gpu is None:
             engine = 2 * shape.weight_bytes + min(cache, 2 << 30) + ENGINE_BYTES
         kernel = 2 * 4 * shape.parameters + KERNEL_BYTES
-        return [("engine", float(engine)), ("teacher forcing and kernel", float(kernel))]
+        at_once = f"engine, {plural(rows, 'response')} at a time"
+        return [(at_once, float(engine)), ("teacher forcing and kernel", float(kernel))]
 
 
 def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:

@@ -15,17 +15,20 @@ class ModelShape:
 
     ``parameters`` are all of them, tied ones once; ``product_parameters`` those that every token is multiplied with,
     which leaves out an input embedding that is only looked up. ``kv_bytes`` are keys and values of one token, None
-    where the configuration does not tell. ``context`` is the longest sequence, None if unknown.
+    where the configuration does not tell. ``context`` is the longest sequence, None if unknown. ``lends_prompts``: one
+    is read once for several responses when they are scored.
     """
 
     name: str
     parameters: int
     product_parameters: int
     layers: int
+    hidden_size: int
     attention_width: int
     kv_bytes: int | None
     context: int | None
     experts: bool
+    lends_prompts: bool
 
     @property
     def weight_bytes(self) -> int:
@@ -37,8 +40,8 @@ class ModelShape:
 
         Two for every weight and, in each layer, for every number of the keys and of the values that it sees.
 
-        >>> shape = ModelShape(name="m", parameters=10, product_parameters=10, layers=2, attention_width=3, kv_bytes=24,
-        ...                    context=None, experts=False)
+        >>> shape = ModelShape(name="m", parameters=10, product_parameters=10, layers=2, hidden_size=3,
+        ...                    attention_width=3, kv_bytes=24, context=None, experts=False, lends_prompts=True)
         >>> shape.token_flop(seen=5)
         140.0
         """
@@ -51,6 +54,7 @@ def read_shape(model: str) -> ModelShape:
     Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
     """
     from diagnostics.models.load import outline_path
+    from diagnostics.models.reading import how_to_read
     from diagnostics.samplers.vllm_files import token_bytes
 
     if (Path(model) / "adapter_config.json").is_file():
@@ -66,8 +70,10 @@ def read_shape(model: str) -> ModelShape:
         parameters=parameters,
         product_parameters=parameters - (0 if is_tied else looked_up.weight.numel()),
         layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
         attention_width=heads * (getattr(config, "head_dim", None) or config.hidden_size // heads),
         kv_bytes=token_bytes(config, "bfloat16"),
         context=getattr(config, "max_position_embeddings", None),
         experts=any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")),
+        lends_prompts=how_to_read(empty).lends,
     )

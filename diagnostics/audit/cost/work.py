@@ -63,10 +63,19 @@ class AuditSize:
         """Responses that are teacher-forced: panel and own ones under each checkpoint, and its own under the base."""
         return self.problems * self.panel * (2 * (self.checkpoints + 1) + self.checkpoints)
 
-    @property
-    def scored_prompts(self) -> int:
-        """Prompts that are read for it: each once under every checkpoint, and under the base once more at the end."""
-        return self.problems * (self.checkpoints + 2)
+    def scored_prompts(self, rows_at_a_time: int) -> float:
+        """Prompts that are read for it, where one is read once for all its responses in a batch of so many.
+
+        Under every checkpoint those of the panel and its own, under the base at last those of all others. Batches do
+        not end where problems do, so that ``r`` responses to one lie in (r + b - 1) / b batches of b.
+
+        >>> size = AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9)
+        >>> size.scored, size.scored_prompts(1), round(size.scored_prompts(10_000), 3)  # 10 · (4 · 8 + 12) responses
+        (440, 440.0, 50.039)
+        """
+        passes = [*[2 * self.panel] * (self.checkpoints + 1), self.checkpoints * self.panel]
+        batches = sum((rows + rows_at_a_time - 1) / rows_at_a_time for rows in passes)
+        return self.problems * batches
 
     @property
     def kernel_rows(self) -> int:

@@ -1,0 +1,202 @@
+"""Scores of models that differ in what they keep, against one forward pass for each response by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PrefixTuningConfig, PromptTuningConfig, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import DynamicCache
+
+import diagnostics.engine.teacher_forcing as scoring
+from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from diagnostics.models.load import LoadedModel
+from diagnostics.models.reading import how_to_read, may_go_on
+from diagnostics.models.tokens import encode_prompt
+from diagnostics.records.types import SamplingSettings
+from tests.samplers.tiny_models import CONTEXT, SIZES, WORDS, build_tokenizer, load, problem, write_model
+
+SETTINGS = SamplingSettings(sampler="transformers")
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+#: The prompts below take up to 15 tokens, and responses up to 10: some rows are longer than this, and some are not.
+TURNS_AT = 12
+LONGROPE = {
+    **{"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "rope_theta": 10000.0},
+    **{"original_max_position_embeddings": TURNS_AT, "factor": 4.0},
+}
+
+
+def model_of(kind: str, **changes: Any) -> Any:
+    """Random weights, far from uniform."""
+    sizes = {**SIZES, "bos_token_id": 1, "num_key_value_heads": 2, **changes}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes))
+        for parameter in model.parameters():
+            if parameter.ndim >= 2:
+                parameter.add_(0.15 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def adapted(config: Any) -> Any:
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model: Any = get_peft_model(model_of("llama"), config)
+        for name, parameter in model.named_parameters():
+            if "lora_" in name or "prompt_encoder" in name:
+                parameter.normal_(std=0.5)
+    return model.eval()
+
+
+def jamba() -> Any:
+    return model_of(
+        "jamba", attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=2,
+        use_mamba_kernels=False, mamba_d_state=4, mamba_dt_rank=2,
+    )  # fmt: skip
+
+
+def hybrid() -> Any:
+    heads = {f"linear_{part}": 2 for part in ("num_key_heads", "num_value_heads")}
+    sizes = {f"linear_{part}": 8 for part in ("key_head_dim", "value_head_dim")}
+    layers = {"layer_types": ["linear_attention", "full_attention"]}
+    return model_of("qwen3_next", **heads, **sizes, **layers, **EXPERTS, shared_expert_intermediate_size=16)
+
+
+def longrope() -> Any:
+    given = {"original_max_position_embeddings": TURNS_AT, "partial_rotary_factor": 1.0}
+    return model_of("phi3", rope_parameters=LONGROPE, **given)
+
+
+def recurrent_gemma() -> Any:
+    return model_of("recurrent_gemma", lru_width=16, attention_window_size=4, block_types=["recurrent", "attention"])
+
+
+def waiting_adapter() -> Any:
+    """Its products begin behind the last two tokens of the prompts."""
+    ends = encode_prompt(build_tokenizer(), problem("a b"), SETTINGS)
+    return adapted(LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", alora_invocation_tokens=ends))
+
+
+def waits(model: Any) -> bool:
+    return getattr(model.active_peft_config, "alora_invocation_tokens", None) is not None
+
+
+def soft_prompt() -> Any:
+    return adapted(PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+
+
+def prefix() -> Any:
+    return adapted(PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "attention": lambda: model_of("llama"),
+    "window": lambda: model_of("gemma2", sliding_window=4, query_pre_attn_scalar=8),
+    "mixture": lambda: model_of("qwen3_moe", **EXPERTS),
+    "hybrid": hybrid,
+    "jamba": jamba,
+    "minimax": lambda: model_of(
+        "minimax", layer_types=["linear_attention", "full_attention"], num_local_experts=4, block_size=4
+    ),
+    "recurrent gemma": recurrent_gemma,
+    "longrope": longrope,
+    "waiting adapter": waiting_adapter,
+    "soft prompt": soft_prompt,
+    "prefix": prefix,
+}
+
+
+def loaded(model: Any) -> LoadedModel:
+    return LoadedModel(
+        model=model,
+        tokenizer=build_tokenizer(),
+        device=torch.device("cpu"),
+        end_ids=(1,),
+        pad_id=0,
+        context_tokens=CONTEXT,
+        vocabulary_size=len(WORDS),
+    )
+
+
+def requests() -> list[ForcedRequest]:
+    """Three responses to each of four prompts of 2 to 15 tokens, that all end alike."""
+    rng = random.Random(0)
+    prompts = [problem(" ".join([*rng.choices(WORDS[2:], k=n), "a", "b"])) for n in (0, 2, 8, 13)]
+    return [
+        ForcedRequest(
+            problem=prompt,
+            response_id=f"{place}-{n}",
+            token_ids=(*(rng.randrange(2, len(WORDS)) for _ in range(n)), 1),
+        )
+        for place, prompt in enumerate(prompts)
+        for n in (1, 4, 9)
+    ]
+
+
+@torch.no_grad()
+def alone(model: Any, request: ForcedRequest) -> tuple[float, float]:
+    """log π and entropy from one pass over this row, which is not padded."""
+    prompt = encode_prompt(build_tokenizer(), request.problem, SETTINGS)
+    n = len(request.token_ids)
+    row = torch.tensor([[*prompt, *request.token_ids]])
+    # as generation has it: the tokens that an adapter waits for count in the prompt alone
+    starts = {"alora_offsets": [2 + n]} if getattr(model, "active_peft_config", None) and waits(model) else {}
+    logp_TV = model(input_ids=row, use_cache=False, **starts).logits[0, -(n + 1) : -1].log_softmax(dim=-1)
+    logp = logp_TV.gather(1, torch.tensor(request.token_ids)[:, None]).sum()
+    return logp.item(), -(logp_TV.exp() * logp_TV).sum().item()
+
+
+@pytest.mark.parametrize("positions", [None, 3], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_scores_are_those_of_a_row_by_itself(kind: str, positions: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = KINDS[kind]()
+    if positions is not None:
+        monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", positions * 12 * len(WORDS))
+    found = {one.response_id: one for batch in teacher_force(loaded(model), requests(), SETTINGS) for one in batch}
+    for request in requests():
+        one = found[request.response_id]
+        assert (one.logp_sum, one.entropy_sum) == pytest.approx(alone(model, request), abs=1e-4)
+
+
+def test_a_mixture_that_reports_its_router_is_scored_all_the_same(tmp_path: Path) -> None:
+    given = model_of("qwen3_moe", **EXPERTS, output_router_logits=True)
+    one = load(write_model(given, tmp_path))
+    found = {score.response_id: score for batch in teacher_force(one, requests(), SETTINGS) for score in batch}
+    for request in requests():
+        assert found[request.response_id].logp_sum == pytest.approx(alone(one.model, request)[0], abs=1e-4)
+
+
+def test_what_a_model_allows() -> None:
+    found = {kind: how_to_read(made()) for kind, made in KINDS.items()}
+    assert {kind for kind, one in found.items() if one.lends} == {"attention", "mixture"}
+    assert {kind for kind, one in found.items() if not one.goes_on} == {
+        *("longrope", "waiting adapter", "soft prompt", "prefix")
+    }
+    assert {kind for kind, one in found.items() if not one.pads} == {"recurrent gemma", "soft prompt", "prefix"}
+    assert [one.turns_at for one in found.values() if one.turns_at] == [TURNS_AT]
+
+
+@pytest.mark.parametrize(
+    ("kind", "goes_on"), [("window", True), ("hybrid", True), ("jamba", False), ("minimax", False)]
+)
+def test_a_trial_tells_where_a_pass_may_go_on_from_a_state(kind: str, goes_on: bool) -> None:
+    model = KINDS[kind]()
+    with torch.no_grad():
+        cache = model(input_ids=torch.tensor([[2, 3, 4]]), use_cache=True).past_key_values
+    assert cache is not None
+    assert may_go_on(model, cache) is goes_on
+
+
+def test_a_configuration_of_other_names_lends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("llama")
+
+    def unknown(*_: Any, **__: Any) -> None:
+        raise AttributeError("'Config' object has no attribute 'num_hidden_layers'")
+
+    monkeypatch.setattr(DynamicCache, "__init__", unknown)
+    assert not how_to_read(model).lends
