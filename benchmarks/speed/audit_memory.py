@@ -31,7 +31,6 @@ from process_memory import Held, memory_of
 from results import RESULTS, circumstances, digits
 
 import oversharp
-from diagnostics.models.devices import has_products_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -180,6 +179,12 @@ def findings_digest(store_path: Path) -> str:
     return hashlib.sha256(findings.to_csv(index=False).encode()).hexdigest()[:16]
 
 
+def products_in(store_path: Path) -> str:
+    """The precision that the audit computed in."""
+    with oversharp.open_store(store_path) as store:
+        return ", ".join(store.frame("SELECT DISTINCT dtype FROM settings ORDER BY ALL")["dtype"])
+
+
 def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> dict[str, Any]:
     """One case, its series made anew by a process that is gone when the audit begins."""
     case = CASES[name]
@@ -191,7 +196,7 @@ def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> d
     return {
         "case": name,
         "trained": "all weights" if case.full else f"adapters of rank {RANK}",
-        "products_in": "bfloat16" if has_products_of("bfloat16") else "float32",
+        "products_in": products_in(place / "audit" / "audit.duckdb"),
         "largest_process_gib": max(gib for what, gib in peaks.items() if what != "sum"),
         "goal_largest_process_gib": case.goal_gib,
         "all_processes_gib": peaks["sum"],

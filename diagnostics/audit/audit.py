@@ -116,7 +116,8 @@ def audit_shard(
     """Draw, score and grade one share of the problems of an audit into ``config.out``, which no other shard has.
 
     The problems are every ``shard.of``-th in the order of the problem set. ``store.merge`` joins the stores of all
-    shards; ``audit`` on the joined one then draws nothing, and comes to the verdict. Raises as ``audit``.
+    shards; ``audit`` on the joined one then draws at most the controls of the checkpoint to ship, and comes to the
+    verdict. Raises as ``audit``.
     """
     progress = progress or SilentProgress()
     run = partial(_audit_shard, series_paths, shard=shard, command=command, progress=progress)
