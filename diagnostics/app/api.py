@@ -317,9 +317,9 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     """Join stores: the shards of one audit, or audits made on several machines.
 
     After shards, run the same audit without --shard and with this --out: it draws nothing but, with controls, the
-    checkpoint to ship at hotter temperatures, computes the kernels and comes to the verdict. A store that was merged before adds nothing. Killed or stopped, the same command continues.
-    A store of an older release is renewed this way: it is read once, and stays as it is. Which checkpoint to ship is
-    then said of all series that can be compared.
+    checkpoint to ship at hotter temperatures, computes the kernels and comes to the verdict. A store that was merged
+    before adds nothing. Killed or stopped, the same command continues. A store of an older release is renewed this way:
+    it is read once, and stays as it is. Which checkpoint to ship is then said of all series that can be compared.
 
     Parameters
     ----------

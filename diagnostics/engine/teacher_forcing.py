@@ -20,7 +20,7 @@ from torch import Tensor
 from diagnostics.models.devices import suitable_threads
 from diagnostics.models.load import LoadedModel
 from diagnostics.models.reading import (
-    Reading,
+    ReadingRules,
     adapter_starts,
     how_to_read,
     innermost,
@@ -155,7 +155,7 @@ def _planned(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int)
     return planned
 
 
-def _orders(rows: Sequence[_ForcedRow], reading: Reading) -> Iterator[list[_ForcedRow]]:
+def _orders(rows: Sequence[_ForcedRow], reading: ReadingRules) -> Iterator[list[_ForcedRow]]:
     if reading.pads:
         yield sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
     if reading.lends or not reading.pads:

@@ -27,7 +27,7 @@ _TRIAL_TOKENS, _TRIAL_SHARE = 6, 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadingRules:
     """What a model allows.
 
     ``lends``: keys and values of a prompt are all that responses need of it, and can be handed to several. ``goes_on``:
@@ -56,7 +56,7 @@ def is_plain(cache: Cache) -> bool:
     return _all_of(cache, DynamicLayer)
 
 
-def how_to_read(model: Any) -> Reading:
+def how_to_read(model: Any) -> ReadingRules:
     """What this model and the adapter on it allow; where that is not known, the least."""
     inner = innermost(model)
     accepted = inspect.signature(inner.forward).parameters
@@ -67,7 +67,7 @@ def how_to_read(model: Any) -> Reading:
     waits = bool(getattr(adapter, "alora_invocation_tokens", None))
     turns_at = _turning_point(inner.config)
     goes_on = not (is_soft or waits or turns_at is not None)
-    return Reading(
+    return ReadingRules(
         lends=goes_on and all(name in accepted for name in _NEEDED) and _plans_plain_cache(inner.config),
         goes_on=goes_on,
         pads=not is_soft and getattr(inner.config, "model_type", None) not in _READS_PADDING,
@@ -119,8 +119,7 @@ def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int 
         return None
     from peft.tuners.lora.variants import calculate_alora_offsets
 
-    starts: list[int | None] = calculate_alora_offsets(model.peft_config, model.active_adapter, prompt_BP)
-    return starts
+    return list(calculate_alora_offsets(model.peft_config, model.active_adapter, prompt_BP))
 
 
 def positions(mask_BL: Bool[Tensor, "row token"]) -> Int[Tensor, "row token"]:

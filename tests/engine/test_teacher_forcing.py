@@ -13,7 +13,7 @@ import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.models.reading import Reading, how_to_read
+from diagnostics.models.reading import ReadingRules, how_to_read
 from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
@@ -207,7 +207,7 @@ def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
     windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
     one = load(write_model(windowed, tmp_path / "windowed"))
     monkeypatch.setattr(
-        scoring, "how_to_read", lambda model: Reading(lends=True, goes_on=True, pads=True, turns_at=None)
+        scoring, "how_to_read", lambda model: ReadingRules(lends=True, goes_on=True, pads=True, turns_at=None)
     )
     check_against_reference(one, scored(one))
     n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
