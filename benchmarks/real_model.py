@@ -268,8 +268,11 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         "planned_audit_cpu_s": planned_cpu_s(place, rows[0]["response_tokens"]),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "real_model.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    (folder / "real_model.md").write_text(markdown(result), encoding="utf-8")
+    texts = {"real_model.json": json.dumps(result, indent=2) + "\n", "real_model.md": markdown(result)}
+    for name, text in texts.items():
+        partial = folder / f"{name}.partial"  # killed while it is written, the rows of other series are still there
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(folder / name)
 
 
 def planned_cpu_s(place: Place, found: Mapping[str, Any] | None) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint, Series
+from diagnostics.series.adapter_fit import require_fit
 from diagnostics.series.fingerprints import is_identity, refuse_equal_weights
 from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
 from diagnostics.series.hashes import WeightHashes
@@ -172,6 +173,8 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     check_complete(files)
     refuse_codes(files, config)
     model_path = _model_of_adapter(candidate, config, external, known) if is_adapter else None
+    if model_path is not None:
+        require_fit(files, model_path, label=candidate.label)
     _require_tokenizer(candidate, model_path)
     if path not in known:
         known[path] = (
@@ -294,6 +297,7 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
         base = _checkpoint(0, external, None, known)
     except IncompleteCheckpointError as fault:
         raise CheckpointError(f"{external.path}: {fault}; it is the base of the series: restore it") from None
+    _require_one_base(base, checkpoints, known)
     if first is not None and first.step == 0:
         # a fresh adapter is the identity on the model under it, so an adapter at step 0 stands for that model
         under = first.weights_hash if first.base_path is None else _model_hash(first.base_path, known)
@@ -306,6 +310,17 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
     if base.label in {one.label for one in checkpoints}:
         base = replace(base, label=f"{base.path.parent.name}/{base.label}")
     return [base, *checkpoints]
+
+
+def _require_one_base(base: Checkpoint, checkpoints: Sequence[Checkpoint], known: _Known) -> None:
+    """Raise ``CheckpointError`` for an adapter on a model that is neither the base nor one of the series."""
+    models = {base.weights_hash, *(one.weights_hash for one in checkpoints if one.kind == "full")}
+    for one in checkpoints:
+        if one.base_path is not None and _model_hash(one.base_path, known) not in models:
+            raise CheckpointError(
+                f"{one.label}: is an adapter of {one.base_path}, and --base {base.path} holds other weights; leave "
+                "--base out, or correct base_model_name_or_path in its adapter_config.json"
+            )
 
 
 def _without_untrained_adapter(base: Checkpoint, known: _Known) -> Checkpoint:

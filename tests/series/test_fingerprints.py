@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tests.series.written_runs import (
     ADAPTER_10,
     ADAPTER_20,
     BASE,
+    NAMELESS_10,
+    NAMELESS_20,
     STEP_10,
     STEP_20,
     TOKENIZER,
@@ -173,6 +176,32 @@ def test_a_tokenizer_that_was_loaded_and_saved_beside_an_adapter_is_still_the_mo
     assert find_series([run]).base.kind == "full"
     change_json(run / "checkpoint-0/tokenizer_config.json", eos_token="?")
     assert find_series([run]).base.kind == "lora"
+
+
+@pytest.mark.parametrize(
+    ("of_the_model", "fault"),
+    [
+        ({"num_hidden_layers": 1}, r"changes layer 1, beyond the 1 layers of \S+/base"),
+        ({"hidden_size": 24}, r"is for a width of 16, not the 24 of \S+/base"),
+    ],
+)
+def test_an_adapter_of_another_model_is_refused_before_anything_is_loaded(
+    of_the_model: dict[str, int], fault: str, pieces: Path, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-10": NAMELESS_10, "checkpoint-20": NAMELESS_20}, pieces)
+    base = shutil.copytree(pieces / "base", tmp_path / "base")
+    assert len(find_series([run], base=base).checkpoints) == 3
+    change_json(base / "config.json", **of_the_model)
+    with pytest.raises(CheckpointError, match=rf"^checkpoint-10: its adapter {fault}: .* name that one as base_model"):
+        find_series([run], base=base)
+
+
+def test_adapters_on_one_model_and_another_as_base_are_refused(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-10": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
+    with pytest.raises(CheckpointError, match=r"^checkpoint-10: is an adapter of \S+/base, and --base \S+ holds other"):
+        find_series([run], base=pieces / "step_10")
+    copy = shutil.copytree(pieces / "base", tmp_path / "copy")
+    assert len(find_series([run], base=copy).checkpoints) == 3
 
 
 def test_a_deeper_model_made_of_repeated_layers_stays_the_base(pieces: Path, tmp_path: Path) -> None:
