@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,9 @@ def choose_chat(
     choice = _chosen(base, problems, own_words=own_words, trained=trained)
     if needed_by is not None and not choice.chat:
         why = choice.says or f"the tokenizer of {base.label} has no chat template"
-        raise SamplerError(f"{needed_by}: there is no chat ({why}); leave it out, or pass --chat")
+        raise SamplerError(
+            f"{needed_by}: there is no chat ({why}); leave it out{', or pass --chat' if choice.says else ''}"
+        )
     return choice
 
 
@@ -108,14 +110,4 @@ def require_usable(base: Checkpoint, settings: SamplingSettings) -> None:
     """Raise ``SamplerError`` in one line where the chat template is missing or fails on what it will be given."""
     from diagnostics.models.tokens import chat_text
 
-    tokenizer = load_chat_tokenizer(base)
-    try:
-        chat_text(tokenizer, "?", settings)
-    except SamplerError as error:
-        if not settings.system_prompt:
-            raise
-        chat_text(tokenizer, "?", replace(settings, system_prompt=""))  # its own fault, if it fails so too
-        raise SamplerError(
-            f"--system-prompt: the chat template of {base.label} takes no system turn ({error}); put the text into "
-            "--prompt-template instead"
-        ) from error
+    chat_text(load_chat_tokenizer(base), "?", settings)

@@ -22,6 +22,7 @@ from diagnostics.records.errors import CheckpointError, ConfigError, first_line
 from diagnostics.records.types import Problem, SamplingSettings
 from diagnostics.records.version import version
 from diagnostics.repair.folders import atomic_folder
+from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -141,15 +142,31 @@ def _require_architecture(file: Path, architecture: str) -> None:
 
 
 def found(out: Path, sha256_digits: str) -> bool:
-    """Whether ``out`` holds what was made of that file already. Raises ``ConfigError`` where it holds anything else."""
+    """Whether ``out`` holds what was made of that file already.
+
+    Raises ``ConfigError`` where it holds anything else, ``CheckpointError`` where it is not whole any more.
+    """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
     if not out.is_dir() or not any(out.iterdir()):
         return False
     if _record_in(out).get("sha256") == sha256_digits:
+        _require_whole(out)
         return True
     some = min(one.name for one in out.iterdir())
     raise ConfigError(f"--out {out}: holds other things ({some}); choose a new folder")
+
+
+def _require_whole(out: Path) -> None:
+    try:
+        files = weight_files(out)
+        if not files:
+            raise IncompleteCheckpointError("model.safetensors missing")
+        check_complete(files)
+    except IncompleteCheckpointError as fault:
+        raise CheckpointError(
+            f"{out}: what was converted there before is damaged ({fault}); delete the folder and run the same command"
+        ) from None
 
 
 def _record_in(folder: Path) -> Mapping[str, Any]:

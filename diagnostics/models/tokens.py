@@ -47,16 +47,28 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFor
         raise SamplerError(
             "--chat: the tokenizer has no chat template; leave --chat out and give --prompt-template instead"
         )
-    system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
-    turns = [*system, {"role": "user", "content": text}]
     more: dict[str, Any] = {} if settings.chat_args is None else json.loads(settings.chat_args)
+    user = [{"role": "user", "content": text}]
+    system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
     try:
-        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **more))
+        return _written(tokenizer, [*system, *user], more)
     except Exception as error:
-        raise SamplerError(
-            f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and give "
-            "--prompt-template instead"
-        ) from error
+        fault = f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and give"
+        if system and _takes(tokenizer, user, more):
+            fault = f"--system-prompt: the chat template takes no system turn ({first_line(error)}); put the text into"
+        raise SamplerError(f"{fault} --prompt-template instead") from error
+
+
+def _written(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more: dict[str, Any]) -> str:
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **more))
+
+
+def _takes(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more: dict[str, Any]) -> bool:
+    try:
+        _written(tokenizer, turns, more)
+    except Exception:  # noqa: BLE001  # a template is a program
+        return False
+    return True
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,20 @@ def test_the_same_file_again_is_kept_and_another_is_refused(tiny: Path, converte
     assert (converted / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match="holds other things"):
         convert(write_gguf(tmp_path / "other.gguf", seed=1), converted)
+
+
+@pytest.mark.parametrize("left", [None, 100])
+def test_a_conversion_that_was_damaged_since_is_told_with_the_mend(
+    left: int | None, tiny: Path, converted: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(converted, tmp_path / "out")
+    weights = out / "model.safetensors"
+    if left is None:
+        weights.unlink()
+    else:
+        weights.write_bytes(weights.read_bytes()[:-left])
+    with pytest.raises(CheckpointError, match=r"out: what was converted there before is damaged .*; delete the folder"):
+        convert(tiny, out)
 
 
 def test_a_killed_conversion_leaves_nothing_that_looks_like_a_checkpoint_and_begins_anew(
