@@ -264,7 +264,8 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         "model": "SmolLM2-135M-Instruct",
         "settings": settings,
         "series": sorted([*rows, *kept_rows], key=lambda row: order.index(row["series"])),
-        "costs": [*costs_of(place.costs), *kept_costs],
+        # of a series that is under way they are not all yet
+        "costs": [*(one for one in costs_of(place.costs) if one["series"] in (None, *there)), *kept_costs],
         "planned_audit_cpu_s": planned_cpu_s(place, rows[0]["response_tokens"]),
     }
     folder.mkdir(parents=True, exist_ok=True)
