@@ -65,7 +65,10 @@ def test_adapter_checkpoints_are_a_series_and_continue(
     assert torch.equal(logits(again.model), logits(policy.model))
     assert any(parameter.requires_grad for parameter in again.model.parameters())
     series = find_series([tmp_path])
-    assert [one.kind for one in series.checkpoints] == ["lora", "lora"]
+    assert [one.kind for one in series.checkpoints] == [
+        "full",
+        "lora",
+    ]  # an adapter that changes nothing yet is its model
     audited = load_model(series.checkpoints[1], device=torch.device("cpu"), dtype="float32")
     torch.testing.assert_close(logits(audited.model), logits(policy.model))
     with pytest.raises(TrainingError, match="an adapter of rank 4; resume with --lora-rank 4"):
