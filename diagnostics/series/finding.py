@@ -315,11 +315,13 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
 def _require_one_base(base: Checkpoint, checkpoints: Sequence[Checkpoint], known: _Known) -> None:
     """Raise ``CheckpointError`` for an adapter on a model that is neither the base nor one of the series."""
     models = {base.weights_hash, *(one.weights_hash for one in checkpoints if one.kind == "full")}
+    if base.base_path is not None:
+        models.add(_model_hash(base.base_path, known))
     for one in checkpoints:
         if one.base_path is not None and _model_hash(one.base_path, known) not in models:
             raise CheckpointError(
-                f"{one.label}: is an adapter of {one.base_path}, and --base {base.path} holds other weights; leave "
-                "--base out, or correct base_model_name_or_path in its adapter_config.json"
+                f"{one.label}: is an adapter of {one.base_path}, and --base {base.path} holds other weights; give "
+                f"--base {one.base_path}, or correct base_model_name_or_path in its adapter_config.json"
             )
 
 
