@@ -3,7 +3,8 @@
 ``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats,
 from forward passes over given tokens. Logits are made at response positions only, and in chunks of positions, so that
 long responses under a large vocabulary do not fill the memory. A prompt that several responses of a batch answer is
-read once, and its keys and values are lent to all of them, where the model allows it (``diagnostics.models.reading``).
+read once, and its keys and values are lent to all of them, where the model allows it
+(``diagnostics.models.cached_passes``).
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from diagnostics.models.devices import suitable_threads
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.reading import (
+from diagnostics.models.cached_passes import (
     ReadingRules,
     adapter_starts,
     how_to_read,
@@ -28,6 +27,8 @@ from diagnostics.models.reading import (
     positions,
     read_prompts,
 )
+from diagnostics.models.devices import suitable_threads
+from diagnostics.models.load import LoadedModel
 from diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
 from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.errors import SamplerError

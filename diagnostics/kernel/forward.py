@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diagnostics.kernel.rows import KernelBatch
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 from diagnostics.records.errors import KernelError
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from diagnostics.kernel.forward import logp_sums, response_logps
 from diagnostics.kernel.rows import KernelBatch
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 
 
 @dataclass(frozen=True)

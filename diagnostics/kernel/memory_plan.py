@@ -19,7 +19,7 @@ from diagnostics.kernel.parameters import (
     too_small,
     trained_parameters,
 )
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import KernelError, KernelTooLargeError
 from diagnostics.records.memory import free_bytes

@@ -12,7 +12,7 @@ from torch import nn
 
 from diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
 from diagnostics.kernel.rows import KernelBatch
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 from diagnostics.records.errors import KernelError, KernelTooLargeError
 
 #: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.

@@ -11,9 +11,9 @@ import torch
 
 import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from diagnostics.models.cached_passes import ReadingRules, how_to_read
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.models.reading import ReadingRules, how_to_read
 from diagnostics.models.tokens import encode_prompt, response_ids
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings

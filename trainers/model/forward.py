@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 from trainers.batch import RolloutBatch
 from trainers.model.head import chunked_logps
 from trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input

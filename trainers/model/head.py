@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from diagnostics.models.reading import innermost
+from diagnostics.models.cached_passes import innermost
 from trainers.batch import RolloutBatch
 from trainers.model.head import ResponseHead, find_head
 from trainers.model.layouts import Layout, hidden_states, pass_input

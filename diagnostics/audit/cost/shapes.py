@@ -53,8 +53,8 @@ def read_shape(model: str) -> ModelShape:
 
     Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
     """
+    from diagnostics.models.cached_passes import how_to_read
     from diagnostics.models.load import outline_path
-    from diagnostics.models.reading import how_to_read
     from diagnostics.samplers.vllm_files import token_bytes
 
     if (Path(model) / "adapter_config.json").is_file():

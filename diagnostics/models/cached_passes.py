@@ -21,8 +21,7 @@ _NEEDED = ("past_key_values", "position_ids", "logits_to_keep")
 #: Models whose recurrence reads the padding in front of a prompt as if it were text.
 _READS_PADDING = ("recurrent_gemma",)
 #: A trial's passes are of so many tokens each. Log-probabilities of the second may differ from those of one pass by
-#: this share of how much they vary over the vocabulary: half precision rounds by a hundredth, and what lost its state
-#: differs by a tenth or more.
+#: this share of how much they vary over the vocabulary: between what half precision rounds and a state that was lost.
 _TRIAL_TOKENS, _TRIAL_SHARE = 6, 0.03
 
 

@@ -15,8 +15,8 @@ from transformers.cache_utils import DynamicCache
 
 import diagnostics.engine.teacher_forcing as scoring
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from diagnostics.models.cached_passes import how_to_read, may_go_on
 from diagnostics.models.load import LoadedModel
-from diagnostics.models.reading import how_to_read, may_go_on
 from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.types import SamplingSettings
 from tests.samplers.tiny_models import CONTEXT, SIZES, WORDS, build_tokenizer, load, problem, write_model
