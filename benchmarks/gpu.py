@@ -33,6 +33,9 @@ SERIES = ("grpo", "iac")
 #: What Python says of a package that is not there, which no part of ours is.
 _MISSING = re.compile(r"No module named '(?P<package>(?!diagnostics|trainers|reports|benchmarks)\w+)")
 
+#: What `timeout` exits with when it has stopped a command.
+_TIMED_OUT = 124
+
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
@@ -49,7 +52,7 @@ class Size:
 
 SIZES: Mapping[str, Size] = {
     "full": Size(steps=60, save_every=15, batch_prompts=32, group_size=16, problems=100, n=128, ks="1,8,64"),
-    "smallest": Size(steps=2, save_every=1, batch_prompts=2, group_size=4, problems=4, n=4, ks="1,4"),
+    "smallest": Size(steps=2, save_every=1, batch_prompts=8, group_size=8, problems=4, n=4, ks="1,4"),
 }
 
 
@@ -105,13 +108,15 @@ def stages(out: Path, device: str, size_name: str) -> list[Stage]:
     return found
 
 
-def ran(stage: Stage, log: Path) -> Outcome:
-    """Run a stage to its end."""
-    environment = {"PYTHONPATH": str(ROOT), **(stage.environment or {})}
+def ran(stage: Stage, log: Path, limit_s: int) -> Outcome:
+    """Run a stage to its end, or until it has taken ``limit_s``."""
+    # what lies on the path already may be where the packages are
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {"PYTHONPATH": path, **(stage.environment or {})}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
-        cost = cost_of(stage.command, log)
+        cost = cost_of(("timeout", "--kill-after=10", str(limit_s), *stage.command), log)
     finally:
         for name, value in before.items():
             if value is None:
@@ -125,6 +130,8 @@ def ran(stage: Stage, log: Path) -> Outcome:
     missing = next((match["package"] for line in lines if (match := _MISSING.search(line))), None)
     if missing is not None:
         return Outcome(outcome="left out", why=f"the package {missing} is not installed", **took)
+    if cost.exit_code == _TIMED_OUT:
+        return Outcome(outcome="failed", why=f"took more than {limit_s} s (--stage-limit-s)", **took)
     return Outcome(outcome="failed", why=lines[-1][:300] if lines else f"exit code {cost.exit_code}", **took)
 
 
@@ -138,7 +145,7 @@ def _told(lines: Sequence[str]) -> Any:
         return lines[-1]
 
 
-def run_all(todo: Sequence[Stage], out: Path, told: Path) -> list[Outcome]:
+def run_all(todo: Sequence[Stage], out: Path, told: Path, limit_s: int) -> list[Outcome]:
     """Run what has not ended well before, in order; what ended is kept in ``told`` behind each stage."""
     kept = {} if not told.is_file() else {one["stage"]: Outcome(**one) for one in json.loads(told.read_text())}
     for stage in todo:
@@ -149,7 +156,7 @@ def run_all(todo: Sequence[Stage], out: Path, told: Path) -> list[Outcome]:
             kept[stage.name] = Outcome(stage=stage.name, outcome="left out", why=f"{lacking}: {kept[lacking].why}")
         else:
             print(f"{stage.name} …", flush=True)
-            kept[stage.name] = ran(stage, out / "logs" / f"{stage.name.replace(' ', '-')}.log")
+            kept[stage.name] = ran(stage, out / "logs" / f"{stage.name.replace(' ', '-')}.log", limit_s)
         one = kept[stage.name]
         print(f"{stage.name}: {one.outcome}" + (f" ({one.why})" if one.why else ""), flush=True)
         told.write_text(json.dumps([asdict(kept[name.name]) for name in todo if name.name in kept], indent=2) + "\n")
@@ -184,12 +191,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", choices=list(SIZES), default="full")
     parser.add_argument("--out", type=Path, help="default: runs/gpu, or with device and size behind it")
+    parser.add_argument("--stage-limit-s", type=int, default=900, help="stop a stage that takes longer; it has failed")
     asked = parser.parse_args(arguments)
     on_gpu = asked.device.startswith("cuda") and asked.size == "full"
     out: Path = asked.out or ROOT / "runs" / ("gpu" if on_gpu else f"gpu_{asked.device}_{asked.size}")
     out.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    outcomes = run_all(stages(out, asked.device, asked.size), out, out / "stages.json")
+    outcomes = run_all(stages(out, asked.device, asked.size), out, out / "stages.json", asked.stage_limit_s)
     result = {
         "what": __doc__.splitlines()[0],
         "size": asked.size,

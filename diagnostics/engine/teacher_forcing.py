@@ -27,7 +27,7 @@ from diagnostics.models.cached_passes import (
     positions,
     read_prompts,
 )
-from diagnostics.models.devices import suitable_threads
+from diagnostics.models.devices import elements_per_chunk, suitable_threads
 from diagnostics.models.load import LoadedModel
 from diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
 from diagnostics.models.tokens import encode_prompt, require_fit
@@ -37,16 +37,29 @@ from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
-#: Logits that exist at one time: 256 MiB of float32.
+#: Logits that exist at one time on a CPU, and in a batch at one position: 256 MiB of float32.
 _LOGITS_PER_CHUNK = 1 << 26
 #: Of them, so many are made log-probabilities at a time, which takes three times their size in float32.
 _LAWS_PER_CHUNK = 1 << 23
+#: A GPU makes logits of so many times the log-probabilities, a sixteenth of its memory in half precision: a chunk of
+#: them costs a pass through the model, and in chunks of 256 MiB an H100 scored a tenth of what plain passes did.
+_LOGITS_PER_LAWS_ON_A_GPU = 16
 
 
 def budget_for(loaded: LoadedModel) -> int:
     """Tokens of one batch that suit the model and its device."""
     width = getattr(loaded.model.config.get_text_config(), "hidden_size", None)
     return tokens_per_batch(None if width is None else int(width), on_cpu=loaded.device.type == "cpu")
+
+
+def _laws_per_chunk(device: torch.device) -> int:
+    return elements_per_chunk(device, _LAWS_PER_CHUNK)
+
+
+def _logits_per_chunk(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _LOGITS_PER_CHUNK
+    return max(_LOGITS_PER_CHUNK, _LOGITS_PER_LAWS_ON_A_GPU * _laws_per_chunk(device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,10 +232,10 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
 
     logp_BT = torch.zeros(len(rows), response_width, dtype=torch.float32, device=device)
     entropy_BT = torch.zeros_like(logp_BT)
-    positions_per_chunk = max(1, _LOGITS_PER_CHUNK // (len(rows) * loaded.vocabulary_size))
+    positions_per_chunk = max(1, _logits_per_chunk(device) // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
         for first, logits_BCV in _response_logits(loaded, rows, ids_BL, mask_BL, prompt_width, positions_per_chunk):
-            for some, part in _blocks(*logits_BCV.shape):
+            for some, part in _blocks(*logits_BCV.shape, laws=_laws_per_chunk(device)):
                 logp_RPV = logits_BCV[some, part].float().log_softmax(dim=-1)
                 token_RP = ids_BL[some, first + part.start : first + part.stop]
                 into = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
@@ -253,16 +266,16 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     ]
 
 
-def _blocks(n_rows: int, n_positions: int, n_words: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and positions of logits that are made log-probabilities together: whole rows, or a part of one.
+def _blocks(n_rows: int, n_positions: int, n_words: int, *, laws: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and positions of logits that are made ``laws`` log-probabilities together: whole rows, or a part of one.
 
-    >>> list(_blocks(3, 2, _LAWS_PER_CHUNK // 4))
+    >>> list(_blocks(3, 2, 10, laws=40))
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
-    >>> list(_blocks(1, 3, _LAWS_PER_CHUNK // 2))
+    >>> list(_blocks(1, 3, 10, laws=20))
     [(slice(0, 1, None), slice(0, 2, None)), (slice(0, 1, None), slice(2, 3, None))]
     """
-    positions = max(1, min(n_positions, _LAWS_PER_CHUNK // n_words))
-    rows = max(1, _LAWS_PER_CHUNK // (n_positions * n_words))
+    positions = max(1, min(n_positions, laws // n_words))
+    rows = max(1, laws // (n_positions * n_words))
     for row in range(0, n_rows, rows):
         for position in range(0, n_positions, positions):
             yield slice(row, min(row + rows, n_rows)), slice(position, min(position + positions, n_positions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 
 import torch
 
@@ -11,6 +12,8 @@ from diagnostics.records.errors import ConfigError
 
 #: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000
+#: A GPU computes so large a share of its memory, twice in float32, at a time: it waits for every launch.
+_SHARE_OF_A_GPU = 1 / 64
 
 
 def pick_device(wanted: str | None) -> torch.device:
@@ -30,6 +33,18 @@ def pick_device(wanted: str | None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {wanted}: this machine has no such CUDA GPU; use --device cpu")
     return device
+
+
+@cache
+def elements_per_chunk(device: torch.device, on_a_cpu: int) -> int:
+    """Numbers of a table over the vocabulary that are computed at a time: 168 million on a GPU of 80 GB.
+
+    By all of its memory and not by what is free, so that the same numbers are rounded in the same way.
+    """
+    if device.type != "cuda":
+        return on_a_cpu
+    _, memory_bytes = torch.cuda.mem_get_info(device)
+    return max(on_a_cpu, int(_SHARE_OF_A_GPU * memory_bytes) // (2 * 4))
 
 
 def gpu_name(index: int) -> str:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from diagnostics.models.devices import elements_per_chunk
 from diagnostics.records.memory import trim_heap
 
-#: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache; on a GPU, where each chunk is
-#: five launches, on as many as this share of its memory holds twice in float32.
-_ELEMENTS_PER_CHUNK, _SHARE_OF_A_GPU = 1 << 18, 1 / 64
+#: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache.
+_ELEMENTS_PER_CHUNK = 1 << 18
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
 
@@ -156,16 +155,7 @@ def logp_and_entropy(
 
 
 def _rows_of(table_BV: Float[Tensor, "row vocabulary"]) -> int:
-    return max(1, elements_per_chunk(table_BV.device) // table_BV.shape[1])
-
-
-@cache
-def elements_per_chunk(device: torch.device) -> int:
-    """Log-probabilities that the entropy is computed of at a time: 168 million on a GPU of 80 GB."""
-    if device.type != "cuda":
-        return _ELEMENTS_PER_CHUNK
-    _, memory_bytes = torch.cuda.mem_get_info(device)
-    return max(_ELEMENTS_PER_CHUNK, int(_SHARE_OF_A_GPU * memory_bytes) // (2 * 4))
+    return max(1, elements_per_chunk(table_BV.device, _ELEMENTS_PER_CHUNK) // table_BV.shape[1])
 
 
 def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:

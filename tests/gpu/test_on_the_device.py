@@ -18,13 +18,14 @@ import torch
 
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.kernel import gradient_kernel
+from diagnostics.models.devices import elements_per_chunk
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
 from diagnostics.records.types import ForcedResponse, Sample, SamplingSettings
 from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest
 from diagnostics.samplers.transformers import TransformersSampler
 from diagnostics.samplers.vllm_support import why_not
-from diagnostics.samplers.vllm_worker import elements_per_chunk, entropy_nats
+from diagnostics.samplers.vllm_worker import entropy_nats
 from tests.kernel.small_models import as_loaded, build, draw_rows
 from tests.samplers.tiny_models import checkpoint_at, problem, write_checkpoint, write_tied
 
@@ -175,7 +176,7 @@ def test_entropies_of_a_whole_step_are_exact() -> None:
     exact_B = -(logp_BV[:4].double().exp() * logp_BV[:4].double()).sum(-1).cpu()
     assert entropy_nats(logp_BV)[:4].cpu().tolist() == pytest.approx(exact_B.tolist(), abs=2e-4)
     if DEVICE != "cpu":
-        assert elements_per_chunk(logp_BV.device) >= logp_BV.numel()
+        assert elements_per_chunk(logp_BV.device, 1) >= logp_BV.numel()
 
 
 def drawn(sampler: Any, path: Path, settings: SamplingSettings) -> dict[tuple[str, int], Sample]:

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from diagnostics.models.devices import elements_per_chunk
 from diagnostics.samplers import vllm_worker
-from diagnostics.samplers.vllm_worker import elements_per_chunk, empty_pages, entropy_nats, logp_and_entropy
+from diagnostics.samplers.vllm_worker import empty_pages, entropy_nats, logp_and_entropy
 
 MIB = 1 << 20
 
@@ -74,17 +75,17 @@ def test_a_gpu_computes_the_entropies_of_all_rows_of_a_large_vocabulary_together
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 80 * 10**9))
-    on_gpu = elements_per_chunk(torch.device("cuda", 0))
+    on_gpu = elements_per_chunk(torch.device("cuda", 0), 1 << 18)
     assert on_gpu >= 256 * 152_064
     assert on_gpu * 2 * 4 <= 80e9 / 64
-    assert elements_per_chunk(torch.device("cpu")) == 1 << 18
+    assert elements_per_chunk(torch.device("cpu"), 1 << 18) == 1 << 18
 
 
 def test_entropies_do_not_depend_on_how_many_rows_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     logp_BV = torch.randn(37, 50, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     together = entropy_nats(logp_BV)
     assert together.tolist() == pytest.approx((-(logp_BV.exp() * logp_BV).sum(-1)).tolist(), rel=1e-6)
-    monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device: 120)
+    monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device, on_a_cpu: 120)
     assert torch.equal(entropy_nats(logp_BV), together)
 
 
@@ -93,7 +94,7 @@ def test_logits_give_the_numbers_that_their_log_probabilities_give(monkeypatch: 
     logits_BV[:, 7] = -torch.inf
     token_B = torch.arange(37) % 7
     logp_BV = logits_BV.log_softmax(-1)
-    monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device: 120)
+    monkeypatch.setattr(vllm_worker, "elements_per_chunk", lambda device, on_a_cpu: 120)
     for given_BV in (logits_BV, logp_BV):
         logp_B, entropy_B = logp_and_entropy(given_BV, token_B)
         assert logp_B.tolist() == pytest.approx(logp_BV.gather(-1, token_B[:, None])[:, 0].tolist(), abs=1e-5)

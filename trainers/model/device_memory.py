@@ -16,7 +16,7 @@ from torch import Tensor
 from diagnostics.records import memory
 from diagnostics.records.errors import TrainingError
 from trainers.model.forward import ForwardSettings, autocast
-from trainers.model.head import LOGITS_PER_CHUNK
+from trainers.model.head import logits_on
 from trainers.model.kv_cache import takes_fixed_cache
 from trainers.model.network import Network
 
@@ -46,8 +46,8 @@ class Footprint:
 
     A pass keeps ``per_pass`` (copies of weights in the type of the products) and for each row of s tokens
     ``per_token`` s + ``per_pair`` s². ``cache_per_token`` is one token's keys and values in all layers; with
-    ``fixed_cache`` the run's own decoder has them in buffers that stay. Logits are made a chunk at a time unless
-    ``whole_logits``.
+    ``fixed_cache`` the run's own decoder has them in buffers that stay. Logits are made ``logits_per_chunk`` at a time,
+    all together where that is None.
     """
 
     parameters: int
@@ -57,7 +57,7 @@ class Footprint:
     per_pair: float
     cache_per_token: float
     vocabulary_size: int
-    whole_logits: bool
+    logits_per_chunk: int | None
     fixed_cache: bool
 
     def row_bytes(self, tokens: int) -> float:
@@ -67,7 +67,7 @@ class Footprint:
     def logit_bytes(self, positions: int) -> float:
         """Logits of so many positions and what is made of them."""
         logits = positions * self.vocabulary_size
-        return 16.0 * logits if self.whole_logits else 12.0 * min(logits, LOGITS_PER_CHUNK)
+        return 16.0 * logits if self.logits_per_chunk is None else 12.0 * min(logits, self.logits_per_chunk)
 
     def decoder_bytes(self, rows: int, tokens: int) -> float:
         """Bytes that the run's own decoder takes for so many rows: keys and values, logits and what is drawn from."""
@@ -148,7 +148,7 @@ def measure_footprint(network: Network, settings: ForwardSettings) -> Footprint:
         per_pair=per_pair,
         cache_per_token=counted[-1][1],
         vocabulary_size=len(embedding.weight),
-        whole_logits=network.head is None,
+        logits_per_chunk=None if network.head is None else logits_on(network.model.device),
         fixed_cache=network.model.device.type == "cuda" and takes_fixed_cache(network.model),
     )
 

@@ -14,12 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from diagnostics.models.cached_passes import innermost
+from diagnostics.models.devices import elements_per_chunk
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Logits that exist at one time: 64 MiB of float32. Twice this is alive in a pass, three times in its backward pass.
-LOGITS_PER_CHUNK = 1 << 24
+#: Logits that exist at one time on a CPU: 64 MiB of float32. Twice this is alive in a pass, three times in its
+#: backward pass.
+_LOGITS_PER_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,11 @@ class LogitLaw:
         if self.scale != 1:
             z = z * self.scale
         return z if self.cap is None else (z / self.cap).tanh().mul_(self.cap)
+
+
+def logits_on(device: torch.device) -> int:
+    """Logits that exist at one time on a device."""
+    return elements_per_chunk(device, _LOGITS_PER_CHUNK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +126,16 @@ def chunked_logps(
     temperature: float,
     products: torch.dtype | None = None,
     entropies: bool = True,
-    logits_per_chunk: int = LOGITS_PER_CHUNK,
+    logits_per_chunk: int | None = None,
 ) -> tuple[Float[Tensor, " position"], Float[Tensor, " position"] | None]:
     """Log-probability of each target and entropy of each law softmax(logits / temperature), in nats, float32.
 
     Gradient flows through both. Entropies take a pass of their own over the logits: without ``entropies`` they are
     None. On a GPU ``products`` is the type that matrix products take their factors in; they are summed in float32
-    either way.
+    either way. ``logits_per_chunk`` None: what suits the device.
     """
     weight_VD, bias_V = head.output.weight, head.output.bias
-    rows = max(1, logits_per_chunk // len(weight_VD))
+    rows = max(1, (logits_per_chunk or logits_on(hidden_ND.device)) // len(weight_VD))
     if hidden_ND.device.type != "cuda":
         products = None
     logp_N, entropy_N = _ChunkedLogps.apply(
@@ -163,10 +170,11 @@ class _ChunkedLogps(torch.autograd.Function):
         logp_N = torch.empty(len(hidden_ND), device=hidden_ND.device)
         entropy_N, lse_N = torch.empty_like(logp_N) if entropies else None, torch.empty_like(logp_N)
         law_CV = None
+        factor_VD = weight_VD if products is None else weight_VD.to(products)  # once for all chunks
         with torch.autocast(hidden_ND.device.type, enabled=False):
             for first in range(0, len(hidden_ND), rows):
                 part = slice(first, first + rows)
-                logit_CV = _logits(hidden_ND[part], weight_VD, bias_V, law, temperature, products)
+                logit_CV = _logits(hidden_ND[part], factor_VD, bias_V, law, temperature, products)
                 torch.logsumexp(logit_CV, dim=-1, out=lse_N[part])
                 law_CV = logit_CV.sub_(lse_N[part, None])
                 torch.gather(law_CV, 1, target_N[part, None], out=logp_N[part, None])
@@ -187,11 +195,12 @@ class _ChunkedLogps(torch.autograd.Function):
         of_hidden_ND = torch.empty_like(hidden_ND) if wants_hidden else None
         of_weight_VD = torch.zeros_like(weight_VD) if wants_weight else None
         of_bias_V = torch.zeros_like(bias_V) if wants_bias else None
+        factor_VD = weight_VD if products is None else weight_VD.to(products)
         with torch.autocast(hidden_ND.device.type, enabled=False):
             for first in range(0, len(hidden_ND), rows):
                 part = slice(first, first + rows)
                 if kept is None:
-                    law_CV = _logits(hidden_ND[part], weight_VD, bias_V, law, temperature, products)
+                    law_CV = _logits(hidden_ND[part], factor_VD, bias_V, law, temperature, products)
                     law_CV.sub_(lse_N[part, None])
                 else:
                     law_CV = kept
@@ -208,7 +217,7 @@ class _ChunkedLogps(torch.autograd.Function):
                     capped_CV = (law_CV + lse_N[part, None]).mul_(temperature / law.cap)
                     of_logit_CV.sub_(capped_CV.square_().mul_(of_logit_CV))
                 if of_hidden_ND is not None:
-                    of_hidden_ND[part] = _product(of_logit_CV, weight_VD, products)
+                    of_hidden_ND[part] = _product(of_logit_CV, factor_VD, products)
                 if of_weight_VD is not None:
                     if products is None:
                         of_weight_VD.addmm_(of_logit_CV.t(), hidden_ND[part].to(of_weight_VD.dtype))

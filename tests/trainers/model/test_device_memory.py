@@ -30,7 +30,7 @@ OWN = Footprint(
     per_pair=0,
     cache_per_token=512,
     vocabulary_size=16,
-    whole_logits=False,
+    logits_per_chunk=1 << 24,
     fixed_cache=False,
 )
 ENGINE = EngineFootprint(weights=20 * MIB, cache=400 * MIB, least_cache=2 * MIB, rests=True)
@@ -55,7 +55,7 @@ def test_a_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_o
 ) -> None:
     footprint = measure_footprint(find_network(loaded.model), forward_settings(wide, rows_per_pass=None))
     n_bytes = sum(one.numel() * 4 for one in loaded.model.parameters())
-    assert (footprint.parameters, footprint.trained, footprint.whole_logits) == (n_bytes, n_bytes, False)
+    assert (footprint.parameters, footprint.trained, footprint.logits_per_chunk) == (n_bytes, n_bytes, 1 << 24)
     # keys and values of 2 heads of 24 in 3 layers
     assert footprint.cache_per_token == 2 * 2 * 24 * 3 * 4
     ample = planned(wide, footprint)
