@@ -67,10 +67,10 @@ SELECT
     -- the first half of the base's samples chose the dominant mode and does not count here
     count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
     count(finish_reason) AS n_ended,  -- NULL: another tool drew the sample and did not tell
-    count(*) FILTER (finish_reason = 'length') AS n_truncated,
+    count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') AS n_truncated,
     -- neither how it ended nor what became of the grading: whether it was read is not known
     count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
-    count(*) FILTER (NOT correct AND (finish_reason = 'length' OR state <> 'ok')) AS n_unread,
+    count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
     count(*) FILTER (state = 'ambiguous') AS n_ambiguous,
     count(*) FILTER (state = 'timeout') AS n_timed_out,

@@ -29,7 +29,7 @@ SELECT
     count(DISTINCT problem_id) AS n_problems,
     count(*) FILTER (state = 'ok') AS n_read,
     count(*) FILTER (finish_reason = 'length') AS n_cut_off,
-    count(*) FILTER (NOT correct AND (state <> 'ok' OR finish_reason = 'length')) AS n_unread,
+    count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
     count(*) FILTER (correct) AS n_right
 FROM own_samples
 WHERE audit_id = $audit_id AND is_base AND NOT greedy AND correct IS NOT NULL
@@ -40,7 +40,7 @@ SELECT s.text
 FROM own_samples AS s
 JOIN audit_problems AS p USING (audit_id, problem_id)
 WHERE s.audit_id = $audit_id AND s.is_base AND NOT s.greedy AND s.correct IS NOT NULL
-ORDER BY s.state = 'ok' AND s.finish_reason <> 'length', p.position, s.sample_index
+ORDER BY why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) IS NULL, p.position, s.sample_index
 LIMIT 1
 """
 
@@ -49,7 +49,8 @@ LIMIT 1
 class Tally:
     """Of the base's graded samples: how many, of how many problems, and how many were read, cut off, and are right.
 
-    ``n_unread`` are wrong, and cut off or without a readable answer: what the verdict counts as unread.
+    ``n_unread`` are wrong, and without a readable answer or cut off before one stood in a box: what the verdict counts
+    as unread.
     """
 
     n: int

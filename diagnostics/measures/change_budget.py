@@ -2,9 +2,10 @@
 
 Meaning: scope ``all`` is the change of pass@k; the other scopes are its parts, Shapley values: what a cause changes,
 averaged over the orders in which causes can come.
-What is no ability: ``cut_off`` (samples that the token limit ended would be as often right as those that ended),
-``unread`` (those without an answer that could be read as often as the ones that were read), ``grader`` (the grades of a
-second verifier would count, after `oversharp regrade`). They take as much from any samples in the checkpoint's place.
+What is no ability: ``cut_off`` (samples that the token limit ended before an answer stood in a box would be as often
+right as the others), ``unread`` (those without an answer that could be read as often as the ones that were read),
+``grader`` (the grades of a second verifier would count, after `oversharp regrade`). They take as much from any samples
+in the checkpoint's place.
 ``sharpening``: what the base does that is drawn as cold as can be with no more pass@1 and no less pass@k than the
 checkpoint has, on problems that this has not lost; or as cold as it was drawn. At lower temperatures where these were
 drawn (--controls), else reweighted to p^α, else by answers of several draws that agree, up to the k that these reach.

@@ -65,7 +65,10 @@ COMMON: Mapping[str, Meaning] = MappingProxyType(
         "token_entropies": means("entropy of the distribution of each token", "nats"),
         "n": means("samples, without the greedy one", "samples"),
         "n_correct": means("correct ones among them", "samples"),
-        "n_cut": means("not correct and cut off; NULL where one of the samples does not tell", "samples"),
+        "n_cut": means(
+            "not correct, and cut off before a readable answer stood in a box; NULL where a sample does not tell",
+            "samples",
+        ),
         "n_unread": means(
             "not correct, not cut off, and no answer could be read; NULL where one of the samples does not tell",
             "samples",

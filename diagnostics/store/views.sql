@@ -20,6 +20,14 @@ CREATE OR REPLACE MACRO takes_something_back(text) AS regexp_matches(
         || '|\bactually, '
 );
 
+-- Why a sample that is not correct says nothing of what the model can do: 'cut' off by the token limit before a readable
+-- answer stood in a box, or 'unread' otherwise. NULL of any other: what goes on behind a boxed answer may be cut off.
+CREATE OR REPLACE MACRO why_unread(correct, finish_reason, state, n_boxed) AS CASE
+    WHEN correct OR (state IS NOT DISTINCT FROM 'ok' AND coalesce(n_boxed, 0) > 0) THEN NULL
+    WHEN finish_reason = 'length' THEN 'cut'
+    WHEN state <> 'ok' THEN 'unread'
+END;
+
 -- ---------------------------------------------------------------- what the audits want
 
 -- The latest audit of every series: what the report shows.
@@ -197,8 +205,8 @@ FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
 
--- The same, with what became of the samples that are not correct: so many were cut off, and of the others so many gave no
--- answer that could be read. NULL where a sample does not tell.
+-- The same, with what became of the samples that are not correct: so many were cut off before they had answered, and of
+-- the others so many gave no answer that could be read. NULL where a sample does not tell.
 CREATE OR REPLACE VIEW read_counts AS
 SELECT
     series,
@@ -211,9 +219,9 @@ SELECT
     count(*) AS n,
     count(*) FILTER (correct) AS n_correct,
     CASE WHEN count(finish_reason) = count(*)
-        THEN count(*) FILTER (NOT correct AND finish_reason = 'length') END AS n_cut,
+        THEN count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') END AS n_cut,
     CASE WHEN count(state) = count(*)
-        THEN count(*) FILTER (NOT correct AND finish_reason IS DISTINCT FROM 'length' AND state <> 'ok') END AS n_unread,
+        THEN count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'unread') END AS n_unread,
     n_planned
 FROM graded_samples
 WHERE NOT greedy
@@ -233,8 +241,8 @@ SELECT
     s.problem_id,
     count(*) AS n,
     count(*) FILTER (s.correct) AS n_correct,
-    count(*) FILTER (NOT s.correct AND s.finish_reason = 'length') AS n_cut,
-    count(*) FILTER (NOT s.correct AND s.finish_reason IS DISTINCT FROM 'length' AND s.state <> 'ok') AS n_unread,
+    count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'cut') AS n_cut,
+    count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'unread') AS n_unread,
     s.n_planned
 FROM audit_samples AS s
 JOIN settings AS t USING (settings_id)
@@ -268,8 +276,8 @@ SELECT
     s.verifier,
     count(*) AS n,
     count(*) FILTER (s.correct) AS n_correct,
-    count(*) FILTER (NOT s.correct AND s.finish_reason = 'length') AS n_cut,
-    count(*) FILTER (NOT s.correct AND s.finish_reason IS DISTINCT FROM 'length' AND s.state <> 'ok') AS n_unread,
+    count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'cut') AS n_cut,
+    count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'unread') AS n_unread,
     s.n_planned
 FROM second_gradings AS r
 JOIN audit_samples AS s ON s.series = r.second_series

@@ -24,7 +24,7 @@ NOTABLE_MENDING = 0.05
 _NOTABLE_PART = 0.1
 #: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
 _MISTAKEN = (
-    (attrgetter("rates.truncated"), "were cut off", "a cut-off one"),
+    (attrgetter("rates.truncated"), "were cut off before they had answered", "a cut-off one"),
     (attrgetter("rates.not_parsed"), "could not be parsed", "one that the grader cannot read"),
     (attrgetter("rates.ambiguous"), "named no single answer", "one that hedges"),
     (attrgetter("rates.timed_out"), "ran out of the grader's time", "one that the grader had no time for"),
@@ -131,7 +131,7 @@ _UNREAD: tuple[tuple[Callable[[Rates], float | None], str, str], ...] = (
     ),
     (
         attrgetter("truncated"),
-        "were cut off",
+        "were cut off before they had answered",
         "what they would have said is not known. A larger limit on tokens, or a prompt after which the model ends, "
         "tells more.",
     ),

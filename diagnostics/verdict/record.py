@@ -66,8 +66,8 @@ class Estimate:
 class Rates:
     """Shares of a checkpoint's samples that look like lost modes and are not.
 
-    Cut off, not parsed, ambiguous, out of time. ``truncated`` is of those samples that tell why they ended, None where
-    none does; ``ambiguous`` is None in verdicts of before there was that state.
+    Cut off before they had answered, not parsed, ambiguous, out of time. ``truncated`` is of those samples that tell
+    why they ended, None where none does; ``ambiguous`` is None in verdicts of before there was that state.
     """
 
     step: int

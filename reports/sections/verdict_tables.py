@@ -306,7 +306,8 @@ def _rates(rates: tuple[Rates, ...]) -> Table:
         title=f"Samples cut off, not parsed, ambiguous or out of time: {told}",
         columns=columns(numbers=("step", "cut off", "not parsed", "ambiguous", "out of time")),
         rows=rows,
-        note="Such samples count as not correct, so a rise of these rates looks like a loss.",
+        note="Such samples count as not correct, so a rise of these rates looks like a loss. One that was cut off "
+        "behind a boxed answer is none of them: it has answered.",
         folded=True,
     )
 

@@ -186,6 +186,20 @@ def test_unread_samples_are_cut_off_or_ungraded_ones_that_are_not_correct(read: 
     assert read_counts(store, stored_key(store, "run"), {}, {}).trained[0].unread_P.tolist() == [2]
 
 
+def test_what_is_cut_off_behind_an_answer_in_a_box_was_read(read: Callable, store: Store) -> None:
+    read({(0, 0): "A...", (0, 20): "!!?~"}, n=4)
+    key = stored_key(store, "run")
+    store._database.rows("UPDATE grades SET n_boxed = 0")
+    assert read_counts(store, key, {}, {}).trained[0].unread_P.tolist() == [4]
+    store._database.rows("UPDATE grades SET n_boxed = 1")  # "?" and "~" too: these boxes nobody could read
+    late = read_counts(store, key, {}, {}).trained[0]
+    assert (late.unread_P.tolist(), late.rates.truncated, late.rates.not_parsed) == ([2], 0, 1 / 4)
+    told = store.frame("SELECT n, n_correct, n_cut, n_unread FROM read_counts WHERE step = 20")
+    assert told.to_numpy().tolist() == [[4, 0, 0, 2]]
+    store.kept.count(lambda total: SilentProgress().stage("count", total))
+    assert store.frame("SELECT n, n_correct, n_cut, n_unread FROM read_counts WHERE step = 20").equals(told)
+
+
 def test_samples_that_tell_neither_their_end_nor_their_grading_leave_unread_unknown(store: Store) -> None:
     key = plant(store, {(0, 0): "A..!", (0, 20): "!!.."}, n=4)
     store._database.rows("UPDATE samples SET finish_reason = NULL WHERE checkpoint_id = 'hash20'")

@@ -290,7 +290,7 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
     assert "16 times per problem by verl; temperature, top-p, most tokens and seed are not told by verl." in text
     assert "correct is told by the reward that verl recorded" in text
-    assert "Whether samples were cut off is not known of every checkpoint" in text
+    assert "Whether samples were cut off before they had answered is not known of every checkpoint" in text
     for never in ("<NA>", "&lt;NA&gt;", ": None", " nan", "recorded:verl", "--panel", "run oversharp confirm"):
         assert never not in text, never
     with Store.open(store, read_only=True) as opened:

@@ -315,7 +315,8 @@ def test_without_anything_to_compare_the_verdict_says_why_there_is_none() -> Non
         (
             (0.01, 0.02, 0.0),
             (0.13, 0.025, 0.0),
-            "13.0 % of late samples were cut off, against 1.0 % of the base's: a lost mode may be a cut-off one.",
+            "13.0 % of late samples were cut off before they had answered, against 1.0 % of the base's: a lost mode "
+            "may be a cut-off one.",
         ),
         ((0.0, 0.0, 0.0), (0.0, 0.3, 0.0), "could not be parsed"),
         ((0.0, 0.0, 0.0), (0.0, 0.0, 0.3), "ran out of the grader's time"),
@@ -562,7 +563,10 @@ def test_where_most_samples_could_not_be_read_the_verdict_says_so_whatever_its_l
     assert not_read.startswith(
         "95 % of the samples of checkpoint-0 state no answer that was read (more than half at 2 of 3 checkpoints): "
     )
-    assert cut_off.startswith("78 % of the samples of checkpoint-0 were cut off (more than half at 1 of 3 checkpoints)")
+    assert cut_off.startswith(
+        "78 % of the samples of checkpoint-0 were cut off before they had answered (more than half at 1 of 3 "
+        "checkpoints)"
+    )
     assert {not_read, cut_off} <= set(verdict.caveats)
     assert verdict_of(_series(replace(good, step=0), good)).warnings == ()
     # nothing to compare with is no reason to be silent

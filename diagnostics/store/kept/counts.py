@@ -73,9 +73,8 @@ WITH counts AS (
         CASE WHEN count(g.n_boxed) > 0 OR bool_or({refused} IS NOT NULL) THEN
             count(*) FILTER (g.correct AND (g.n_boxed > 1 OR {refused})) END AS n_lenient,
         CASE WHEN count(s.finish_reason) = count(*)
-            THEN count(*) FILTER (NOT g.correct AND s.finish_reason = 'length') END AS wrong_cut,
-        count(*) FILTER (NOT g.correct AND s.finish_reason IS DISTINCT FROM 'length' AND g.state <> 'ok')
-            AS wrong_unread
+            THEN count(*) FILTER (why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) = 'cut') END AS wrong_cut,
+        count(*) FILTER (why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) = 'unread') AS wrong_unread
     FROM samples AS s
     JOIN counted_cells AS c
         ON c.checkpoint_id = s.checkpoint_id
