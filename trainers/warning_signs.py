@@ -1,9 +1,10 @@
-"""Early warning while a run trains: entropy, or the variety of correct responses, has fallen to half of its start.
+"""Early warning while a run trains: entropy, or the variety of correct responses, fell by half, or entropy doubled.
 
-The rule is one sentence: *the mean over the last 20 steps lies below half of the mean over the first 20*. It needs 40
-steps, looks at two courses, and warns of each once. Half is a convention, not a test. On the built-in task it spoke
-between steps 82 and 95 in three of three GRPO runs of 160 steps, and in none of three IAC runs. A warning is a reason
-to audit, never a verdict: entropy falls under every objective that learns.
+The rule is one sentence: *the mean over the last 20 steps lies below half of the mean over the first 20, or above twice
+of it*. It needs 40 steps, looks at two courses, and warns of each once. Half and twice are conventions, not tests. On
+the built-in task it spoke between steps 82 and 95 in three of three GRPO runs of 160 steps, and in none of three IAC
+runs; of a chat model that was trained by DLC without weights until its responses no longer ended it speaks at step 40
+of 60. A warning is a reason to audit, never a verdict: entropy falls under every objective that learns.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 
 #: Steps at the start, and steps at the end, that are averaged.
 WINDOW_STEPS = 20
-#: A trailing mean below this share of the first mean is a warning sign.
-FALLEN_TO = 0.5
+#: A trailing mean below this share of the first mean is a warning sign, and of entropy one above this multiple of it.
+FALLEN_TO, RISEN_TO = 0.5, 2.0
 #: So many steps without a correct sample, or without a wrong one, are told.
 FIRST_STEPS = 3
 NOTHING_CORRECT = (
@@ -36,13 +37,17 @@ ALL_CORRECT = (
     "on harder problems"
 )
 
-Kind = Literal["token_entropy", "correct_variety"]
+Kind = Literal["token_entropy", "correct_variety", "token_entropy_rise"]
 
+_ENTROPY = ("token_entropy_nats", "token entropy (nats per token)")
 #: What each kind watches: the name in ``metrics.jsonl``, and what it is called.
 WATCHED: Mapping[Kind, tuple[str, str]] = {
-    "token_entropy": ("token_entropy_nats", "token entropy (nats per token)"),
+    "token_entropy": _ENTROPY,
     "correct_variety": ("correct_variety", "the chance that two correct responses to a prompt differ"),
+    "token_entropy_rise": _ENTROPY,
 }
+#: Those of which a rise is the sign.
+_RISES = frozenset[Kind]({"token_entropy_rise"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,7 @@ class GroupVariety:
 
 @dataclass(frozen=True, kw_only=True)
 class WarningSign:
-    """A course that has fallen: means over the first and over the last ``WINDOW_STEPS`` steps, at ``step``."""
+    """A course that fell, or rose: means over the first and over the last ``WINDOW_STEPS`` steps, at ``step``."""
 
     kind: Kind
     step: int
@@ -85,11 +90,17 @@ class WarningSign:
         'warning: step 93: token entropy (nats per token) fell to 49 % of its start (0.45 to 0.22, means over 20
          steps): audit this run for lost modes; oversharp train --list names calibrations'
         """
+        way, mend = ("fell", "audit this run for lost modes; oversharp train --list names calibrations")
+        if self.kind in _RISES:
+            way = "rose"
+            mend = (
+                "the policy flattens, and its responses may soon not end (truncation_rate in metrics.jsonl): lower the "
+                "learning rate, or what rewards entropy; dlc without +importance learns its own flatter rollouts"
+            )
         percent = 100 * self.last_mean / self.first_mean
         return (
-            f"warning: step {self.step}: {WATCHED[self.kind][1]} fell to {percent:.0f} % of its start "
-            f"({self.first_mean:.2g} to {self.last_mean:.2g}, means over {WINDOW_STEPS} steps): audit this run for "
-            "lost modes; oversharp train --list names calibrations"
+            f"warning: step {self.step}: {WATCHED[self.kind][1]} {way} to {percent:.0f} % of its start "
+            f"({self.first_mean:.2g} to {self.last_mean:.2g}, means over {WINDOW_STEPS} steps): {mend}"
         )
 
 
@@ -139,10 +150,10 @@ def first_steps_note(course: Sequence[Mapping[str, float]]) -> str | None:
 
 
 def warning_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
-    """The first step at which each watched metric had fallen, for those that had, by step.
+    """The first step at which each watched metric had fallen, or risen, for those that had, by step.
 
     ``course`` holds the metrics of every step in order, as in ``metrics.jsonl``. A step that lacks a metric is left
-    out of its windows. A course that starts at 0 cannot fall.
+    out of its windows. A course that starts at 0 can neither fall nor rise.
 
     >>> flat = [{"step": step, "token_entropy_nats": 1.0} for step in range(1, 41)]
     >>> warning_signs(flat)
@@ -167,7 +178,8 @@ def _first_sign(course: Sequence[Mapping[str, float]], kind: Kind) -> WarningSig
     first_sum = sums[min(WINDOW_STEPS, len(points))]
     for end in range(2 * WINDOW_STEPS, len(points) + 1):
         last_sum = sums[end] - sums[end - WINDOW_STEPS]
-        if last_sum < FALLEN_TO * first_sum:
+        has_left = 0 < RISEN_TO * first_sum < last_sum if kind in _RISES else last_sum < FALLEN_TO * first_sum
+        if has_left:
             first_mean, last_mean = first_sum / WINDOW_STEPS, last_sum / WINDOW_STEPS
             return WarningSign(kind=kind, step=points[end - 1][0], first_mean=first_mean, last_mean=last_mean)
     return None

@@ -32,7 +32,7 @@ def falling(to: float, n_steps: int = 100) -> list[float | None]:
     return [1.0] * WINDOW_STEPS + [1 - slope * step for step in range(1, n_steps - WINDOW_STEPS + 1)]
 
 
-@pytest.mark.parametrize("kind", WATCHED)
+@pytest.mark.parametrize("kind", ["token_entropy", "correct_variety"])
 def test_a_planted_collapse_is_told_once_and_at_the_step_it_is_certain(kind: str) -> None:
     planted = course(falling(to=0.0), WATCHED[kind][0])
     told = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
@@ -41,16 +41,37 @@ def test_a_planted_collapse_is_told_once_and_at_the_step_it_is_certain(kind: str
     assert told[0].last_mean == pytest.approx(1 - 40.5 / 80)
 
 
+def test_an_entropy_that_doubled_is_told_once_and_a_variety_that_did_is_no_sign() -> None:
+    rising = [1.0] * WINDOW_STEPS + [1 + step / 20 for step in range(1, 81)]
+    planted = course(rising)
+    told = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
+    # the mean over 20 steps of 1 + n/20 lies above two once the last n reaches 30: (11 + 30) / 2 / 20 > 1
+    assert [(sign.kind, sign.step) for sign in told] == [("token_entropy_rise", 50)]
+    assert "rose to 202 % of its start" in told[0].text
+    assert "+importance" in told[0].text
+    assert warning_signs(course(rising, "correct_variety")) == ()
+
+
 @pytest.mark.parametrize(
     "values",
     [
         falling(to=0.6),
+        [1.0] * 20 + [2.0] * 60,
+        [0.0] * 20 + [1.0] * 60,
         [1.0] * 20 + [0.5] * 60,
         [1.0] * 20 + [0.0] * 19,
         [1.0] * 50 + [0.0] + [1.0] * 50,
         [0.0] * 80,
     ],
-    ids=["a fall to six tenths", "exactly half", "a run too short", "one low step", "zero from the start"],
+    ids=[
+        "a fall to six tenths",
+        "exactly twice",
+        "from nothing",
+        "exactly half",
+        "a run too short",
+        "one low step",
+        "zero from the start",
+    ],
 )
 def test_what_is_no_collapse_is_never_warned_of(values: list[float | None]) -> None:
     assert warning_signs(course(values)) == ()
