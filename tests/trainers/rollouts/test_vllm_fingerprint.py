@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
-from trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint
+from tests.trainers.runs import with_adapter
+from trainers.model.plain_weights import plain_weights
+from trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint, rounded_to
 
 
 def fingerprint(*, engine: float, own: float) -> Fingerprint:
@@ -40,3 +46,18 @@ def test_an_engine_that_moved_by_a_bit_is_not_stale() -> None:
     now = fingerprint(engine=np.nextafter(-1.0, 0.0), own=-1.5)
     assert not now.is_repeated(BEFORE)
     assert not now.is_stale_after(BEFORE, hidden_nats=0.0)
+
+
+def test_rounded_networks_have_their_adapters_merged_first_and_are_themselves_again(model_path: Path) -> None:
+    adapted = with_adapter(AutoModelForCausalLM.from_pretrained(model_path))
+    merged = AutoModelForCausalLM.from_pretrained(model_path)
+    merged.load_state_dict(dict(plain_weights(adapted)), strict=False)
+    before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        with rounded_to(adapted, torch.bfloat16):
+            rounded = adapted(ids).logits
+        for parameter in merged.parameters():  # its frequencies stay exact
+            parameter.data = parameter.bfloat16()
+        assert torch.equal(rounded, merged(ids).logits)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in adapted.state_dict().items())
