@@ -263,6 +263,11 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
             yield
     except OversharpError:
         raise
+    except torch.OutOfMemoryError as error:
+        raise CheckpointError(
+            f"{what} does not fit the GPU ({first_line(error)}); free it of other programs, pass --dtype bfloat16, or "
+            "take a larger one: a model is scored on one GPU alone"
+        ) from error
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
         if "trust_remote_code" in str(error):
             raise CheckpointError(

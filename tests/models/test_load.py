@@ -45,6 +45,20 @@ def ids(words: str) -> list[int]:
 # ---------------------------------------------------------------- loading
 
 
+def test_a_model_that_does_not_fit_the_gpu_is_told_so_and_no_file_is_blamed(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_small(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore")
+
+    monkeypatch.setattr("transformers.PreTrainedModel.to", too_small)
+    with pytest.raises(
+        CheckpointError, match=r"does not fit the GPU \(CUDA out of memory.*GiB.\); .*--dtype"
+    ) as caught:
+        load(checkpoint)
+    assert "check its files" not in str(caught.value)
+
+
 def test_a_loaded_model_knows_its_end_its_padding_and_its_limits(checkpoint: Path) -> None:
     loaded = load(checkpoint)
     assert (loaded.end_ids, loaded.pad_id) == ((1,), 0)
