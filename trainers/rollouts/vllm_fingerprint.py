@@ -87,9 +87,9 @@ def own_columns(
 def rounded_to(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     """Inside the block weights and products are of ``dtype``; after it the weights are the very ones they were.
 
-    Adapters are merged before they are rounded, as the engine has them. Of SmolLM2-135M with an adapter vLLM in
-    bfloat16 lay .004 to .24 nats from such networks, .07 to .43 from the exact ones, and .3 to .8 from those whose
-    adapters are rounded by themselves: what rounding leaves of a small change depends on the weight that it changes.
+    Adapters are merged before they are rounded, as the engine has them: what rounding leaves of a small change depends
+    on the weight that it changes. Over 34 updates of an adapter on SmolLM2-135M vLLM in bfloat16 lay at most .26 nats
+    (median .12) from such networks, .54 (.31) from the exact ones, .85 (.48) from adapters rounded by themselves.
     """
     inner: Any = model
     if hasattr(inner, "get_base_model"):
