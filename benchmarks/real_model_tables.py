@@ -214,9 +214,9 @@ def markdown(result: Mapping[str, Any]) -> str:
             row["base"] or "not noted",
             row["precision"],
             (row["label"] or "none").replace("_", " "),
-            *(_value(row[f"{who}pass_at_{k}"]) for k in (first, last) for who in ("base_", "")),
-            _value(row[f"pass_at_{last}_delta"]),
-            *(_value(row[name]) for name in ("frontier_gain", "token_entropy", "response_tokens")),
+            *(with_interval(row[f"{who}pass_at_{k}"]) for k in (first, last) for who in ("base_", "")),
+            with_interval(row[f"pass_at_{last}_delta"]),
+            *(with_interval(row[name]) for name in ("frontier_gain", "token_entropy", "response_tokens")),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", *(f"- {row['series']}: {row['sentence']}" for row in result["series"]), ""]
@@ -249,19 +249,19 @@ def _forms(series: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in series:
         cells = [
             f"{one['base_hits']} of {one['base_n']:,} → {one['last_hits']} of {one['last_n']:,}: "
-            + _value(one["change"])
+            + with_interval(one["change"])
             for one in row.get("forms", ())
         ]
         lines += [f"| {row['series']} | " + " | ".join(cells) + " |"] if cells else []
     return lines
 
 
-def _value(found: Mapping[str, Any] | None) -> str:
+def with_interval(found: Mapping[str, Any] | None) -> str:
     """A value with its interval, where it has one.
 
-    >>> _value({"value": 0.25, "low": 0.2, "high": 0.3})
+    >>> with_interval({"value": 0.25, "low": 0.2, "high": 0.3})
     '.250 [.200, .300]'
-    >>> _value({"value": None, "low": 0.17, "high": None})
+    >>> with_interval({"value": None, "low": 0.17, "high": None})
     'surely above .170'
     """
     if found is None or (found["value"] is None and found["low"] is None):

@@ -14,11 +14,13 @@ from pathlib import Path
 import duckdb
 import pytest
 import real_model
+import real_model_repair
 import real_model_tables
 from process_costs import cost_of
 from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
 from real_model_tables import base_of, costs_of, form_row, kept_from, kind_row, markdown, series_row
 from safetensors.torch import load_file, save_file
+from speed.results import RESULTS
 
 import oversharp
 from diagnostics.app.cli import app
@@ -231,3 +233,9 @@ def test_a_real_model_goes_all_the_way(tmp_path: Path) -> None:
     assert row["step"] == 2
     assert row["pass_at_4"]["n"] == 8
     assert [one["stage"] for one in result["costs"]] == ["model", "base", "train", "audit"]
+
+
+def test_the_tables_of_the_repair_say_what_was_measured() -> None:
+    told = json.loads((RESULTS / "real_model_repair.json").read_text(encoding="utf-8"))
+    assert real_model_repair.markdown(told) == (RESULTS / "real_model_repair.md").read_text(encoding="utf-8")
+    assert [one["step"] for one in told["points"]] == [0, 25, 50, 75, 100]

@@ -8,6 +8,10 @@ softmax((1 - mu) * f), a flatter policy.
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.2. Rollouts are then not the policy's own:
 without ``importance`` they are learnt from as if they were, which [A]'s toy benefit needs; with exact weights it
 vanishes. Compose it with ``iac`` for [A]'s full method: ``iac+dlc``.
+
+Every token of a language model is flattened, also the one that ends a response. With mu = .1 and without weights a chat
+model of 135 million parameters stopped ending its responses within 48 steps; ``iac+dlc+importance`` did not
+(``docs/findings.md``).
 """
 
 from __future__ import annotations
