@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import forkserver
+from multiprocessing.synchronize import Semaphore
 from types import FrameType
 from typing import Generic, Literal, TypeVar
 
@@ -69,6 +71,7 @@ class KillablePool:
         self._workers = workers or min(8, len(os.sched_getaffinity(0)))
         self._pool: ProcessPool | None = None
         self._finalizer: weakref.finalize[..., KillablePool] | None = None
+        self._started: Semaphore
 
     def map(self, function: Callable[..., R], calls: Sequence[tuple[object, ...]]) -> list[Outcome[R]]:
         """``function(*call)`` for every call, in order. ``function`` and its values must pickle."""
@@ -93,7 +96,7 @@ class KillablePool:
                 with stopped_later():
                     self._pool = self._start()
                     self._finalizer = weakref.finalize(self, _stop, self._pool)
-                    self._pool.active  # noqa: B018 - it starts the workers now
+                    self._await_workers(self._pool)
             try:
                 future: Future[R] = self._pool.schedule(
                     timed, args=(self.timeout_s, function, call), timeout=self.timeout_s
@@ -110,9 +113,21 @@ class KillablePool:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([self._module])
         _start_server()
+        self._started = context.Semaphore(0)
         return ProcessPool(
-            max_workers=self._workers, initializer=prepare_worker, initargs=(self._module,), context=context
+            max_workers=self._workers,
+            initializer=prepare_worker,
+            initargs=(self._module, self._started),
+            context=context,
         )
+
+    def _await_workers(self, pool: ProcessPool) -> None:
+        # asking whether it is active starts the workers; it is not where they die
+        waits_until = time.monotonic() + STALL_S
+        for _ in range(self._workers):
+            while pool.active and not self._started.acquire(timeout=0.1):
+                if time.monotonic() > waits_until:
+                    return
 
     def _outcome(self, ticket: _Ticket[R]) -> Outcome[R]:
         error: BaseException | None = None
@@ -198,8 +213,9 @@ def _stop(pool: ProcessPool) -> None:
     pool.join()
 
 
-def prepare_worker(module: str) -> None:
-    """Runs once in every worker, before its first call."""
+def prepare_worker(module: str, started: Semaphore) -> None:
+    """Runs once in every worker, before its first call: the worker has found all semaphores it looks for."""
+    started.release()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # scorers print; standard output may be somebody's JSON
     warnings.simplefilter("ignore")  # the user's -W error must not turn into other grades

@@ -28,7 +28,7 @@ def test_a_stage_that_ended_well_is_not_run_again_and_what_it_said_is_kept(tmp_p
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'a').write('x'); print('by the way'); print('{{\"tokens\": 3}}')"
     todo = [stage("one", code), stage("two", "raise SystemExit('no room left')", "one"), stage("three", "", "two")]
-    first = run_all(todo, tmp_path, tmp_path / "stages.json")
+    first = run_all(todo, tmp_path, tmp_path / "stages.json", limit_s=60)
     assert first[0].told == {"tokens": 3}
     assert outcomes(first) == {
         "one": ("done", None),
@@ -36,7 +36,7 @@ def test_a_stage_that_ended_well_is_not_run_again_and_what_it_said_is_kept(tmp_p
         "three": ("left out", "two: no room left"),
     }
     mended = [todo[0], stage("two", "print('now')", "one"), todo[2]]
-    second = run_all(mended, tmp_path, tmp_path / "stages.json")
+    second = run_all(mended, tmp_path, tmp_path / "stages.json", limit_s=60)
     assert [one.outcome for one in second] == ["done"] * 3
     assert second[1].told == "now"
     assert ran.read_text() == "x"
@@ -45,10 +45,27 @@ def test_a_stage_that_ended_well_is_not_run_again_and_what_it_said_is_kept(tmp_p
 
 def test_a_package_that_is_not_there_is_no_failure_but_a_fault_of_ours_is(tmp_path: Path) -> None:
     todo = [stage("audit", "import duckdbb.core"), stage("ours", "import diagnostics.no_such_room")]
-    assert outcomes(run_all(todo, tmp_path, tmp_path / "stages.json")) == {
+    assert outcomes(run_all(todo, tmp_path, tmp_path / "stages.json", limit_s=60)) == {
         "audit": ("left out", "the package duckdbb is not installed"),
         "ours": ("failed", "ModuleNotFoundError: No module named 'diagnostics.no_such_room'"),
     }
+
+
+def test_a_stage_that_takes_too_long_is_stopped_and_said_to_have_failed(tmp_path: Path) -> None:
+    todo = [stage("hangs", "import time; time.sleep(60)"), stage("next", "print('ran')")]
+    assert outcomes(run_all(todo, tmp_path, tmp_path / "stages.json", limit_s=1)) == {
+        "hangs": ("failed", "took more than 1 s (--stage-limit-s)"),
+        "next": ("done", None),
+    }
+
+
+def test_a_stage_finds_the_checkout_and_what_lay_on_the_path_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere.py").write_text("told = 5\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    todo = [stage("both", "import elsewhere, oversharp; print(elsewhere.told)")]
+    assert run_all(todo, tmp_path, tmp_path / "stages.json", limit_s=60)[0].told == 5
 
 
 @pytest.mark.parametrize("size", gpu.SIZES)
