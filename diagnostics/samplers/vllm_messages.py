@@ -125,6 +125,10 @@ class Drawn:
     rows: tuple[DrawnRow, ...]
 
 
+#: How an error begins that no smaller batch mends.
+WHILE_READING_WEIGHTS = "while reading the weights"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failed:
     """The engine raised; the process ends."""

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from diagnostics.samplers.vllm_messages import (
+    WHILE_READING_WEIGHTS,
     Abort,
     Adapter,
     AddAdapter,
@@ -147,6 +149,13 @@ def _row(output: Any, *, entropy: bool) -> DrawnRow:
     return DrawnRow(token_ids=token_ids, logp_T=logp_TC[:, 0], entropy_T=-logp_TC[:, 1] if entropy else None)
 
 
+def said_of(error: Exception) -> str:
+    """The error in words. Of memory that ran out while weights were read, vLLM's own words do not say so."""
+    words = f"{type(error).__name__}: {error}"
+    reads = any(frame.f_code.co_name == "load_model" for frame, _ in traceback.walk_tb(error.__traceback__))
+    return f"{WHILE_READING_WEIGHTS}: {words}" if reads and "memory" in words.lower() else words
+
+
 def _lora_request(adapter: Adapter) -> Any:
     from vllm.lora.request import LoRARequest
 
@@ -195,7 +204,7 @@ def main() -> NoReturn:
         _import_vllm()
         server.run()
     except Exception as error:
-        outbox.put(Failed(error=f"{type(error).__name__}: {error}"))
+        outbox.put(Failed(error=said_of(error)))
         raise
     finally:
         outbox.put(None)

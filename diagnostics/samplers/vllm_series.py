@@ -19,7 +19,7 @@ from diagnostics.samplers.contract import SamplerContext
 from diagnostics.samplers.rows import MOST_ROWS, default_rows
 from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, EngineProcess, VllmEngine, engine_environment
 from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
-from diagnostics.samplers.vllm_messages import Adapter, Draw, DrawnRow
+from diagnostics.samplers.vllm_messages import WHILE_READING_WEIGHTS, Adapter, Draw, DrawnRow
 from diagnostics.samplers.vllm_probe import (
     ENTROPY_TOLERANCE_NATS,
     LONG_PROBE_TOKENS,
@@ -33,6 +33,10 @@ from diagnostics.samplers.vllm_probe import (
 
 #: What vLLM says of memory at its start that fewer responses at a time would not change, and what would.
 _MENDS_OF_A_START = (
+    (
+        WHILE_READING_WEIGHTS,
+        "free the GPU of other programs, pass --dtype bfloat16, or take more GPUs by --tensor-parallel",
+    ),
     ("on startup is less than", "lower --gpu-memory-share, or free the GPU of other programs"),
     ("No available memory for the cache blocks", "raise --gpu-memory-share, or take more GPUs by --tensor-parallel"),
     ("To serve at least one request", "lower --max-model-len or --max-tokens, or raise --gpu-memory-share"),
@@ -341,6 +345,8 @@ def mend_of_start(said: str) -> str | None:
 
     >>> mend_of_start("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
     'lower --gpu-memory-share, or free the GPU of other programs'
+    >>> mend_of_start("while reading the weights: OutOfMemoryError: CUDA out of memory.")
+    'free the GPU of other programs, pass --dtype bfloat16, or take more GPUs by --tensor-parallel'
     >>> mend_of_start("OutOfMemoryError: warming up with 256 dummy requests; try lowering `max_num_seqs`") is None
     True
     """
