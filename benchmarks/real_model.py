@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +32,10 @@ from real_model_tables import base_of, costs_of, kept_from, markdown, series_row
 from speed.results import RESULTS, circumstances
 
 import oversharp
-from diagnostics.audit.cost.cost import plan_cost
+from diagnostics.app.reader import OpenStore
+from diagnostics.audit.cost.cost import cost_on_cpu, dtype_on_cpu
+from diagnostics.audit.cost.pace import measure_pace
+from diagnostics.audit.cost.shapes import read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.models.devices import has_products_of
 
@@ -258,6 +261,7 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
             for run in runs
             if run.name in there
         ]
+        planned = planned_cpu_s(store, place, there)
     # what is None, as the reward, and how many runs there are have no say in a row
     size = {name: value for name, value in vars(place.size).items() if name != "n_runs" and value is not None}
     settings = {**size, "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
@@ -269,8 +273,14 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         "settings": settings,
         "series": sorted([*rows, *kept_rows], key=lambda row: order.index(row["series"])),
         # of a series that is under way they are not all yet
-        "costs": [*(one for one in costs_of(place.costs) if one["series"] in (None, *there)), *kept_costs],
-        "planned_audit_cpu_s": planned_cpu_s(place, rows[0]["response_tokens"]),
+        "costs": [
+            *(
+                {**one, "planned_cpu_s": planned.get(one["series"]) if one["stage"] == "audit" else None}
+                for one in costs_of(place.costs)
+                if one["series"] in (None, *there)
+            ),
+            *kept_costs,
+        ],
     }
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"real_model.json": json.dumps(result, indent=2) + "\n", "real_model.md": markdown(result)}
@@ -280,24 +290,41 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         partial.replace(folder / name)
 
 
-def planned_cpu_s(place: Place, found: Mapping[str, Any] | None) -> float | None:
-    """What `oversharp plan --cost` says of the first audit, that of the base included; None without its tokens.
+def planned_cpu_s(store: OpenStore, place: Place, series: Collection[str]) -> dict[str, float]:
+    """What `oversharp plan --cost` would have said of each audit, had the mean length of its responses been known.
 
-    Of later ones it says too much: the base's samples are there.
+    Of what its plan has it draw, as much counts as it drew: others of the same base find the base's in the store.
     """
-    if found is None or found["value"] is None:
-        return None
-    size = AuditSize(
-        problems=place.size.problems,
-        checkpoints=place.size.steps // place.size.save_every,
-        n=place.size.n,
-        tokens=max(1.0, found["value"]),
-        prompt_tokens=PROMPT_TOKENS,
-        kernel_problems=place.size.kernel_problems,
-        kernel_responses=place.size.kernel_responses,
-        control_n=place.size.control_n,
-    )
-    return round(3600 * plan_cost(str(place.base), size).hours, 1)
+    shape = read_shape(str(place.base))
+    pace = measure_pace(dtype_on_cpu(shape))
+    planned: dict[str, float] = {}
+    for name in series:
+        of = store.frame(
+            """
+            SELECT
+                (SELECT avg(n_tokens) FROM graded_samples WHERE series = $series) AS tokens,
+                (
+                    SELECT sum(rows_written) FROM events JOIN audits USING (audit_id)
+                    WHERE series = $series AND (stage IN ('sample', 'panel') OR stage LIKE 'control%')
+                ) AS drawn
+            """,
+            series=name,
+        ).iloc[0]
+        size = AuditSize(
+            problems=place.size.problems,
+            checkpoints=place.size.steps // place.size.save_every,
+            n=place.size.n,
+            tokens=max(1.0, float(of["tokens"])),
+            prompt_tokens=PROMPT_TOKENS,
+            kernel_problems=place.size.kernel_problems,
+            kernel_responses=place.size.kernel_responses,
+            control_n=place.size.control_n,
+        )
+        plan = cost_on_cpu(shape, size, pace)
+        sampling = next(stage.hours for stage in plan.stages if stage.name == "sample")
+        found = max(0.0, 1.0 - float(of["drawn"]) / size.sampled)
+        planned[name] = round(3600 * (plan.hours - found * sampling), 1)
+    return planned
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -233,10 +233,16 @@ def markdown(result: Mapping[str, Any]) -> str:
         ]
         lines.append(f"| {row['series']} | " + " | ".join(cells) + " |")
     lines += ["", *_forms(result["series"])]
-    lines += ["", "| stage | CPU s | wall s, beside other work | largest process, GiB |", "|---|---:|---:|---:|"]
+    lines += [
+        "",
+        "| stage | CPU s | by `oversharp plan --cost` | wall s, beside other work | largest process, GiB |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for one in result["costs"]:
         name = f"{one['stage']} {one['series'] or ''}{'' if one['ended_well'] else ' (did not end well)'}"
-        lines.append(f"| {name} | {one['cpu_s']:,.0f} | {one['wall_s']:,.0f} | {one['memory_gib']:.2f} |")
+        planned = "" if one.get("planned_cpu_s") is None else f"{one['planned_cpu_s']:,.0f}"
+        took = f"{one['cpu_s']:,.0f} | {planned} | {one['wall_s']:,.0f} | {one['memory_gib']:.2f}"
+        lines.append(f"| {name} | {took} |")
     return "\n".join(lines) + "\n"
 
 

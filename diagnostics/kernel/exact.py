@@ -82,6 +82,11 @@ def rectangular_kernel(
 def _computed(
     loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int | None, seed: int, note: Callable[[str], None]
 ) -> _Block:
+    if loaded.room is not None:
+        raise KernelError(
+            "the gradient kernel: the model does not fit one GPU, and gradients are taken on one alone; leave the "
+            "kernel out with --kernel-problems 0"
+        )
     sign_N = torch.tensor(draw_signs(len(pairs.rows), rng=np.random.default_rng(seed)), device=loaded.device)
     with _settings(loaded):
         trained = trained_parameters(loaded.model)

@@ -158,7 +158,7 @@ def _turning_point(config: Any) -> int | None:
 def _goes_on_in_a_trial(model: Any) -> bool:
     """Whether two passes over a few tokens give what one does."""
     inner = innermost(model)
-    device = next(inner.parameters()).device
+    device = next((one.device for one in inner.parameters() if one.device.type != "meta"), torch.device("cpu"))
     n_words = int(inner.get_input_embeddings().weight.shape[0])
     ids_1L = (torch.arange(1, 2 * _TRIAL_TOKENS + 1, device=device) % n_words)[None]
     start_1L, end_1L = ids_1L.split(_TRIAL_TOKENS, dim=1)

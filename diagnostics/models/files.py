@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from diagnostics.models.placement import Room, numbers_of
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series.tokenizers import tokenizer_file
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
@@ -73,9 +74,18 @@ def load_outline(path: str | Path) -> PreTrainedModel:
 
 
 def load_weights(
-    path: str | Path, dtype: torch.dtype, *, name: str, local_files_only: bool, trust_remote_code: bool
+    path: str | Path,
+    dtype: torch.dtype,
+    *,
+    name: str,
+    local_files_only: bool,
+    trust_remote_code: bool,
+    room: Room | None = None,
 ) -> PreTrainedModel:
-    """The model in ``path``. Raises ``CheckpointError`` if a tensor is missing, else whatever transformers raises."""
+    """The model in ``path``, on the CPU, or spread over ``room``.
+
+    Raises ``CheckpointError`` if a tensor is missing, else whatever transformers raises.
+    """
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(  # a pair, which its annotation does not know
@@ -84,6 +94,7 @@ def load_weights(
         local_files_only=local_files_only,
         trust_remote_code=trust_remote_code,  # None would ask on the terminal
         output_loading_info=True,
+        **({} if room is None else {"device_map": "auto", "max_memory": dict(room)}),
     )
     model, report = loaded
     # transformers fills these with random numbers and goes on
@@ -94,11 +105,11 @@ def load_weights(
     return cast("PreTrainedModel", model)
 
 
-def with_adapter(model: Any, adapter_path: Path, *, name: str) -> Any:
+def with_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None = None) -> Any:
     """``model`` with the adapter on top; factors in the model's precision, as vLLM has them.
 
-    What multiplies weights (DoRA, IA³) moves them by less than a step of half precision, and stays in float32. Raises
-    ``CheckpointError`` if the adapter belongs to another model.
+    What multiplies weights (DoRA, IA³) moves them by less than a step of half precision, and stays in float32. A model
+    that is spread over ``room`` is so again. Raises ``CheckpointError`` if the adapter belongs to another model.
     """
     from peft import PeftModel
 
@@ -107,8 +118,13 @@ def with_adapter(model: Any, adapter_path: Path, *, name: str) -> Any:
         config = json.loads((adapter_path / "adapter_config.json").read_text(encoding="utf-8"))
         factors = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
         in_halves = all(one.element_size() > 1 for one in model.parameters())  # float8 has no room for factors
+        placed: dict[str, Any] = {} if room is None else {"max_memory": dict(room)}
         adapted = PeftModel.from_pretrained(
-            model, str(adapter_path), local_files_only=True, autocast_adapter_dtype=not (factors and in_halves)
+            model,
+            str(adapter_path),
+            local_files_only=True,
+            autocast_adapter_dtype=not (factors and in_halves),
+            **placed,
         )
     # peft only warns, and leaves the adapter at its random start
     missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
@@ -126,8 +142,8 @@ def load_tokenizer(path: str | Path, *, local_files_only: bool, trust_remote_cod
 
 def refuse_broken_numbers(model: PreTrainedModel, *, name: str) -> None:
     """Raise ``CheckpointError`` that names the first tensor with NaN or an infinite number."""
-    for tensor_name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
+    for tensor_name, numbers in numbers_of(model):
+        if not bool(torch.isfinite(numbers).all()):
             raise CheckpointError(
                 f"{name}: {tensor_name} holds NaN or infinite numbers; the training diverged or the file is damaged: "
                 "use another checkpoint"

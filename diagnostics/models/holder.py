@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,21 @@ if TYPE_CHECKING:
 class ModelHolder:
     """Loads checkpoints for sampling and scoring, and keeps the one it loaded last.
 
-    ``device_name`` is as the user gave it; None: a GPU if there is one. ``trust_remote_code`` as for ``load_model``.
+    ``device_name`` is as the user gave it; None: a GPU if there is one. ``trust_remote_code`` and
+    ``engine_share`` as for ``load_model``.
     """
 
-    def __init__(self, *, device: str | None = None, dtype: Dtype = "float32", trust_remote_code: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        device: str | None = None,
+        dtype: Dtype = "float32",
+        trust_remote_code: bool = False,
+        engine_share: float = 0.0,
+    ) -> None:
         self.device_name = device
         self.dtype: Dtype = dtype
+        self._engine_share = engine_share
         self._trust_remote_code = trust_remote_code
         self._held: tuple[Checkpoint, LoadedModel] | None = None
 
@@ -49,7 +59,11 @@ class ModelHolder:
             del held
             self._empty_cache()
             loaded = load_model(
-                checkpoint, device=self.device, dtype=self.dtype, trust_remote_code=self._trust_remote_code
+                checkpoint,
+                device=self.device,
+                dtype=self.dtype,
+                trust_remote_code=self._trust_remote_code,
+                engine_share=self._engine_share,
             )
         self._held = (checkpoint, loaded)
         return loaded
@@ -65,4 +79,5 @@ class ModelHolder:
         if self.device.type == "cuda":
             import torch
 
+            gc.collect()  # a model that is spread over devices refers to itself
             torch.cuda.empty_cache()

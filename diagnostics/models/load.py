@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from diagnostics.models.files import (
     require_weights,
     with_adapter,
 )
+from diagnostics.models.placement import Room, room_to_spread
 from diagnostics.records.errors import CheckpointError, OversharpError, first_line
 from diagnostics.records.types import Checkpoint
 from diagnostics.series.folders import locate_model
@@ -45,7 +47,8 @@ class LoadedModel:
     ``end_ids`` are the tokens that end a response, the tokenizer's own first. ``pad_id`` fills masked positions.
     ``context_tokens`` is the longest sequence the model was made for, None if it states no limit.
     ``vocabulary_size`` counts the rows of the embedding, which may exceed the tokenizer's vocabulary. ``stated_ends``
-    are the end tokens that the model names itself, its tokenizer's aside.
+    are the end tokens that the model names itself, its tokenizer's aside. ``room`` is None, or what the model is spread
+    over, whose first GPU then takes tokens and gives logits: it can be run forward alone, and stays as it is.
     """
 
     model: PreTrainedModel
@@ -56,32 +59,43 @@ class LoadedModel:
     context_tokens: int | None
     vocabulary_size: int
     stated_ends: tuple[int, ...] = ()
+    room: Room | None = None
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No bars and notes of transformers inside the block: ours say what happens."""
+    """No bars and notes of transformers and accelerate inside the block: ours say what happens."""
     from transformers.utils import logging
 
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    spreading = getLogger("accelerate.big_modeling")
+    level = spreading.level
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    spreading.setLevel(ERROR)
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
+        spreading.setLevel(level)
         if bars:
             logging.enable_progress_bar()
 
 
 def load_model(
-    checkpoint: Checkpoint, *, device: torch.device, dtype: Dtype, trust_remote_code: bool = False
+    checkpoint: Checkpoint,
+    *,
+    device: torch.device,
+    dtype: Dtype,
+    trust_remote_code: bool = False,
+    engine_share: float = 0.0,
 ) -> LoadedModel:
     """Load a checkpoint for the audit, an adapter with the model under it, from this machine's files alone.
 
     The checkpoint's own sampling defaults (temperature, repetition penalty, …) are dropped: the settings of the audit
     alone decide. A mixture's router logits are not asked for: its loss of balance, which nobody wants here, fails on
-    a pass that goes on from another. Raises ``CheckpointError`` as ``load_path`` does.
+    a pass that goes on from another. A model that one GPU has no room for is spread over what there is, but for an
+    engine's share of every GPU. Raises ``CheckpointError`` as ``load_path`` does.
     """
     from transformers import GenerationConfig
 
@@ -94,6 +108,7 @@ def load_model(
         adapter_path=checkpoint.path if checkpoint.kind == "lora" else None,
         local_files_only=True,
         trust_remote_code=trust_remote_code,
+        spread_beside=engine_share,
     )
     model: Any = loaded.model
     inner = model.get_base_model() if checkpoint.kind == "lora" else model
@@ -125,6 +140,8 @@ def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Chec
     """
     under = (checkpoint.base_path or checkpoint.path).resolve()
     same = (held.base_path or held.path).resolve() == under and "lora" in (held.kind, checkpoint.kind)
+    if loaded.room is not None:  # accelerate's hooks are on its layers
+        return None
     if not same or not _leaves_weights(held):
         return None
     model: Any = loaded.model
@@ -189,6 +206,7 @@ def load_path(
     adapter_path: Path | None = None,
     local_files_only: bool = False,
     trust_remote_code: bool = False,
+    spread_beside: float | None = None,
 ) -> LoadedModel:
     """Load the model of a directory or hub name with its tokenizer, an adapter on top where one is given.
 
@@ -197,6 +215,8 @@ def load_path(
     ``CheckpointError`` in one line for whatever keeps the model from being used: a file that does not load, a tensor
     that is missing or not finite, a tokenizer of another model, no end token. ``trust_remote_code``: code that lies
     beside the weights runs if transformers has no such model; without it, a model that needs such code is refused.
+    ``spread_beside``: a model in a directory that one GPU has no room for is spread over what there is beside such a
+    share of each; None: it must fit.
     """
     name = label or str(path)
     tokenizer_source = tokenizer_path or path
@@ -205,23 +225,28 @@ def load_path(
         require_files(Path(path), Path(tokenizer_source), name=name)
     with _load_errors(str(path) if label is None else f"{label}: {adapter_path or path}", local=local):
         trust_remote_code = trust_remote_code and needs_code(path)
+        room = None
+        if local and spread_beside is not None:
+            room = room_to_spread(path, getattr(torch, dtype), device, engine_share=spread_beside, name=name)
         model = load_weights(
             path,
             getattr(torch, dtype),
             name=name,
             local_files_only=local_files_only,
             trust_remote_code=trust_remote_code,
+            room=room,
         )
         of_model = _stated_end_ids(model)
         if adapter_path is not None:
-            model = with_adapter(model, adapter_path, name=name)
+            model = with_adapter(model, adapter_path, name=name, room=room)
         tokenizer = load_tokenizer(
             tokenizer_source, local_files_only=local_files_only, trust_remote_code=trust_remote_code
         )
-        model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
+        if room is None:
+            model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
         model.eval()
     refuse_broken_numbers(model, name=name)
-    return _loaded(model, tokenizer, of_model, device=device, name=name, tokenizer_source=tokenizer_source)
+    return _loaded(model, tokenizer, of_model, device=device, name=name, tokenizer_source=tokenizer_source, room=room)
 
 
 def outline_path(path: str | Path) -> LoadedModel:
@@ -266,7 +291,7 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise CheckpointError(
             f"{what} does not fit the GPU ({first_line(error)}); free it of other programs, pass --dtype bfloat16, or "
-            "take a larger one: a model is scored on one GPU alone"
+            "take a larger one"
         ) from error
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
         if "trust_remote_code" in str(error):
@@ -286,6 +311,7 @@ def _loaded(
     device: torch.device,
     name: str,
     tokenizer_source: str | Path,
+    room: Room | None = None,
 ) -> LoadedModel:
     """The record of both. Raises ``CheckpointError`` for a tokenizer of another model, or no end token."""
     embedding: Any = model.get_input_embeddings()
@@ -309,6 +335,7 @@ def _loaded(
         context_tokens=context_tokens,
         vocabulary_size=vocabulary_size,
         stated_ends=tuple(of_model),
+        room=room,
     )
 
 

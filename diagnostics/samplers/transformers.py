@@ -201,7 +201,7 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
     if not all(hasattr(layer, "batch_select_indices") for layer in getattr(cache, "layers", [None])):
         return None
     place = {ids: index for index, ids in enumerate(distinct)}
-    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows], device=loaded.device))
+    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows]))  # whatever devices layers lie on
     return cache
 
 

@@ -113,6 +113,8 @@ def _rounding(
     parameters = list(loaded.model.parameters())
     if all(one.dtype is torch.float32 for one in parameters):
         return 0.0
+    if loaded.room is not None:
+        return float("inf")
     more_bytes = sum((4 - one.element_size()) * one.numel() for one in parameters)
     on_gpu = loaded.device.type == "cuda"
     if more_bytes > _SPARE_SHARE * (torch.cuda.mem_get_info(loaded.device)[0] if on_gpu else free_bytes()):

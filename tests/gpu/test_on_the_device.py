@@ -18,6 +18,7 @@ import torch
 
 from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from diagnostics.kernel import gradient_kernel
+from diagnostics.models import load
 from diagnostics.models.devices import elements_per_chunk
 from diagnostics.models.holder import ModelHolder
 from diagnostics.models.load import LoadedModel, load_model
@@ -95,6 +96,19 @@ def test_scores_are_the_same_where_memory_is_so_short_that_a_batch_must_be_halve
     assert free > 0
     for name, one in little.items():
         assert one.logp_sum == pytest.approx(plenty[name].logp_sum, abs=1e-3)
+
+
+def test_a_model_that_lies_in_part_elsewhere_scores_as_it_does_in_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_checkpoint(tmp_path / "model", seed=0)
+    plain = scores(loaded_on(path, device()))
+    room: dict[int | str, int] = {"cpu": 12_000} if DEVICE == "cpu" else {0: 12_000, "cpu": 1 << 30}
+    monkeypatch.setattr(load, "room_to_spread", lambda *_, **__: room)
+    apart = loaded_on(path, device())
+    assert "meta" in {one.device.type for one in apart.model.parameters()}  # the rest waits
+    for name, one in scores(apart).items():
+        assert one.token_logps == pytest.approx(plain[name].token_logps, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["qwen3_tied", "lora"])

@@ -64,8 +64,9 @@ def plan_cost(
 ) -> CostPlan:
     """Say what an audit of a series of MODEL will cost with the default settings: hours, disk and memory, per stage.
 
-    Reads the model's configuration alone. Without GPU the hours are those of one core of a CPU that was measured, in
-    proportion to the operations that the model takes. Of GPUs nothing was measured: the hours are the least that their
+    Reads the model's configuration alone. Without GPU the hours are those of one core of this CPU: rates that were
+    measured on one model and CPU, in proportion to the operations that the model takes and to how fast this core runs a
+    small transformer, which is tried for some seconds. Of GPUs nothing was measured: the hours are the least that their
     data sheets allow, and real ones are longer.
 
     Parameters

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from diagnostics.audit.cost.measured import SLOWER
 from diagnostics.records.amounts import plural
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
     size, model = plan.size, plan.model
     _say(
         out,
-        f"{model.name}: {model.parameters:,} parameters, in bfloat16; {plural(size.problems, 'problem')}, "
+        f"{model.name}: {model.parameters:,} parameters; {plural(size.problems, 'problem')}, "
         f"{plural(size.checkpoints, 'checkpoint')} and the base, n = {size.n} ({2 * size.n} of the base), "
         f"{size.tokens:,} tokens a response, {size.prompt_tokens:,} a prompt",
         f"on {plan.machine}",
@@ -65,13 +64,10 @@ def _machine_words(plan: CostPlan) -> tuple[str, ...]:
             "nothing was measured on a GPU: these are operations and bytes over the data sheet's rates, which no "
             "program reaches; what the CPU does meanwhile, and starting the engine, come on top",
         )
-    from diagnostics.models.devices import has_products_of  # brings torch
-
     cores = os.cpu_count() or 1
     return (
-        *(() if has_products_of("bfloat16") else (SLOWER,)),
-        f"at best {hours_text(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if they are "
-        "as fast and all busy; --gpu says what a GPU's data sheet allows",
+        f"at best {hours_text(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if all "
+        "are busy and none slows another down; --gpu says what a GPU's data sheet allows",
     )
 
 

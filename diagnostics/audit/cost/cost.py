@@ -1,6 +1,7 @@
 """Plans what an audit of a model will cost: hours, disk and memory of each stage, before anything is drawn.
 
-On a CPU rates are those of one that was measured (``measured``). On a GPU nothing was measured: there each stage takes
+On a CPU rates are those of one that was measured (``measured``), in proportion to how fast this one runs a small
+transformer (``pace``). On a GPU nothing was measured: there each stage takes
 the longer of its operations over the data sheet's operations per second and its bytes over the data sheet's bytes per
 second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no program beats: real times are longer.
 """
@@ -8,10 +9,11 @@ second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no progr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
 from diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
+from diagnostics.audit.cost.pace import Pace, measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.models.token_budget import tokens_per_batch
@@ -19,6 +21,9 @@ from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.samplers.rows import MOST_ROWS, default_rows
+
+if TYPE_CHECKING:
+    from diagnostics.models.load import Dtype
 
 Basis = Literal["measured rate", "roofline"]
 
@@ -86,12 +91,27 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
             f"--tokens {size.tokens}: with {size.prompt_tokens} of the prompt longer than the model's context of "
             f"{shape.context:,}; name fewer"
         )
-    return cost_on_cpu(shape, size, MEASURED) if gpu is None else cost_on_gpu(shape, size, GPUS[gpu.lower()])
+    if gpu is not None:
+        return cost_on_gpu(shape, size, GPUS[gpu.lower()])
+    return cost_on_cpu(shape, size, measure_pace(dtype_on_cpu(shape)))
 
 
-def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPlan:
-    """Hours of one core, in proportion to the operations of each stage."""
-    work = _Work(shape, size)
+def dtype_on_cpu(shape: ModelShape) -> Dtype:
+    """What an audit of a model in bfloat16 computes in on this CPU, as ``choose_dtype`` decides."""
+    from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # brings torch
+
+    large = shape.parameters >= ONE_THREAD_BELOW_PARAMETERS
+    return "bfloat16" if large and has_products_of("bfloat16") else "float32"
+
+
+def cost_on_cpu(shape: ModelShape, size: AuditSize, pace: Pace, measured: MeasuredCpu = MEASURED) -> CostPlan:
+    """Hours of one core of that pace, in proportion to the operations of each stage."""
+    work, cpu = _Work(shape, size), measured.at(pace)
+    times = [
+        pace.decoding / measured.pace.decoding,
+        pace.reading / measured.pace.reading,
+        pace.gradients / measured.pace.gradients,
+    ]
     stages = (
         ("start", "an engine", cpu.start_s),
         ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
@@ -102,7 +122,10 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, cpu: MeasuredCpu) -> CostPla
     return CostPlan(
         model=shape,
         size=size,
-        machine=f"{cpu.hardware}; rates of {cpu.model}",
+        machine=(
+            f"one core of this CPU in {pace.dtype}: {times[0]:.2g}, {times[1]:.2g} and {times[2]:.2g} times as fast in "
+            f"decoding, reading and gradients as the one that was measured ({cpu.hardware}; {cpu.model})"
+        ),
         per_core=True,
         stages=tuple(
             StageCost(name=name, amount=amount, hours=seconds / 3600, basis="measured rate")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from diagnostics.audit.cost.pace import Pace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +15,7 @@ class MeasuredCpu:
 
     ``sampling_flop`` has swaps of weights in it, ``start_s`` is what the first stage takes beyond its tokens at that
     rate; ``end_s`` measures, verdict and report of a small audit, ``sample_s`` what each sample adds to grades and
-    store.
+    store. ``pace`` is that of the same core at the same time.
     """
 
     hardware: str
@@ -24,6 +26,17 @@ class MeasuredCpu:
     start_s: float
     end_s: float
     sample_s: float
+    pace: Pace
+
+    def at(self, pace: Pace) -> MeasuredCpu:
+        """A core of another pace: the rates in proportion to it, what takes seconds as it is."""
+        return replace(
+            self,
+            sampling_flop=self.sampling_flop * pace.decoding / self.pace.decoding,
+            scoring_flop=self.scoring_flop * pace.reading / self.pace.reading,
+            kernel_flop=self.kernel_flop * pace.gradients / self.pace.gradients,
+            pace=pace,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

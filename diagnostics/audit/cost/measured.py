@@ -1,6 +1,7 @@
 """The rates that were measured, as ``benchmarks/results/audit_cost.json`` has them; a test holds both together."""
 
 from diagnostics.audit.cost.machines import MeasuredCpu
+from diagnostics.audit.cost.pace import Pace
 
 MEASURED = MeasuredCpu(
     hardware="x86-64 with AMX and avx512_bf16, one core",
@@ -11,6 +12,7 @@ MEASURED = MeasuredCpu(
     start_s=4.33,
     end_s=6.97,
     sample_s=3.1e-5,
+    pace=Pace(dtype="bfloat16", decoding=1.28e11, reading=3.73e11, gradients=9.1e10),
 )
 #: What vLLM's process holds on a CPU besides weights and cache: torch, its own code, activations of 16,384 tokens.
 ENGINE_BYTES = 1.6 * 2**30

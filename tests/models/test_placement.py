@@ -1,0 +1,144 @@
+"""Models that one GPU has no room for: where they go, and that they say the same there.
+
+Without a GPU the room is made small by hand and the rest is read from the files: the same hooks carry activations and
+weights between the devices.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import diagnostics.models.load as loading
+from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from diagnostics.kernel import KernelRow, gradient_kernel
+from diagnostics.models.holder import ModelHolder
+from diagnostics.models.load import LoadedModel, load_model
+from diagnostics.models.placement import Room, room_for, room_to_spread
+from diagnostics.records.errors import CheckpointError, KernelError
+from diagnostics.records.types import Checkpoint, SamplingSettings
+from diagnostics.samplers.contract import SamplerContext, SampleRequest
+from diagnostics.samplers.transformers import TransformersSampler
+from tests.samplers.tiny_models import checkpoint_at, problem, write_adapter, write_checkpoint
+
+CPU = torch.device("cpu")
+GIB = 2**30
+SETTINGS = SamplingSettings(sampler="transformers", max_tokens=6)
+PROBLEMS = tuple(problem(prompt) for prompt in ("a b c ?", "d ?"))
+REQUESTS = [
+    ForcedRequest(problem=PROBLEMS[index % 2], response_id=str(index), token_ids=(*tokens, 1))
+    for index, tokens in enumerate([(2, 3), (4,), (2, 5, 6), (3, 3, 7, 8), (9,)])
+]
+
+
+def test_a_model_is_spread_where_the_first_gpu_lacks_room_and_refused_where_all_do() -> None:
+    def room(needed: int, free: list[int], machine: int, share: float = 0.0) -> Room | None:
+        memory = {number: (one * GIB, 100 * GIB) for number, one in enumerate(free)}
+        return room_for(needed * GIB, memory, machine * GIB, engine_share=share, name="m")
+
+    assert room(70, [79], 500) is not None  # activations want some, too
+    assert room(60, [79], 500) is None
+    assert room(140, [100, 50], 500) == {0: 80 * GIB, 1: 40 * GIB, "cpu": 400 * GIB}
+    assert room(140, [100, 20], 500, share=0.6) == {0: 30 * GIB, 1: 16 * GIB, "cpu": 400 * GIB}
+    with pytest.raises(
+        CheckpointError, match=r"^m takes 140 GiB, and there is room for 80 GiB on 2 GPUs and 40 GiB in this .*--dtype"
+    ):
+        room(140, [50, 50], 50)
+    with pytest.raises(CheckpointError, match=r"^m .*vLLM's share of 0\.9 .*lower --gpu-memory-share"):
+        room(140, [100, 100], 500, share=0.9)
+
+
+@pytest.mark.parametrize(("name", "seen"), [("cuda", {0, 1}), ("cuda:1", {1})])
+def test_a_device_with_a_number_is_that_gpu_alone(
+    name: str, seen: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (12_000, 24_000))
+
+    def room(dtype: torch.dtype) -> Room | None:
+        return room_to_spread(folder, dtype, torch.device(name), engine_share=0.0, name="m")
+
+    in_float32 = room(torch.float32)
+    assert in_float32 is not None
+    assert in_float32.keys() == {*seen, "cpu"}
+    assert room(torch.bfloat16) is not None
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (13_000, 24_000))  # 10,080 bytes in half precision
+    assert room(torch.bfloat16) is None
+
+
+def spread(monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint) -> LoadedModel:
+    """The checkpoint with its embedding in memory and the rest in its files."""
+
+    def small(*_: Any, **__: Any) -> Room:
+        return {"cpu": 12_000}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "room_to_spread", small)
+        loaded = load_model(checkpoint, device=CPU, dtype="float32")
+    assert loaded.room is not None
+    assert {one.device.type for one in loaded.model.parameters()} == {"cpu", "meta"}
+    return loaded
+
+
+@pytest.fixture(params=["full", "lora"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Checkpoint:
+    base = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    if request.param == "full":
+        return checkpoint_at(base)
+    return checkpoint_at(write_adapter(tmp_path / "checkpoint-5", base, seed=1), base_path=base)
+
+
+def test_a_model_that_is_spread_scores_and_draws_as_it_does_in_one_place(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, apart = load_model(checkpoint, device=CPU, dtype="float32"), spread(monkeypatch, checkpoint)
+
+    def scores(loaded: LoadedModel) -> list[tuple[str, float]]:
+        scored = [one for batch in teacher_force(loaded, REQUESTS, SETTINGS) for one in batch]
+        return [(one.response_id, value) for one in scored for value in (one.logp_sum, one.entropy_sum)]
+
+    def drawn(loaded: LoadedModel) -> list[tuple[int, ...] | None]:
+        models = ModelHolder(device="cpu")
+        models._held = (checkpoint, loaded)
+        sampler = TransformersSampler(SamplerContext(models=models, batch_size=None, note=lambda _: None))
+        asked = [SampleRequest(problem=one, sample_indices=(0, 1, 2), greedy=True) for one in PROBLEMS]
+        return [sample.token_ids for batch in sampler.sample(checkpoint, asked, SETTINGS) for sample in batch]
+
+    assert scores(apart) == scores(plain)
+    assert drawn(apart) == drawn(plain)
+
+
+def test_kernels_of_a_model_that_is_spread_are_refused_in_one_line(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [KernelRow(prompt_ids=(2, 3), token_ids=(4, 1)), KernelRow(prompt_ids=(2, 3), token_ids=(5, 1))]
+    with pytest.raises(KernelError, match=r"does not fit one GPU.*--kernel-problems 0"):
+        gradient_kernel(spread(monkeypatch, checkpoint), rows)
+
+
+def test_numbers_that_are_broken_are_found_where_they_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"model\.layers\.1\.mlp\.up_proj\.weight holds NaN"):
+        spread(monkeypatch, checkpoint_at(folder))
+
+
+def test_the_next_checkpoint_is_read_anew_where_the_model_is_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
+    first, second = (
+        checkpoint_at(
+            write_adapter(tmp_path / f"checkpoint-{seed}", base, seed=seed), weights_hash=str(seed), base_path=base
+        )
+        for seed in (1, 2)
+    )
+    apart = spread(monkeypatch, first)
+    assert loading.load_on_held_weights(apart, first, second) is None
