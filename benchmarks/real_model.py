@@ -261,7 +261,7 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
             for run in runs
             if run.name in there
         ]
-        planned = planned_cpu_s(store, place, there)
+        told = audits_told(store, place, there)
     # what is None, as the reward, and how many runs there are have no say in a row
     size = {name: value for name, value in vars(place.size).items() if name != "n_runs" and value is not None}
     settings = {**size, "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
@@ -275,7 +275,7 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         # of a series that is under way they are not all yet
         "costs": [
             *(
-                {**one, "planned_cpu_s": planned.get(one["series"]) if one["stage"] == "audit" else None}
+                {**one, **(told[one["series"]] if one["stage"] == "audit" else {})}
                 for one in costs_of(place.costs)
                 if one["series"] in (None, *there)
             ),
@@ -290,23 +290,25 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         partial.replace(folder / name)
 
 
-def planned_cpu_s(store: OpenStore, place: Place, series: Collection[str]) -> dict[str, float]:
-    """What `oversharp plan --cost` would have said of each audit, had the mean length of its responses been known.
+def audits_told(store: OpenStore, place: Place, series: Collection[str]) -> dict[str | None, dict[str, float]]:
+    """Of each audit what `oversharp plan --cost` would have said of it, and its time over that of its sampling.
 
-    Of what its plan has it draw, as much counts as it drew: others of the same base find the base's in the store.
+    As if the mean length of its responses had been known; of what its plan has it draw, as much counts as it drew:
+    others of the same base find the base's in the store.
     """
     shape = read_shape(str(place.base))
     pace = measure_pace(dtype_on_cpu(shape))
-    planned: dict[str, float] = {}
+    told: dict[str | None, dict[str, float]] = {}
     for name in series:
         of = store.frame(
             """
             SELECT
                 (SELECT avg(n_tokens) FROM graded_samples WHERE series = $series) AS tokens,
-                (
-                    SELECT sum(rows_written) FROM events JOIN audits USING (audit_id)
-                    WHERE series = $series AND (stage IN ('sample', 'panel') OR stage LIKE 'control%')
-                ) AS drawn
+                sum(rows_written) FILTER (stage IN ('sample', 'panel') OR stage LIKE 'control%') AS drawn,
+                sum(wall_s) FILTER (stage IN ('sample', 'panel') OR stage LIKE 'control%') AS sampling_s,
+                sum(wall_s) AS all_s
+            FROM events JOIN audits USING (audit_id)
+            WHERE series = $series
             """,
             series=name,
         ).iloc[0]
@@ -323,8 +325,11 @@ def planned_cpu_s(store: OpenStore, place: Place, series: Collection[str]) -> di
         plan = cost_on_cpu(shape, size, pace)
         sampling = next(stage.hours for stage in plan.stages if stage.name == "sample")
         found = max(0.0, 1.0 - float(of["drawn"]) / size.sampled)
-        planned[name] = round(3600 * (plan.hours - found * sampling), 1)
-    return planned
+        told[name] = {
+            "planned_cpu_s": round(3600 * (plan.hours - found * sampling), 1),
+            "over_sampling": round(float(of["all_s"] / of["sampling_s"]), 3),
+        }
+    return told
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -235,14 +235,16 @@ def markdown(result: Mapping[str, Any]) -> str:
     lines += ["", *_forms(result["series"])]
     lines += [
         "",
-        "| stage | CPU s | by `oversharp plan --cost` | wall s, beside other work | largest process, GiB |",
-        "|---|---:|---:|---:|---:|",
+        "| stage | CPU s | by `oversharp plan --cost` | wall s, beside other work | over its sampling "
+        "| largest process, GiB |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for one in result["costs"]:
         name = f"{one['stage']} {one['series'] or ''}{'' if one['ended_well'] else ' (did not end well)'}"
-        planned = "" if one.get("planned_cpu_s") is None else f"{one['planned_cpu_s']:,.0f}"
-        took = f"{one['cpu_s']:,.0f} | {planned} | {one['wall_s']:,.0f} | {one['memory_gib']:.2f}"
-        lines.append(f"| {name} | {took} |")
+        planned = f"{one['planned_cpu_s']:,.0f}" if "planned_cpu_s" in one else ""
+        over = f"{one['over_sampling']:.2f}" if "over_sampling" in one else ""
+        cells = (name, f"{one['cpu_s']:,.0f}", planned, f"{one['wall_s']:,.0f}", over, f"{one['memory_gib']:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

