@@ -4,8 +4,8 @@
 
 Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
 at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
-has swaps of weights in it, and the start is what the first stage took beyond its tokens at that rate; the pace of the
-core is measured right after, by which the rates are carried over to other CPUs. Writes
+has the engine's start and swaps of weights in it. The pace of the core is measured right after: by it the rates are
+carried over to other CPUs. Writes
 ``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/measured.py``.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from process_costs import Cost, Line, cost_of
+from process_costs import Line, cost_of
 from results import circumstances, digits, write
 
 import oversharp
@@ -56,31 +56,29 @@ def stage_cpu_s(lines: Sequence[Line]) -> list[tuple[str, float]]:
     return found
 
 
-def measured_rates(cost: Cost, shape: ModelShape, counted: Mapping[str, float]) -> dict[str, float]:
+def measured_rates(
+    stages: Sequence[tuple[str, float]], cpu_s: float, shape: ModelShape, counted: Mapping[str, float]
+) -> dict[str, float]:
     """The rates of ``MeasuredCpu``, from what was drawn and scored: ``counted`` are tokens and rows by stage.
 
     Raises ``ValueError`` for an audit that did not go through all stages.
     """
-    stages = stage_cpu_s(cost.lines)
     missing = {"sample", "control", "teacher-force", "kernel"} - {name for name, _ in stages}
     if missing:
         raise ValueError(f"no stage {', '.join(sorted(missing))} was seen to end: audit into a new directory")
     took = {name: sum(cpu_s for one, cpu_s in stages if one == name) for name, _ in stages}
-    first = next(cpu_s for name, cpu_s in stages if name == "sample")
-    later = took["sample"] + took.get("panel", 0.0) + took["control"] - first
+    sampling_s = took["sample"] + took.get("panel", 0.0) + took["control"]
     seen = counted["prompt_tokens"] + counted["response_tokens"] / 2
-    sampling = (counted["drawn_tokens"] - counted["first_tokens"]) * shape.token_flop(seen) / later
     scored_tokens = (
         counted["scored_rows"] * counted["response_tokens"] + counted["scored_prompts"] * counted["prompt_tokens"]
     )
     row = counted["prompt_tokens"] + counted["response_tokens"]
     row_flop = row * shape.token_flop(row / 2)
     return {
-        "sampling_flop": digits(sampling),
+        "sampling_flop": digits(counted["drawn_tokens"] * shape.token_flop(seen) / sampling_s),
         "scoring_flop": digits(scored_tokens * shape.token_flop(seen) / took["teacher-force"]),
         "kernel_flop": digits(3 * counted["kernel_rows"] * row_flop / took["kernel"]),
-        "start_s": digits(max(0.0, first - counted["first_tokens"] * shape.token_flop(seen) / sampling)),
-        "end_s": digits(cost.cpu_s - sum(took.values())),
+        "end_s": digits(cpu_s - sum(took.values())),
     }
 
 
@@ -88,11 +86,6 @@ def counts(store: Path) -> dict[str, float]:
     """Tokens and rows that an audit drew and scored."""
     with oversharp.open_store(store) as opened:
         drawn = opened.frame("SELECT sum(n_tokens) AS tokens, count(*) AS n FROM samples").iloc[0]
-        first = opened.frame(
-            """
-            SELECT sum(n_tokens) AS tokens FROM graded_samples WHERE is_base AND NOT greedy
-            """
-        ).iloc[0]
         scored = opened.frame("SELECT sum(rows_written) AS n FROM events WHERE stage = 'teacher-force'").iloc[0]
         # the base reads them once more, with what the others said
         prompts = opened.frame(
@@ -104,7 +97,6 @@ def counts(store: Path) -> dict[str, float]:
         kernel = opened.frame("SELECT count(*) AS n FROM kernel_rows").iloc[0]
     return {
         "drawn_tokens": float(drawn["tokens"]),
-        "first_tokens": float(first["tokens"]),
         "response_tokens": float(drawn["tokens"] / drawn["n"]),
         "samples": float(drawn["n"]),
         "scored_rows": float(scored["n"]),
@@ -129,7 +121,8 @@ def main() -> None:
         counted = {**counts(out / "audit.duckdb"), "prompt_tokens": asked.prompt_tokens}
         store_bytes = (out / "audit.duckdb").stat().st_size
     shape = read_shape(asked.model)
-    rates = measured_rates(cost, shape, counted)
+    stages = stage_cpu_s(cost.lines)
+    rates = measured_rates(stages, cost.cpu_s, shape, counted)
     pace = measure_pace("bfloat16")
     result: dict[str, Any] = {
         "benchmark": "audit_cost",
@@ -139,7 +132,7 @@ def main() -> None:
         "wall_s": cost.wall_s,
         "memory_gib": cost.memory_gib,
         "store_bytes": store_bytes,
-        "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stage_cpu_s(cost.lines)],
+        "stages": [[name, round(cpu_s, 1)] for name, cpu_s in stages],
         "kernels": [line.text for line in cost.lines if " rows of " in line.text],
         "largest_process_gib": [[line.text, line.memory_gib] for line in cost.lines if _DONE.match(line.text)],
         "rates": rates,

@@ -65,8 +65,9 @@ def find_plan(
     """The plan for these rows: within ``memory_bytes``, or where that is None within what is free.
 
     Then the budget is the least power of two from ``LEAST_BYTES`` on with which no layer is run in vain; on a CPU half
-    of it already, where that is enough to go layer by layer. Raises ``KernelTooLargeError`` with the share of the rows
-    that would fit.
+    of it already, where that is enough to go layer by layer. There the whole model is run, which is faster and takes
+    more memory than its budget, only where half of it is enough to keep all factors, or where twice as much would not
+    do for layers. Raises ``KernelTooLargeError`` with the share of the rows that would fit.
     """
     if memory_bytes is not None:
         return _within(model, trained, extent, memory_bytes, at_once=at_once)
@@ -74,6 +75,10 @@ def find_plan(
     least = min(LEAST_BYTES, most)
     on_cpu = next(model.parameters()).device.type == "cpu"
     budget = least // 2 if on_cpu and least == LEAST_BYTES else least
+
+    def by_layers(memory_bytes: int) -> bool:
+        return _goes_by_layers(model, extent, memory_bytes)
+
     while True:
         try:
             plan = _within(model, trained, extent, budget, at_once=at_once)
@@ -81,6 +86,10 @@ def find_plan(
             if budget == most:
                 raise
         else:
+            if on_cpu and budget >= least and plan.kind in ("kept", "whole model"):
+                with_layers = next((one for one in (budget, min(2 * budget, most)) if by_layers(one)), None)
+                if with_layers is not None:
+                    return MemoryPlan("layer by layer", [], with_layers)
             few_runs = plan.kind != "whole model" or (budget >= least and len(plan.groups) <= MOST_RUNS)
             if few_runs:
                 return plan
@@ -148,7 +157,7 @@ def _within(
 ) -> MemoryPlan:
     if at_once:
         return MemoryPlan("at once", [[Slice(one, 0, one.n_out, dense=False) for one in trained]], memory_bytes)
-    by_layers = bool(find_layers(model)) and 2 * kept_bytes(model, extent.n_tokens) <= memory_bytes
+    by_layers = _goes_by_layers(model, extent, memory_bytes)
     try:
         groups = in_groups(trained, extent, memory_bytes)
     except KernelError:
@@ -160,3 +169,7 @@ def _within(
     return (
         MemoryPlan("layer by layer", [], memory_bytes) if by_layers else MemoryPlan("whole model", groups, memory_bytes)
     )
+
+
+def _goes_by_layers(model: nn.Module, extent: Extent, memory_bytes: int) -> bool:
+    return bool(find_layers(model)) and 2 * kept_bytes(model, extent.n_tokens) <= memory_bytes

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from audit_cost import measured_rates, stage_cpu_s
-from process_costs import Cost, Line
+from process_costs import Line
+from speed.results import digits
 
 from diagnostics.audit.cost.measured import MEASURED
 from diagnostics.audit.cost.shapes import ModelShape
@@ -40,15 +41,10 @@ COUNTED = {
     "prompt_tokens": 4.0,
     "response_tokens": 2.0,
     "drawn_tokens": 1000.0,
-    "first_tokens": 500.0,
     "scored_rows": 8.0,
     "scored_prompts": 3.0,
     "kernel_rows": 8.0,
 }
-
-
-def cost_with(lines: tuple[Line, ...]) -> Cost:
-    return Cost(wall_s=99.0, cpu_s=56.0, memory_gib=1.0, load=1.0, exit_code=0, lines=lines)
 
 
 def test_a_stage_takes_what_was_taken_since_the_one_before_it_ended() -> None:
@@ -61,26 +57,27 @@ def test_a_stage_takes_what_was_taken_since_the_one_before_it_ended() -> None:
     ]
 
 
-def test_rates_are_operations_over_seconds_and_the_start_is_what_tokens_do_not_explain() -> None:
-    # 500 tokens of 10 operations in 2 + 3 s, so that of the first 40 s 5 were tokens; 8 responses of 2 tokens to
-    # 3 prompts of 4 were scored; rows of a kernel have 6
-    assert measured_rates(cost_with(LINES), SHAPE, COUNTED) == {
-        "sampling_flop": 1000.0,
+def test_rates_are_operations_over_seconds() -> None:
+    # 1,000 tokens of 10 operations in 40 + 2 + 3 s; 8 responses of 2 tokens to 3 prompts of 4 were scored; rows of a
+    # kernel have 6
+    assert measured_rates(stage_cpu_s(LINES), 56.0, SHAPE, COUNTED) == {
+        "sampling_flop": digits(10_000 / 45),
         "scoring_flop": (8 * 2 + 3 * 4) * 10 / 1.0,
         "kernel_flop": 3 * 8 * 60 / 4.0,
-        "start_s": 35.0,
         "end_s": 6.0,
     }
 
 
 def test_an_audit_that_did_not_end_gives_no_rates() -> None:
     with pytest.raises(ValueError, match="no stage kernel was seen to end"):
-        measured_rates(cost_with(LINES[:-1]), SHAPE, COUNTED)
+        measured_rates(stage_cpu_s(LINES[:-1]), 56.0, SHAPE, COUNTED)
 
 
 def test_the_code_has_the_rates_that_were_measured() -> None:
-    measured = json.loads((RESULTS / "audit_cost.json").read_text())["rates"]
+    result = json.loads((RESULTS / "audit_cost.json").read_text())
+    measured = result["rates"]
     assert {name: value for name, value in asdict(MEASURED).items() if name in measured} == measured
+    assert asdict(MEASURED.pace) == result["pace"]
     grades = json.loads((RESULTS / "verification.json").read_text())
     stored = json.loads((RESULTS / "large_import.json").read_text())
     added = 1 / grades["samples_per_s"] + stored["stages"]["import"]["cpu_s"] / stored["samples"]

@@ -164,6 +164,22 @@ def test_on_a_cpu_half_of_the_least_budget_is_enough_where_layers_can_be_run_by_
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
 
 
+@pytest.mark.parametrize(("least", "kept", "share"), [(1 << 17, 50_000, 1.0), (1 << 16, 50_000, 2.0)])
+def test_on_a_cpu_layers_are_run_by_themselves_where_all_factors_would_take_more_than_half_of_the_least_budget(
+    least: int, kept: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, rows = as_loaded(build("lora")), draw_rows(30)
+    wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
+    with_memory(monkeypatch, least=least, free=1 << 30)
+    for module in (memory_plan, streaming):  # what layers keep is more than all factors of an adapter so small
+        monkeypatch.setattr(module, "kept_bytes", lambda *_: kept)
+    plans, taken = plans_made(monkeypatch), runs_taken(monkeypatch)
+    kernel_NN = gradient_kernel(loaded, rows).kernel_NN
+    assert [(plan.kind, plan.memory_bytes / least) for plan in plans] == [("layer by layer", share)]
+    assert set(taken) == {"layer"}
+    assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+
+
 @pytest.mark.parametrize(("name", "kind", "finer"), [("lora", "kept", True), ("qwen3_tied", "layer by layer", False)])
 def test_on_a_cpu_batches_through_the_whole_model_are_smaller_than_those_through_a_layer(
     name: str, kind: str, finer: bool, monkeypatch: pytest.MonkeyPatch

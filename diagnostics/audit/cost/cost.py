@@ -113,7 +113,6 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, pace: Pace, measured: Measur
         pace.gradients / measured.pace.gradients,
     ]
     stages = (
-        ("start", "an engine", cpu.start_s),
         ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
         ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
         ("kernel", work.kernel_text, work.kernel_flop / cpu.kernel_flop),

@@ -13,9 +13,9 @@ from diagnostics.audit.cost.pace import Pace
 class MeasuredCpu:
     """What one core of a CPU did in the stages of an audit: FLOP per CPU second in each, and fixed CPU seconds.
 
-    ``sampling_flop`` has swaps of weights in it, ``start_s`` is what the first stage takes beyond its tokens at that
-    rate; ``end_s`` measures, verdict and report of a small audit, ``sample_s`` what each sample adds to grades and
-    store. ``pace`` is that of the same core at the same time.
+    ``sampling_flop`` has the start of the engine and swaps of weights in it; ``end_s`` are measures, verdict and report
+    of a small audit, ``sample_s`` what each sample adds to grades and store. ``pace`` is that of the same core at the
+    same time.
     """
 
     hardware: str
@@ -23,7 +23,6 @@ class MeasuredCpu:
     sampling_flop: float
     scoring_flop: float
     kernel_flop: float
-    start_s: float
     end_s: float
     sample_s: float
     pace: Pace
