@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -9,6 +10,7 @@ from functools import cache
 import torch
 
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.memory import FEW_PRODUCTS
 
 #: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000
@@ -19,9 +21,12 @@ _SHARE_OF_A_GPU = 1 / 64
 def pick_device(wanted: str | None) -> torch.device:
     """The device asked for, else a GPU if there is one. Raises ``ConfigError`` for one that is not there.
 
+    From then on this process keeps few compiled products, unless the user says otherwise.
+
     >>> pick_device("cpu")
     device(type='cpu')
     """
+    os.environ.setdefault(*FEW_PRODUCTS)
     if wanted is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

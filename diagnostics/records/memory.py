@@ -13,6 +13,9 @@ from diagnostics.records.errors import StoreError
 if TYPE_CHECKING:
     import pandas as pd
 
+#: How many compiled products a CPU's library keeps, and where it is told. Its own 1,024 are one for every number of
+#: tokens that ever came together, for every layer: hundreds of MiB in which few are met again.
+FEW_PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 #: Rows of a part whose size stands for that of all its rows.
 _LOOKED_AT = 1024
 

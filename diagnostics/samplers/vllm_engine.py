@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.records.errors import SamplerError
+from diagnostics.records.memory import FEW_PRODUCTS
 from diagnostics.samplers.contract import EngineSettings
 from diagnostics.samplers.vllm_messages import (
     Abort,
@@ -163,6 +164,7 @@ def engine_environment(
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a process of its own already
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
+    defaults |= dict((FEW_PRODUCTS,))
     if dtype == "float32":  # else attention on a GPU keeps 10 of the 23 bits: 3e-3 to 1.6e-2 nats off
         defaults["TRITON_F32_DEFAULT"] = "ieee"
     # the child must find the modules where this process finds them

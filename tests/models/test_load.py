@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -289,6 +290,18 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         pick_device("cuda:99")
     with pytest.raises(ConfigError, match="--device meta: a device without numbers"):
         pick_device("meta")
+
+
+@pytest.mark.parametrize(("set_before", "then"), [(None, "128"), ("7", "7")])
+def test_few_compiled_products_are_kept_unless_the_user_says_otherwise(
+    set_before: str | None, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, set_before or "")
+    if set_before is None:
+        monkeypatch.delenv(name)
+    pick_device("cpu")
+    assert os.environ[name] == then
 
 
 def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:

@@ -210,5 +210,11 @@ def test_the_engine_sees_the_gpus_that_the_device_names() -> None:
 
 def test_what_the_user_set_in_the_environment_stays() -> None:
     assert environment("cpu", {})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
-    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "DEBUG", "OMP_NUM_THREADS": "3"}
+    assert environment("cpu", {})["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "128"
+    own = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "9",
+        "VLLM_LOGGING_LEVEL": "DEBUG",
+        "OMP_NUM_THREADS": "3",
+    }
     assert own.items() <= environment("cpu", own).items()
