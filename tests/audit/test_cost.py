@@ -13,9 +13,9 @@ from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, dtype_on_cpu, 
 from diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
 from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
 from diagnostics.audit.cost.measured import MEASURED, SLOWER
-from diagnostics.audit.cost.pace import Pace, measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
+from diagnostics.models.core_speed import CoreSpeed, measure_core
 from diagnostics.records.errors import CheckpointError, ConfigError
 from diagnostics.store import Store
 from tests.samplers.tiny_models import build_model, build_tokenizer
@@ -44,7 +44,7 @@ CPU = MeasuredCpu(
     kernel_flop=500.0,
     end_s=36.0,
     sample_s=0.5,
-    pace=Pace(dtype="bfloat16", decoding=10.0, reading=20.0, gradients=5.0),
+    speed=CoreSpeed(dtype="bfloat16", decoding=10.0, reading=20.0, gradients=5.0),
 )
 GPU = Gpu(name="G", bfloat16_flop=1e6, float32_flop=1e5, bytes_per_s=1e4, memory_bytes=1e4)
 
@@ -64,7 +64,7 @@ def test_the_counts_are_those_of_an_audit(audited_store: Path) -> None:
 
 
 def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
-    plan = cost_on_cpu(SHAPE, SIZE, CPU.pace, CPU)
+    plan = cost_on_cpu(SHAPE, SIZE, CPU.speed, CPU)
     # sampling: 280 responses of 20 tokens and 10 · 4 prompts of 40, each token 2,000 + 40 · 50 operations
     # scoring: 10 · 4 · (2 · 4 + 3) responses in batches of 16,384 tokens; kernel rows 8 · 2 · 6 · 4 of 60 tokens, each
     # 2,000 + 40 · 30 operations, three passes
@@ -79,8 +79,8 @@ def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
 
 
 def test_rates_are_carried_over_to_a_cpu_of_another_pace() -> None:
-    there = cost_on_cpu(SHAPE, SIZE, CPU.pace, CPU)
-    here = cost_on_cpu(SHAPE, SIZE, Pace(dtype="float32", decoding=5.0, reading=5.0, gradients=10.0), CPU)
+    there = cost_on_cpu(SHAPE, SIZE, CPU.speed, CPU)
+    here = cost_on_cpu(SHAPE, SIZE, CoreSpeed(dtype="float32", decoding=5.0, reading=5.0, gradients=10.0), CPU)
     times = [one.hours / other.hours for one, other in zip(here.stages, there.stages, strict=True)]
     assert times == pytest.approx([2, 4, 0.5, 1])
     assert here.machine.startswith("one core of this CPU in float32: 0.5, 0.25 and 2 times as fast")
@@ -88,9 +88,9 @@ def test_rates_are_carried_over_to_a_cpu_of_another_pace() -> None:
 
 
 def test_the_pace_of_this_cpu_is_one_that_a_cpu_can_have() -> None:
-    pace = measure_pace("float32")
-    assert pace.dtype == "float32"
-    assert all(1e8 < rate < 1e13 for rate in (pace.decoding, pace.reading, pace.gradients))
+    speed = measure_core("float32")
+    assert speed.dtype == "float32"
+    assert all(1e8 < rate < 1e13 for rate in (speed.decoding, speed.reading, speed.gradients))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_plan_is_for_the_precision_that_the_audit_will_take(
 
 def test_prompts_are_counted_as_often_as_they_are_read() -> None:
     def scored_s(size: AuditSize, **changes: Any) -> float:
-        return cost_on_cpu(replace(SHAPE, **changes), size, CPU.pace, CPU).stages[1].hours * 3600
+        return cost_on_cpu(replace(SHAPE, **changes), size, CPU.speed, CPU).stages[1].hours * 3600
 
     anew = (440 * 20 + 440 * 40) * 4000 / 2e3
     assert scored_s(SIZE, lends_prompts=False) == pytest.approx(anew)
@@ -174,7 +174,7 @@ def test_an_adapter_is_refused(tmp_path: Path) -> None:
 def test_a_plan_for_this_cpu_and_one_for_a_gpu_say_what_they_rest_on(
     model_folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("diagnostics.audit.cost.cost.measure_pace", lambda dtype: replace(MEASURED.pace, dtype=dtype))
+    monkeypatch.setattr("diagnostics.audit.cost.cost.measure_core", lambda dtype: replace(MEASURED.speed, dtype=dtype))
     size = AuditSize(problems=1, checkpoints=1, n=1, tokens=9, prompt_tokens=9)
     said = []
     for gpu in (None, "h100"):

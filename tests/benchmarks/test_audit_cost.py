@@ -77,7 +77,7 @@ def test_the_code_has_the_rates_that_were_measured() -> None:
     result = json.loads((RESULTS / "audit_cost.json").read_text())
     measured = result["rates"]
     assert {name: value for name, value in asdict(MEASURED).items() if name in measured} == measured
-    assert asdict(MEASURED.pace) == result["pace"]
+    assert asdict(MEASURED.speed) == result["speed"]
     grades = json.loads((RESULTS / "verification.json").read_text())
     stored = json.loads((RESULTS / "large_import.json").read_text())
     added = 1 / grades["samples_per_s"] + stored["stages"]["import"]["cpu_s"] / stored["samples"]

@@ -1,7 +1,7 @@
 """Plans what an audit of a model will cost: hours, disk and memory of each stage, before anything is drawn.
 
 On a CPU rates are those of one that was measured (``measured``), in proportion to how fast this one runs a small
-transformer (``pace``). On a GPU nothing was measured: there each stage takes
+transformer (``core_speed``). On a GPU nothing was measured: there each stage takes
 the longer of its operations over the data sheet's operations per second and its bytes over the data sheet's bytes per
 second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no program beats: real times are longer.
 """
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 from diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
 from diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
-from diagnostics.audit.cost.pace import Pace, measure_pace
 from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
+from diagnostics.models.core_speed import CoreSpeed, measure_core
 from diagnostics.models.token_budget import tokens_per_batch
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
@@ -93,7 +93,7 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
         )
     if gpu is not None:
         return cost_on_gpu(shape, size, GPUS[gpu.lower()])
-    return cost_on_cpu(shape, size, measure_pace(dtype_on_cpu(shape)))
+    return cost_on_cpu(shape, size, measure_core(dtype_on_cpu(shape)))
 
 
 def dtype_on_cpu(shape: ModelShape) -> Dtype:
@@ -104,13 +104,13 @@ def dtype_on_cpu(shape: ModelShape) -> Dtype:
     return "bfloat16" if large and has_products_of("bfloat16") else "float32"
 
 
-def cost_on_cpu(shape: ModelShape, size: AuditSize, pace: Pace, measured: MeasuredCpu = MEASURED) -> CostPlan:
-    """Hours of one core of that pace, in proportion to the operations of each stage."""
-    work, cpu = _Work(shape, size), measured.at(pace)
+def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: MeasuredCpu = MEASURED) -> CostPlan:
+    """Hours of one core of that speed, in proportion to the operations of each stage."""
+    work, cpu = _Work(shape, size), measured.at(speed)
     times = [
-        pace.decoding / measured.pace.decoding,
-        pace.reading / measured.pace.reading,
-        pace.gradients / measured.pace.gradients,
+        speed.decoding / measured.speed.decoding,
+        speed.reading / measured.speed.reading,
+        speed.gradients / measured.speed.gradients,
     ]
     stages = (
         ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
@@ -122,8 +122,8 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, pace: Pace, measured: Measur
         model=shape,
         size=size,
         machine=(
-            f"one core of this CPU in {pace.dtype}: {times[0]:.2g}, {times[1]:.2g} and {times[2]:.2g} times as fast in "
-            f"decoding, reading and gradients as the one that was measured ({cpu.hardware}; {cpu.model})"
+            f"one core of this CPU in {speed.dtype}: {times[0]:.2g}, {times[1]:.2g} and {times[2]:.2g} times as fast "
+            f"in decoding, reading and gradients as the one that was measured ({cpu.hardware}; {cpu.model})"
         ),
         per_core=True,
         stages=tuple(

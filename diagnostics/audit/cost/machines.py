@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from diagnostics.audit.cost.pace import Pace
+from diagnostics.models.core_speed import CoreSpeed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class MeasuredCpu:
     """What one core of a CPU did in the stages of an audit: FLOP per CPU second in each, and fixed CPU seconds.
 
     ``sampling_flop`` has the start of the engine and swaps of weights in it; ``end_s`` are measures, verdict and report
-    of a small audit, ``sample_s`` what each sample adds to grades and store. ``pace`` is that of the same core at the
+    of a small audit, ``sample_s`` what each sample adds to grades and store. ``speed`` is that of the same core at the
     same time.
     """
 
@@ -25,16 +25,16 @@ class MeasuredCpu:
     kernel_flop: float
     end_s: float
     sample_s: float
-    pace: Pace
+    speed: CoreSpeed
 
-    def at(self, pace: Pace) -> MeasuredCpu:
-        """A core of another pace: the rates in proportion to it, what takes seconds as it is."""
+    def at(self, speed: CoreSpeed) -> MeasuredCpu:
+        """A core of another speed: the rates in proportion to it, what takes seconds as it is."""
         return replace(
             self,
-            sampling_flop=self.sampling_flop * pace.decoding / self.pace.decoding,
-            scoring_flop=self.scoring_flop * pace.reading / self.pace.reading,
-            kernel_flop=self.kernel_flop * pace.gradients / self.pace.gradients,
-            pace=pace,
+            sampling_flop=self.sampling_flop * speed.decoding / self.speed.decoding,
+            scoring_flop=self.scoring_flop * speed.reading / self.speed.reading,
+            kernel_flop=self.kernel_flop * speed.gradients / self.speed.gradients,
+            speed=speed,
         )
 
 

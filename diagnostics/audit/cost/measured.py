@@ -1,7 +1,7 @@
 """The rates that were measured, as ``benchmarks/results/audit_cost.json`` has them; a test holds both together."""
 
 from diagnostics.audit.cost.machines import MeasuredCpu
-from diagnostics.audit.cost.pace import Pace
+from diagnostics.models.core_speed import CoreSpeed
 
 MEASURED = MeasuredCpu(
     hardware="x86-64 with avx512_bf16",
@@ -11,7 +11,7 @@ MEASURED = MeasuredCpu(
     kernel_flop=82700000000.0,
     end_s=3.8,
     sample_s=3.1e-5,
-    pace=Pace(dtype="bfloat16", decoding=126000000000.0, reading=368000000000.0, gradients=89800000000.0),
+    speed=CoreSpeed(dtype="bfloat16", decoding=126000000000.0, reading=368000000000.0, gradients=89800000000.0),
 )
 #: What vLLM's process holds on a CPU besides weights and cache: torch, its own code, activations of 16,384 tokens.
 ENGINE_BYTES = 1.6 * 2**30

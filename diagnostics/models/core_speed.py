@@ -22,7 +22,7 @@ _ROWS, _PROMPT, _STEPS, _READ_ROWS, _GRADIENT_ROWS, _TRIES = 64, 48, 8, 16, 4, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class CoreSpeed:
     """Operations per CPU second of one thread: ``decoding`` and ``reading`` in ``dtype``, ``gradients`` in float32."""
 
     dtype: str
@@ -31,7 +31,7 @@ class Pace:
     gradients: float
 
 
-def measure_pace(dtype: Dtype) -> Pace:
+def measure_core(dtype: Dtype) -> CoreSpeed:
     """Measure this CPU, which takes two to four seconds."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -76,7 +76,7 @@ def measure_pace(dtype: Dtype) -> Pace:
         def reading() -> None:
             model(input_ids=ids_BL[:_READ_ROWS], use_cache=False)
 
-        return Pace(
+        return CoreSpeed(
             dtype=dtype,
             decoding=flop(_ROWS * _STEPS, _PROMPT + _STEPS / 2) / min(decoding() for _ in range(_TRIES)),
             reading=flop(_READ_ROWS * width, width / 2) / _least_s(reading),
