@@ -17,7 +17,9 @@ from diagnostics.records.errors import CheckpointError
 from diagnostics.records.memory import free_bytes
 from diagnostics.series.weights import stored_tensors, weight_files
 
-#: Of what is free, so much is for weights: activations, logits and caches want the rest.
+#: A model that takes no more than this share of what is free lies on one GPU: batches are halved where little is left.
+FITS_SHARE = 0.95
+#: Of what is free where a model is spread, so much is for weights: activations, logits and caches want the rest.
 WEIGHTS_SHARE = 0.8
 #: Beside an engine and the weights, so much of a GPU is for these.
 _ACTIVATIONS_SHARE = 0.1
@@ -53,18 +55,17 @@ def room_for(
     """The same from numbers: of a model's bytes, of what is free of the memory of each GPU, and free in the machine.
 
     >>> two = {0: (100, 100), 1: (100, 100)}
-    >>> room_for(70, two, 500, engine_share=0.0, name="m") is None
+    >>> room_for(90, two, 500, engine_share=0.0, name="m") is None
     True
     >>> room_for(140, two, 500, engine_share=0.0, name="m"), room_for(140, two, 500, engine_share=0.6, name="m")
     ({0: 80, 1: 80, 'cpu': 400}, {0: 30, 1: 30, 'cpu': 400})
     """
-    if model_bytes <= WEIGHTS_SHARE * next(iter(memory.values()))[0]:
+    if model_bytes <= FITS_SHARE * next(iter(memory.values()))[0]:
         return None
     beside = 1.0 - engine_share - _ACTIVATIONS_SHARE
-    room: dict[int | str, int] = {
-        number: int(min(WEIGHTS_SHARE * free, round(beside, 6) * total)) for number, (free, total) in memory.items()
-    }
-    if min(room.values()) <= 0:
+    on_each = {n: int(min(WEIGHTS_SHARE * free, round(beside, 6) * total)) for n, (free, total) in memory.items()}
+    room: dict[int | str, int] = {number: one for number, one in on_each.items() if one > 0}
+    if not room:
         raise CheckpointError(
             f"{name} does not fit the GPU, and beside vLLM's share of {engine_share:g} there is no room for a part of "
             "it; lower --gpu-memory-share"
