@@ -72,6 +72,12 @@ def test_a_device_with_a_number_is_that_gpu_alone(
     assert room(torch.bfloat16) is None
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """peft copies weights that wait in files to a path below the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def spread(monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint) -> LoadedModel:
     """The checkpoint with its embedding in memory and the rest in its files."""
 
