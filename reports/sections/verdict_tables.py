@@ -307,7 +307,7 @@ def _rates(rates: tuple[Rates, ...]) -> Table:
         columns=columns(numbers=("step", "cut off", "not parsed", "ambiguous", "out of time")),
         rows=rows,
         note="Such samples count as not correct, so a rise of these rates looks like a loss. One that was cut off "
-        "behind a boxed answer is none of them: it has answered.",
+        "behind a boxed answer is none of them: it has answered, whether or not it would have taken that back.",
         folded=True,
     )
 
