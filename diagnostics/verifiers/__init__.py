@@ -30,7 +30,7 @@ _BUILT_IN = {
     "modes": ("diagnostics.verifiers.modes", "ModesVerifier"),
     "reasoning_gym": ("diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
-_RAISED = {"choice": 3, "exact": 3, "math": 4, "math_strict": 4}
+_RAISED = {"choice": 4, "exact": 4, "math": 5, "math_strict": 5}
 #: By which rules each verifier grades today. Whoever changes what one accepts, or what it calls an answer, raises its
 #: number: grades by other rules are made again before they are counted with new ones.
 RULES: Mapping[str, int] = MappingProxyType({name: _RAISED.get(name, 1) for name in _BUILT_IN})

@@ -9,8 +9,10 @@ _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
 _ANCHOR = re.compile(r"answer(?:\s+is\b|\s*:)\s*:?[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
-_WORD = re.compile(r"[A-Za-z]{2,}")
+#: Two letters in a row, or one of another script; Greek letters are mathematics.
+_WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹]")
 _BOLD = re.compile(r"(?<!\S)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")
+_OPENERS = ("$", "\\(", "\\[", "**", "`")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 
 
@@ -110,9 +112,9 @@ def unwrap(text: str) -> str:
     ('7', 'x+1', '3.5')
     """
     text = text.strip()
-    if text.isalnum():
-        return text
     while True:
+        if not text.startswith(_OPENERS):
+            return text.rstrip(".").rstrip() if text.endswith(".") and not text.endswith("..") else text
         shorter = text.rstrip(".").rstrip() if not text.endswith("..") else text
         for left, right in _WRAPPERS:
             inner = shorter[len(left) : -len(right)]
@@ -134,7 +136,7 @@ def without_bold(text: str) -> str:
 
 
 def looks_like_formula(text: str) -> bool:
-    r"""Whether ``text`` is mathematics without prose: no word of two letters outside a LaTeX command.
+    r"""Whether ``text`` is mathematics without prose: no word outside a LaTeX command, in any script.
 
     >>> [looks_like_formula(text) for text in ("7", r"2\sqrt{3}", r"5 \text{ cm}", "7 pears", "")]
     [True, True, True, False, False]
