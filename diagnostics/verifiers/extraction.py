@@ -7,11 +7,9 @@ import re
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
-_ANCHOR = re.compile(r"answer(?:\s+is\b|\s*:)\s*:?[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
 #: Two letters in a row, or one of another script; Greek letters are mathematics.
 _WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹]")
-_BOLD = re.compile(r"(?<!\S)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")
 _OPENERS = ("$", "\\(", "\\[", "**", "`")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 
@@ -81,24 +79,6 @@ def hash_answer(text: str) -> str | None:
     return str(found[-1]).strip() if found else None
 
 
-def announced_answer(text: str) -> str | None:
-    """What follows the last "answer is" or "answer:", up to the end of its line or displayed formula.
-
-    >>> announced_answer("The answer is: 7 pears."), announced_answer("We do not know.")
-    ('7 pears.', None)
-    """
-    start = None
-    for match in _ANCHOR.finditer(text):
-        start = match.end()
-    if start is None:
-        return None
-    rest = text[start:].lstrip()
-    for left, right in (("\\[", "\\]"), ("$$", "$$")):
-        if rest.startswith(left) and (end := rest.find(right, len(left))) > 0:
-            return rest[: end + len(right)]
-    return rest.partition("\n")[0].strip() or None
-
-
 def last_line(text: str) -> str | None:
     """The last line that is not blank; None for a blank text."""
     lines = text.strip().splitlines()
@@ -124,15 +104,6 @@ def unwrap(text: str) -> str:
         if shorter == text:
             return text
         text = shorter
-
-
-def without_bold(text: str) -> str:
-    """Markdown's bold marks hide numbers from parsers; powers like ``2**3`` stay.
-
-    >>> without_bold("it is **73**, not 2**3")
-    'it is 73, not 2**3'
-    """
-    return _BOLD.sub(r"\1", text)
 
 
 def looks_like_formula(text: str) -> bool:

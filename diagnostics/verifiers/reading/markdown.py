@@ -8,12 +8,14 @@ from unicodedata import category
 #: Emphasis and code around a span. Powers (2**3), products (2*3*4) and subscripts (a_1) have a letter, a digit or a
 #: closing bracket on the outer side of a mark, and stay.
 _SPANS = (
-    ("*", re.compile(r"(?<![\w)\]}*\\])(\*{1,3})(?=[^\s*])(.+?)(?<=[^\s*])\1(?![\w*(])", re.DOTALL)),
-    ("_", re.compile(r"(?<![\w)\]}\\_])(_{1,3})(?=[^\s_])(.+?)(?<=[^\s_])\1(?![\w{(])", re.DOTALL)),
-    ("`", re.compile(r"(`{1,3})(?=[^`])(.+?)(?<=[^`])\1", re.DOTALL)),
+    ("*", re.compile(r"(?<![\w)\]}*\\])(\*{1,3})(?=[^\s*])(.{1,300}?)(?<=[^\s*])\1(?![\w*(])", re.DOTALL)),
+    ("_", re.compile(r"(?<![\w)\]}\\_])(_{1,3})(?=[^\s_])(.{1,300}?)(?<=[^\s_])\1(?![\w{(])", re.DOTALL)),
+    ("`", re.compile(r"(`{1,3})(?=[^`])(.{1,300}?)(?<=[^`])\1", re.DOTALL)),
 )
 #: Without one of these, or a sign outside ASCII, a line holds no marks.
 _MAY_HOLD_MARKS = re.compile(r"[*_`~#\"']|[^\x00-\x7f]")
+#: Characters of a line beyond which it is runaway text, and left as it is.
+_LONGEST_LINE = 4000
 #: What a line may begin with: a quote, a bullet, a heading.
 _LINE_START = re.compile(r"\s*(?:(?:>|[-+•‣▪▶]|\*(?!\*)|#{1,6}|➤|👉|\d{1,2}[.)](?=\s+\*\*))[ \t]+|>)+")
 _CLOSING_MARKS = "*_`#~"
@@ -36,7 +38,7 @@ def without_marks(line: str, *, bullet: bool = False) -> str:
     """
     if bullet and (start := _LINE_START.match(line)) is not None:
         line = line[start.end() :]
-    if _MAY_HOLD_MARKS.search(line) is None:
+    if len(line) > _LONGEST_LINE or _MAY_HOLD_MARKS.search(line) is None:
         return line.strip()
     for mark, span in _SPANS:
         if mark in line:

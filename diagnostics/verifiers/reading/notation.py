@@ -244,6 +244,8 @@ def _compiled(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | 
 
 
 _TYPOGRAPHY, _NOTATION = _compiled(TYPOGRAPHY), _compiled(NOTATION)
+#: Longer "answers" are runaway text, and left as they are.
+_LONGEST = 2000
 _PLAIN = re.compile(r"-?\d+|[A-Za-z]", re.ASCII)
 
 
@@ -254,7 +256,7 @@ def typeset(answer: str) -> str:
     >>> typeset(r"\textcolor{red}{\bf 12.5\,\%}"), typeset(r"\mathrm{e}^2"), typeset("135°")
     ('12.5\\%', 'e^2', '135^\\circ')
     """
-    if _PLAIN.fullmatch(answer):
+    if _PLAIN.fullmatch(answer) or len(answer) > _LONGEST:
         return answer
     for pattern, to in _TYPOGRAPHY:
         answer = pattern.sub(to, answer)
@@ -268,7 +270,7 @@ def as_latex_notation(answer: str) -> str:
     >>> as_latex_notation("(1 + sqrt(5))/2"), as_latex_notation("2**4"), as_latex_notation("exp(2)")
     ('(1 + \\sqrt{5})/2', '2^{4}', 'e^{2}')
     """
-    if _PLAIN.fullmatch(answer):
+    if _PLAIN.fullmatch(answer) or len(answer) > _LONGEST:
         return answer
     for name, opening, closing in (
         ("sqrt", r"\sqrt{", "}"),

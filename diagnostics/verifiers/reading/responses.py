@@ -24,7 +24,7 @@ THOUGHTS: tuple[tuple[str, str, str], ...] = (
 )
 _OPENING = re.compile("|".join(re.escape(opening) for _, opening, _ in THOUGHTS), re.IGNORECASE)
 _CLOSING = re.compile("|".join(re.escape(closing) for _, _, closing in THOUGHTS), re.IGNORECASE)
-_CLOSING_OR_OPENING = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}", re.IGNORECASE)
+_DELIMITER = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}", re.IGNORECASE)
 #: Special tokens at the end of a response, as tokenizers write them: <|im_end|>, <｜end▁of▁sentence｜>, </s>, …
 _SPECIAL = re.compile(
     r"(?:\s*(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:eos|bos|pad|unk|eot|eod|end|sep|endoftext|im_end"
@@ -38,8 +38,8 @@ _ENDS_SPECIAL = (">", "]")
 class FinalPart:
     """The part of a response that may state its answer.
 
-    ``text`` is that part, "" if there is none. ``thoughts`` is what precedes it, None where the response marks no
-    thoughts. ``is_unfinished``: the thoughts were opened and never closed.
+    ``text`` is that part, "" if there is none. ``thoughts`` is the rest without delimiters, None where the response
+    marks no thoughts. ``is_unfinished``: the thoughts were opened and never closed.
     """
 
     text: str
@@ -63,7 +63,7 @@ def without_special_tokens(text: str) -> str:
 
 def marks_thoughts(text: str) -> bool:
     """Whether a response holds a delimiter of thoughts."""
-    if "<" in text and _CLOSING_OR_OPENING.search(text) is not None:
+    if "<" in text and _DELIMITER.search(text) is not None:
         return True
     return "THINK]" in text or "think▷" in text
 
@@ -110,8 +110,12 @@ def final_part(text: str, *, prompt: str = "") -> FinalPart:
     reopened = _OPENING.search(text, start)
     if reopened is not None:
         # an empty part before the thoughts states nothing; after closed thoughts it may
-        thoughts = text[:start] + text[reopened.end() :]
+        thoughts = _without_delimiters(text[:start] + text[reopened.end() :])
         return FinalPart(text=text[start : reopened.start()], thoughts=thoughts, is_unfinished=True)
     if closed is None:
         return FinalPart(text="", thoughts=text, is_unfinished=True) if opened_by_prompt else FinalPart(text=text)
-    return FinalPart(text=text[start:], thoughts=text[: closed.start()])
+    return FinalPart(text=text[start:], thoughts=_without_delimiters(text[: closed.start()]))
+
+
+def _without_delimiters(text: str) -> str:
+    return _DELIMITER.sub("", text)
