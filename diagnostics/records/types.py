@@ -183,7 +183,9 @@ class Grade:
     form of the whole solution, the equivalence class of Definition 2.1 in [A] (None if none).
     A response that could not be graded is never "wrong": ``state`` says what happened, ``reason`` why; ``ambiguous``
     is one that names no single answer, by negation, comparison or alternatives. ``n_boxed`` counts the different
-    contents of its ``\\boxed{}``, None where the verifier does not look at boxes.
+    contents of its ``\\boxed{}``, None where the verifier does not look at boxes. ``style`` is how the response states
+    its answer, ``lenient`` whether the response is correct or a lenient reader accepts it; None where the verifier
+    reads no text.
     """
 
     answer: str
@@ -192,6 +194,8 @@ class Grade:
     state: GradeState = "ok"
     reason: str = ""
     n_boxed: int | None = None
+    style: AnswerStyle | None = None
+    lenient: bool | None = None
 
     @property
     def correct(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from string import ascii_uppercase
 
 from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, GradeState, Problem
 from diagnostics.verifiers.extraction import (
     collapse_whitespace,
     hash_answer,
@@ -16,6 +16,7 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
+from diagnostics.verifiers.lenient import accepts_letter
 from diagnostics.verifiers.reading.boxes import n_different_boxes
 from diagnostics.verifiers.reading.labels import labelled
 from diagnostics.verifiers.reading.markdown import without_marks
@@ -76,7 +77,13 @@ def _labelled_option(text: str) -> str | None:
 
 
 #: Where a letter may stand, in this order.
-_RULES = (last_boxed, tagged_answer, hash_answer, _labelled_option, last_line)
+_RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
+    (last_boxed, "boxed"),
+    (tagged_answer, "tagged"),
+    (hash_answer, "hashes"),
+    (_labelled_option, "labelled"),
+    (last_line, "bare"),
+)
 
 
 def choice_doubted(answer: str) -> bool:
@@ -123,17 +130,33 @@ class ChoiceVerifier:
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
-        text = answer_text(text, prompt=problem.prompt)
-        n_boxed = n_different_boxes(text)
-        doubt = box_doubt(text) if n_boxed else ""
-        for rule in _RULES:
-            found = rule(text)
+        part = answer_text(text, prompt=problem.prompt)
+        n_boxed = n_different_boxes(part)
+        doubt = box_doubt(part) if n_boxed else ""
+        for rule, style in _RULES:
+            found = rule(part)
             if doubt or (found is not None and choice_doubted(found)):
                 reason = f"no single answer: {doubt or 'several options, or one that is negated'}"
-                return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=n_boxed)
+                return _unread(problem, text, "ambiguous", reason, n_boxed, style)
             letter = None if found is None else choice_letter(found)
             if letter is not None:
-                reward = float(letter == choice_letter(problem.gold))
-                return Grade(answer=letter, mode=letter, reward=reward, n_boxed=n_boxed)
+                is_correct = letter == choice_letter(problem.gold)
+                lenient = is_correct or accepts_letter(problem.gold, text)
+                return Grade(
+                    answer=letter, mode=letter, reward=float(is_correct), n_boxed=n_boxed, style=style, lenient=lenient
+                )
         reason = "no option's letter in \\boxed{}, <answer>, after ####, after 'answer is' or on the last line"
-        return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason, n_boxed=n_boxed)
+        return _unread(problem, text, "parse_fail", reason, n_boxed, "prose" if part.strip() else "none")
+
+
+def _unread(problem: Problem, text: str, state: GradeState, reason: str, n_boxed: int, style: AnswerStyle) -> Grade:
+    return Grade(
+        answer=NO_ANSWER,
+        mode=None,
+        reward=0.0,
+        state=state,
+        reason=reason,
+        n_boxed=n_boxed,
+        style=style,
+        lenient=accepts_letter(problem.gold, text),
+    )

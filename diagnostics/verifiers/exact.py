@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
+from diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, Problem
 from diagnostics.verifiers.extraction import (
     collapse_whitespace,
     hash_answer,
@@ -15,10 +15,11 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
+from diagnostics.verifiers.lenient import accepts_text
 from diagnostics.verifiers.reading.boxes import n_different_boxes
 from diagnostics.verifiers.reading.labels import labelled
 from diagnostics.verifiers.reading.markdown import without_marks
-from diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts
+from diagnostics.verifiers.reading.responses import answer_text, final_part
 from diagnostics.verifiers.reading.stated import box_doubt
 
 #: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:
@@ -37,17 +38,21 @@ def exact_answer(text: str, *, prompt: str = "") -> str | None:
     >>> exact_answer("Let me think.\nThe answer is **Paris**."), exact_answer("Paris"), exact_answer(" ")
     ('Paris', 'Paris', None)
     """
-    start = text.rfind("\\boxed{")
-    if start >= 0 and len(text) - start <= _SHORT_END and not (marks_thoughts(text) or opens_thoughts(prompt)):
-        closed = _closed_box(text[start:])
+    return _read(answer_text(text, prompt=prompt))[0]
+
+
+def _read(part: str) -> tuple[str | None, AnswerStyle]:
+    """The answer of the part of a response that states it, and how it is stated."""
+    start = part.rfind("\\boxed{")
+    if start >= 0 and len(part) - start <= _SHORT_END:
+        closed = _closed_box(part[start:])
         if closed is not None:
-            return closed[0]
-    text = answer_text(text, prompt=prompt)
-    for rule in ANSWER_RULES:
-        found = rule(text)
+            return closed[0], "boxed"
+    for rule, style in _RULES:
+        found = rule(part)
         if found is not None:
-            return _tidy_short(found) if len(found) <= _SHORT else _tidy(found)
-    return None
+            return (_tidy_short(found) if len(found) <= _SHORT else _tidy(found)), style
+    return None, "none"
 
 
 def labelled_line(text: str) -> str | None:
@@ -67,7 +72,13 @@ def _last_line(text: str) -> str | None:
 
 _BULLETS = tuple("->*+•#")
 #: Where an answer may stand, in this order.
-ANSWER_RULES = (last_boxed, tagged_answer, hash_answer, labelled_line, _last_line)
+_RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
+    (last_boxed, "boxed"),
+    (tagged_answer, "tagged"),
+    (hash_answer, "hashes"),
+    (labelled_line, "labelled"),
+    (_last_line, "bare"),
+)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -110,13 +121,29 @@ class ExactVerifier:
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
-        answer = exact_answer(text, prompt=problem.prompt)
+        part = answer_text(text, prompt=problem.prompt)
+        answer, style = _read(part)
         if answer is None:
-            part = final_part(text, prompt=problem.prompt)
-            reason = "blank response" if part.thoughts is None else "no answer follows the thoughts"
-            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason)
-        n_boxed = n_different_boxes(text)
-        if n_boxed and (doubt := box_doubt(text)):
-            reason = f"no single answer: {doubt}"
-            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=n_boxed)
-        return Grade(answer=answer, mode=answer, reward=float(answer == _gold_answer(problem.gold)), n_boxed=n_boxed)
+            has_thoughts = final_part(text, prompt=problem.prompt).thoughts is not None
+            reason = "no answer follows the thoughts" if has_thoughts else "blank response"
+            lenient = accepts_text(problem.gold, text)
+            return Grade(
+                answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason, style=style, lenient=lenient
+            )
+        n_boxed = n_different_boxes(part)
+        if n_boxed and (doubt := box_doubt(part)):
+            return Grade(
+                answer=NO_ANSWER,
+                mode=None,
+                reward=0.0,
+                state="ambiguous",
+                reason=f"no single answer: {doubt}",
+                n_boxed=n_boxed,
+                style=style,
+                lenient=accepts_text(problem.gold, text),
+            )
+        is_correct = answer == _gold_answer(problem.gold)
+        lenient = is_correct or accepts_text(problem.gold, text)
+        return Grade(
+            answer=answer, mode=answer, reward=float(is_correct), n_boxed=n_boxed, style=style, lenient=lenient
+        )

@@ -13,6 +13,7 @@ from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, hash_answer, looks_like_formula, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
+from diagnostics.verifiers.lenient import accepts_mathematics
 from diagnostics.verifiers.reading.boxes import boxes, with_plain_boxes
 from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
 from diagnostics.verifiers.reading.labels import GOLD_LEAD, labelled
@@ -192,6 +193,7 @@ class MathVerifier:
         self._pool = KillablePool(module=WORKER_MODULE, timeout_s=timeout_s, workers=workers)
         self._verdicts: dict[Comparison, Outcome[MathVerdict]] = {}
         self._known: dict[tuple[Gold, Stated], Grade] = {}
+        self._lenient: dict[int, Grade] = {}
 
     def __enter__(self) -> MathVerifier:
         return self
@@ -233,12 +235,25 @@ class MathVerifier:
         asked = [(gold_of(problem.gold), _stated(problem, text)) for problem, text in items]
         new = dict.fromkeys(pair for pair in asked if pair not in self._known)
         self._verify([pair for gold, stated in new for pair in _pairs(gold, stated)])
-        return [self._known.get(pair) or self._remember(pair) for pair in asked]
+        grades = [self._known.get(pair) or self._remember(pair) for pair in asked]
+        return [
+            self._misread(grade) if not grade.lenient and accepts_mathematics(problem.gold, text) else grade
+            for grade, (problem, text) in zip(grades, items, strict=True)
+        ]
 
     def _remember(self, pair: tuple[Gold, Stated]) -> Grade:
         """Responses repeat what they state far more often than their texts."""
-        grade = self._known[pair] = self._grade(*pair)
+        grade = self._grade(*pair)
+        grade = self._known[pair] = replace(grade, style=pair[1].style, lenient=grade.correct)
         return grade
+
+    def _misread(self, grade: Grade) -> Grade:
+        """The grade of a response that the lenient reader alone accepts."""
+        found = self._lenient.get(id(grade))
+        if found is None:
+            # the grade is kept, so that nothing else gets its identity
+            found = self._lenient[id(grade)] = replace(grade, lenient=True)
+        return found
 
     def _verify(self, pairs: Sequence[Comparison]) -> None:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._verdicts]

@@ -38,8 +38,8 @@ def stated_answer(text: str) -> Stated:
     "loop",
     [
         "\\boxed{", "\\boxed 7 ", "\\fbox{", "<answer>", "#### ", "the answer is ", "answer:\n", "## Answer\n", "{",
-        "**a", "**a** ", "*a ", "_a ", "`a", "<think>", "</think>", "</s>", "<|a|>", "答案是", "\\text{", "$", "(", "> ", "- ",
-        "2**(", "sqrt(", "answer (", "is ", "a is $1$ ",
+        "**a", "**a** ", "*a ", "_a ", "`a", "<think>", "</think>", "</s>", "<|a|>", "答案是", "\\text{", "$", "(",
+        "> ", "- ", "2**(", "sqrt(", "answer (", "is ", "a is $1$ ",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("rule", [last_boxed, tagged_answer, hash_answer, unwrap, exact_answer, stated_answer])

@@ -291,12 +291,16 @@ def same_notation(one: str, other: str) -> bool:
     >>> same_notation(r"a \equiv 1 \pmod 4", r"a\equiv1\pmod{4}"), same_notation("42 43", "4243")
     (True, False)
     """
-    return _squeezed(one) == _squeezed(other)
+    return notation_key(one) == notation_key(other)
 
 
 @lru_cache(maxsize=1 << 14)
-def _squeezed(answer: str) -> str:
-    """Without spaces, but for those between two numbers, and without braces around a single token."""
+def notation_key(answer: str) -> str:
+    r"""An answer in one spelling: rewritten, without spaces but between two numbers, without braces around one token.
+
+    >>> notation_key(r"x^{2} + 1"), notation_key("x**2+1")
+    ('x^2+1', 'x^2+1')
+    """
     answer = as_latex_notation(typeset(answer))
     answer = re.sub(r"\\(?:left|right|big|Big|bigl|bigr)(?![A-Za-z])", "", answer)
     answer = re.sub(r"\\(?:leq|leqslant|le)(?![A-Za-z])", r"\\le", answer)

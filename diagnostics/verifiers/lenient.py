@@ -1,0 +1,156 @@
+r"""A second, deliberately lenient reader: a guard against answer styles that the verifiers do not know.
+
+It looks for the gold where the last number, the last expression or the last letter of a response stands, whatever the
+words around it are. It accepts too much: its share alone says nothing. How far it lies above the verifier's, and
+whether that gap moved while pass@k fell, tells a change of style from a loss.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from diagnostics.verifiers.extraction import collapse_whitespace
+from diagnostics.verifiers.reading.notation import notation_key, typeset
+
+#: Characters at the end of a response that are looked at.
+_TAIL, _SHORT_TAIL = 200, 40
+_NUMBER = re.compile(r"[-−]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII)
+_LAST_NUMBER = re.compile(rf"(?:{_NUMBER.pattern})\Z", re.ASCII)
+_NO_DIGITS = "".join(chr(sign) for sign in range(128) if not chr(sign).isdigit()) + "−–—’”。，！✅"
+_FRACTION = re.compile(r"(-?)\\[dt]?frac\s*\{?(-?\d+)\}?\s*\{?(\d+)\}?")
+#: Mathematics in a response: between dollars or brackets of LaTeX, and in boxes.
+_EXPRESSION = re.compile(
+    r"\$+([^$]+)\$+|\\\((.+?)\\\)|\\\[(.+?)\\\]|\\boxed\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}", re.DOTALL
+)
+_LETTER = re.compile(r"(?<![A-Za-z])[(\[{*]*([A-HJ-Z])[)\]}*.:]*(?![A-Za-z])")
+_MARKS = str.maketrans("", "", "*_`$\\\"'“”‘’()[]{}")
+_END = " \t\n.,;:!?*_`$\"'”’)]}✅"
+
+
+@dataclass(frozen=True, slots=True)
+class _Gold:
+    number: Fraction | None
+    is_percentage: bool
+    key: str
+    words: str
+    #: Texts of which one stands in every response that is accepted: most wrong responses hold none.
+    needles: tuple[str, ...]
+
+
+@lru_cache(maxsize=1 << 16)
+def _gold(gold: str) -> _Gold:
+    answer = typeset(gold.strip().strip("$"))
+    plain = answer.removesuffix("\\%").strip()
+    number = _value(plain)
+    tokens = sorted(re.findall(r"[A-Za-z]+|\d+", answer), key=len)
+    return _Gold(
+        number=number,
+        is_percentage=plain != answer,
+        key=notation_key(answer),
+        words=collapse_whitespace(gold.translate(_MARKS)).casefold().rstrip("."),
+        needles=tuple(tokens[-1:]) if number is None else _digits_of(number),
+    )
+
+
+def _digits_of(number: Fraction) -> tuple[str, ...]:
+    """The last digits of every way to write a number: whole, with groups of three, as a decimal, a fraction, a percentage."""
+    found = set()
+    for value in (abs(number), 100 * abs(number), abs(number) / 100):
+        if value.denominator == 1:
+            found.add(str(value.numerator)[-3:])
+        else:
+            found |= {str(value.denominator), f"{float(value):.15g}".rpartition(".")[2][:3]}
+    return tuple(found)
+
+
+@lru_cache(maxsize=1 << 14)
+def _value(text: str) -> Fraction | None:
+    text = text.replace(",", "").replace("−", "-").replace(" ", "")
+    try:
+        if (fraction := _FRACTION.fullmatch(text)) is not None:
+            return Fraction(int(fraction[1] + fraction[2]), int(fraction[3]))
+        return Fraction(text) if len(text) <= 40 and _NUMBER.fullmatch(text) else None
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def accepts_mathematics(gold: str, text: str) -> bool:
+    r"""Whether the last number or expression of a response is the gold.
+
+    >>> accepts_mathematics("73", "So **73** residents in all."), accepts_mathematics("73", "72 or so")
+    (True, False)
+    >>> accepts_mathematics(r"\frac{1}{2}", r"thus $x = \frac{1}{2}$ holds"), accepts_mathematics("x+1", "so $x + 1$!")
+    (True, True)
+    """
+    wanted = _gold(gold)
+    tail = text[-_TAIL:]
+    for needle in wanted.needles:
+        if needle in tail:
+            break
+    else:
+        return not wanted.needles and wanted.words != "" and _ends_with(tail, wanted.words)
+    if wanted.number is not None:
+        end = len(tail.rstrip(_NO_DIGITS))
+        last = _LAST_NUMBER.search(tail, max(0, end - 40), end)
+        if last is not None and _is_number(wanted, _value(last[0]), tail[end : end + 3]):
+            return True
+        if wanted.number.denominator == 1:
+            return False
+    expressions = _EXPRESSION.findall(tail) if "$" in tail or "\\" in tail else []
+    if not expressions:
+        return wanted.number is None and bool(wanted.words) and _ends_with(tail, wanted.words)
+    inner = next(group for group in expressions[-1] if group)
+    side = re.split(r"=|\\approx|≈", inner)[-1]
+    if wanted.number is not None and _is_number(wanted, _value(typeset(side.strip()).removesuffix("\\%")), side[-3:]):
+        return True
+    return notation_key(side) == wanted.key or notation_key(inner) == wanted.key
+
+
+def _is_number(wanted: _Gold, found: Fraction | None, after: str) -> bool:
+    if found is None or wanted.number is None:
+        return False
+    if wanted.is_percentage:
+        return found == wanted.number or ("%" not in after and 100 * found == wanted.number)
+    return found == wanted.number or ("%" in after and found == 100 * wanted.number)
+
+
+def accepts_letter(gold: str, text: str) -> bool:
+    """Whether the last letter that stands alone in a response is the gold's.
+
+    >>> accepts_letter("C", "I would go with **C** here"), accepts_letter("C", "A or B")
+    (True, False)
+    """
+    wanted = _gold_letter(gold)
+    for tail in (_SHORT_TAIL, _TAIL):
+        letters = _LETTER.findall(text, max(0, len(text) - tail))
+        if letters:
+            return bool(letters[-1] == wanted)
+    return False
+
+
+@lru_cache(maxsize=1 << 14)
+def _gold_letter(gold: str) -> str:
+    return next(iter(_LETTER.findall(gold.upper())[::-1]), "")
+
+
+def accepts_text(gold: str, text: str) -> bool:
+    """Whether a response ends with the gold, letter case and marks apart.
+
+    >>> accepts_text("Paris", "So my guess is **paris**."), accepts_text("Paris", "Paris or Rome")
+    (True, False)
+    """
+    wanted = _gold(gold)
+    if wanted.number is not None:
+        return accepts_mathematics(gold, text)
+    return wanted.words != "" and _ends_with(text, wanted.words)
+
+
+def _ends_with(text: str, words: str) -> bool:
+    end = text[-len(words) - _SHORT_TAIL :]
+    if words.rpartition(" ")[2] not in end.casefold():
+        return False
+    end = end.rstrip(_END)
+    return collapse_whitespace(end.translate(_MARKS)).casefold().endswith(words)
