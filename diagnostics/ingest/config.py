@@ -22,13 +22,15 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.records.types import RecordedSettings, make_paths
+from diagnostics.records.types import COUNTS_ALONE, RecordedSettings, make_paths
 
 #: What ``--map`` may name.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
-    "cluster", "greedy",
+    "cluster", "greedy", "n", "correct",
 )  # fmt: skip
+#: Of these, what only a response has.
+_OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
@@ -144,12 +146,7 @@ class ImportConfig(VerdictConfig):
         unknown = sorted(self.map.keys() - set(MAPPED))
         if unknown:
             raise ConfigError(f"--map {unknown[0]}=…: not a name of ours; there are {', '.join(MAPPED)}")
-        if self.map and not self.map.keys() >= {"prompt", "response"}:
-            raise ConfigError("--map needs prompt=… and response=…, and reward=… or gold=…")
-        if self.map and not self.map.keys() & {"reward", "gold"}:
-            raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
-        if self.map and self.format not in (None, "mapped"):
-            raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+        self._require_fields()
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise ConfigError(f"--temperature {self.temperature}: must be a number, 0 or more")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -160,6 +157,29 @@ class ImportConfig(VerdictConfig):
         require_name(self.name)
         VerdictConfig.__post_init__(self)
 
+    def _require_fields(self) -> None:
+        """Raise ``ConfigError`` where ``map`` does not name what a sample, or a count of samples, needs."""
+        if not self.map:
+            return
+        if self.map.keys() & {"n", "correct"}:
+            if not self.map.keys() >= {"n", "correct"} or not self.map.keys() & {"problem", "prompt"}:
+                raise ConfigError("--map of counts needs n=… and correct=…, and problem=… or prompt=…")
+            surplus = sorted(self.map.keys() & _OF_TEXTS)
+            if surplus:
+                raise ConfigError(
+                    f"--map {surplus[0]}=…: counts (n=…, correct=…) have no responses; leave one of the two out"
+                )
+            if self.regrade:
+                raise ConfigError("--regrade: counts have no responses that could be graded; leave it out")
+        elif not self.map.keys() >= {"prompt", "response"}:
+            raise ConfigError(
+                "--map needs prompt=… and response=…, and reward=… or gold=…; of counts alone problem=…, n=…, correct=…"
+            )
+        elif not self.map.keys() & {"reward", "gold"}:
+            raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
+        if self.format not in (None, self.chosen_format):
+            raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+
     @property
     def least_correct(self) -> float:
         """The least reward of a correct response."""
@@ -167,8 +187,10 @@ class ImportConfig(VerdictConfig):
 
     @property
     def chosen_format(self) -> str | None:
-        """The named format; with a mapping of fields that is ``mapped``."""
-        return "mapped" if self.map else self.format
+        """The named format; with a mapping of fields that is ``mapped``, of counts ``counts``."""
+        if not self.map:
+            return self.format
+        return COUNTS_ALONE if "n" in self.map else "mapped"
 
     def settings(self, tool: str, told: Mapping[str, Any]) -> RecordedSettings:
         """How ``tool`` drew: what the files told, and what was said here."""

@@ -22,10 +22,11 @@ from diagnostics.ingest.formats.rows import RECORDS_ASKED as RECORDS_ASKED
 from diagnostics.ingest.formats.rows import first_records, holds_records
 from diagnostics.records.errors import ConfigError, ImportFileError
 from diagnostics.records.plugins import find_records
+from diagnostics.records.types import COUNTS_ALONE
 
 ENTRY_POINT_GROUP = "oversharp.importers"
 #: Formats that are used only where they are named: nothing in a file tells them.
-BY_NAME_ONLY = frozenset({"mapped"})
+BY_NAME_ONLY = frozenset({"mapped", COUNTS_ALONE})
 #: What a store has beside it: ``audit.made.json``, and the folder ``audit.tokens``.
 _MADE, _TOKENS = ".made.json", ".tokens"
 #: Tables that only --map can give a meaning. JSON is not among them: tools keep settings and averages in it.

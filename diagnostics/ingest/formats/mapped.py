@@ -176,7 +176,7 @@ def _as_text(value: str | int | None) -> str | None:
 
 def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
     """The samples of a record: one, or one for each element of the lists that hold its responses."""
-    for record in _inner_records(fields, names):
+    for record in inner_records(fields, names):
         if all(map(is_plain, names.values())) and not isinstance(record.get(names["response"]), list):
             yield _sample(line, record, names)
             continue
@@ -191,13 +191,18 @@ def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Ite
             yield _sample(line, flat, names)
 
 
-def _inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
-    """The record itself; where it has no such response and one list of objects in it has, these, with its other fields.
+def _path_of_samples(names: Mapping[str, str]) -> str:
+    """The path of the responses, or of their counts where only these are named."""
+    return names["response"] if "response" in names else names["n"]
 
-    >>> [*_inner_records({"step": 3, "results": [{"text": "4"}, {"text": "5"}]}, {"response": "text"})]
+
+def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
+    """The record; without such a response, the objects of the one list in it that have one, and its other fields.
+
+    >>> [*inner_records({"step": 3, "results": [{"text": "4"}, {"text": "5"}]}, {"response": "text"})]
     [{'step': 3, 'text': '4'}, {'step': 3, 'text': '5'}]
     """
-    theirs = names["response"]
+    theirs = _path_of_samples(names)
     if theirs in fields or parts_of(theirs)[0] in fields:
         return [fields]
     holders = [
@@ -270,7 +275,7 @@ def holds_response(path: Path, names: Mapping[str, str]) -> bool:
         first = [record for _, record in islice(read, RECORDS_ASKED)]
     except ImportFileError:
         return True  # the import says what is wrong with it
-    return any(has_value(one, names["response"]) for record in first for one in _inner_records(record, names))
+    return any(has_value(one, _path_of_samples(names)) for record in first for one in inner_records(record, names))
 
 
 def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
@@ -284,7 +289,7 @@ def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
                     return
                 if isinstance(record, Fault):
                     continue
-                inner = _inner_records(record[1], names)
+                inner = inner_records(record[1], names)
                 seen |= inner[0].keys()
                 missing = {
                     ours: theirs for ours, theirs in missing.items() if not any(has_value(one, theirs) for one in inner)

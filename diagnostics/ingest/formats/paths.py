@@ -14,7 +14,7 @@ EACH = "[]"
 _BRACKETS = re.compile(r"\[(-?\d*)\]")
 _INDEX = re.compile(r"-?\d{1,9}", re.ASCII)
 #: Ours that are of one sample: where the responses are a list, so may these be.
-_OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step")
+_OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct")
 
 #: Values by their places: the indices of the lists on the way.
 Values = dict[tuple[int, ...], Any]
@@ -120,7 +120,8 @@ def _spread_lists(values: dict[str, Values]) -> None:
     for ours in _OF_SAMPLES:
         if ours in values:
             _spread(values, ours, lists)
-    if any(_is_several(value) for value in values.get("prompt", {}).values()):  # a list for each column
+    of_problem = [*values.get("prompt", {}).values(), *values.get("problem", {}).values()]
+    if any(map(_is_several, of_problem)):  # a list for each column
         for ours in ("prompt", "gold", "problem", "task", "cluster"):
             if ours in values:
                 _spread(values, ours, lists)
