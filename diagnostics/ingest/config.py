@@ -54,8 +54,9 @@ class ImportConfig(VerdictConfig):
     format
         Whose files they are. Default: recognised by their content.
     map
-        Fields of any JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…; dots reach into objects.
-        cluster=… says which problems are related, as variants of a template are.
+        Fields of any JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Paths reach into objects
+        and lists: doc.question, code[0], rollouts[].text (one sample each). Counts without texts are
+        problem=…,n=…,correct=…,step=…. cluster=… says which problems are related, as variants of a template are.
     base
         File or folder of the samples before RLVR, if the step in its name does not tell: they count as step 0.
     name
