@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
+from pathlib import Path
 
 #: Words before a step, from the surest: an epoch or an update counts only where no step is named.
 _WORDS = (
@@ -21,6 +23,8 @@ _AT_END = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
 _NO_STEP = re.compile(
     r"(?:\A|[^a-z])(?:of|seed|part|shard|rank|worker|chunk|split)[-_]?\d+\Z", re.ASCII | re.IGNORECASE
 )
+#: Folders above a file that may be named after its checkpoint.
+_MOST_FOLDERS = 4
 #: Names of the model before training.
 _BASE = re.compile(r"(?:base|init|initial|pretrained)(?:[-_ ]?(?:model|policy|checkpoint|ckpt))?", re.IGNORECASE)
 
@@ -69,16 +73,20 @@ def named_step(name: str) -> int | None:
     return 0 if step is None and is_base_name(name) else step
 
 
-def step_of_file(stem: str, folder: str) -> int | None:
-    """The step in the name of a file, without its suffix, or of its folder; the surer one counts.
+def step_of_file(path: Path) -> int | None:
+    """The step in the name of a file, without its suffix, or of its folder; the surer name counts.
 
-    >>> step_of_file("eval_step20", "run"), step_of_file("40", "checkpoint-8"), step_of_file("aime_24", "step_100")
-    (20, 40, 100)
-    >>> step_of_file("samples", "rl-100"), step_of_file("base", "dumps"), step_of_file("aime24", "val")
-    (100, 0, None)
+    A word for steps is looked for in the folders above too, up to ``_MOST_FOLDERS``.
+
+    >>> [step_of_file(Path(path)) for path in ("run/eval_step20.jsonl", "checkpoint-8/40.csv", "step_100/aime_24.csv")]
+    [20, 40, 100]
+    >>> [step_of_file(Path(path)) for path in ("rl-100/a.csv", "dumps/base.csv", "ckpt-8/eval/a.csv", "val/aime24.csv")]
+    [100, 0, 8, None]
     """
-    names = (stem, folder)
-    sure = (int(name) if _NUMBER.fullmatch(name) else step_after_word(name) for name in names)
-    named = (step_at_end(name) for name in names)
-    base = (0 if is_base_name(name) else None for name in names)
-    return next((step for steps in (sure, named, base) for step in steps if step is not None), None)
+    folders = [folder.name for folder in path.absolute().parents[:_MOST_FOLDERS]]
+    near = (path.stem, *folders[:1])
+    sure = (int(name) if _NUMBER.fullmatch(name) else step_after_word(name) for name in near)
+    above = (step_after_word(name) for name in folders[1:])
+    named = (step_at_end(name) for name in near)
+    base = (0 if is_base_name(name) else None for name in near)
+    return next((step for step in chain(sure, named, base, above) if step is not None), None)

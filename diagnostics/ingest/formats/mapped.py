@@ -70,7 +70,7 @@ _NEEDED = ("prompt", "response")
 
 def place(path: Path) -> FilePlace:
     """The step in the name of the file or of its folder."""
-    return FilePlace(step=step_of_file(path.stem, path.absolute().parent.name))
+    return FilePlace(step=step_of_file(path))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import io
 import lzma
-import re
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from diagnostics.ingest.formats.archive import MOST_MIB
-from diagnostics.records.errors import ImportFileError, first_line
+from diagnostics.records.errors import START_BYTES, ImportFileError, first_line, why_stand_in
 
 #: What one record, or one JSON document, of a compressed file may unpack to, in bytes.
 MOST_BYTES = MOST_MIB << 20
-_LFS = b"version https://git-lfs.github.com/spec/"
-_HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
-#: The longest start of a file that tells what it is.
-_START_BYTES = 512
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
 
@@ -126,21 +121,8 @@ def refuse_stand_in(path: Path) -> None:
     """Raise ``ImportFileError`` for a Git LFS pointer or an HTML page in the place of the file, with the fix."""
     try:
         with open_dump(path) as content:
-            why = why_stand_in(content.read(_START_BYTES))
+            why = why_stand_in(content.read(START_BYTES))
     except OSError:
         return  # whoever reads it says what is wrong
     if why is not None:
         raise ImportFileError(f"{path}: {why}")
-
-
-def why_stand_in(start: bytes) -> str | None:
-    """What a file is that begins so and is not the file itself; None where it may be.
-
-    >>> why_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
-    'is a Git LFS pointer, not the file; run `git lfs pull` in its repository'
-    """
-    if start.startswith(_LFS):
-        return "is a Git LFS pointer, not the file; run `git lfs pull` in its repository"
-    if _HTML.match(start):
-        return "is a web page (HTML), not the file; download the file itself"
-    return None

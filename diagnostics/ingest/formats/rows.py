@@ -158,7 +158,7 @@ def _by_line(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int
                 yield from _lines(block, first, decoder)
 
 
-def _of_document(number: int, record: Any, decoder: msgspec.json.Decoder[T]) -> tuple[int, T | dict[str, Any]] | Fault:
+def _of_document(number: int, record: Any, decoder: msgspec.json.Decoder[Any]) -> tuple[int, Any] | Fault:
     if not isinstance(record, msgspec.Raw):
         return (number, record) if isinstance(record, dict) else Fault(number, NOT_AN_OBJECT)
     text = bytes(record)

@@ -80,7 +80,25 @@ def test_a_chat_is_one_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("40.jsonl", 40), ("step_40.csv", 40), ("step-7/out.csv", 7), ("aime24.jsonl", None), ("checkpoint-8/40.csv", 40)],
+    [
+        ("40.jsonl", 40),
+        ("step_40.csv", 40),
+        ("step-7/out.csv", 7),
+        ("aime24.jsonl", None),
+        ("checkpoint-8/40.csv", 40),
+        ("eval_step20.jsonl", 20),
+        ("step-20-of-100.jsonl", 20),
+        ("ckpt-100/a.csv", 100),
+        ("rl-100/a.csv", 100),
+        ("epoch-1.jsonl", 1),
+        ("rl-100.jsonl", 100),
+        ("base.jsonl", 0),
+        ("global_step_50/eval/aime24.jsonl", 50),
+        ("step-0-base/a.csv", 0),
+        ("step-160-rl/a.csv", 160),
+        ("part-00001-of-00004.csv", None),
+        ("seed_1.csv", None),
+    ],
 )
 def test_a_step_can_be_in_a_name(tmp_path: Path, name: str, step: int | None) -> None:
     assert mapped.place(tmp_path / "all" / name).step == step
