@@ -195,7 +195,7 @@ _HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.
 
 
 def why_stand_in(start: bytes) -> str | None:
-    """What a file is that begins so and is not the file itself; None where it may be.
+    """Name the stand-in of a file that begins so; None where it may be the file itself.
 
     >>> why_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
     'is a Git LFS pointer, not the file; run `git lfs pull` in its repository'

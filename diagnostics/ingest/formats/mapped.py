@@ -66,6 +66,8 @@ _TYPES: Mapping[str, Any] = {
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
+#: Objects inside each other in which a list of records is looked for.
+_DEEPEST = 3
 
 
 def place(path: Path) -> FilePlace:
@@ -205,18 +207,25 @@ def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[
     theirs = _path_of_samples(names)
     if theirs in fields or parts_of(theirs)[0] in fields:
         return [fields]
-    holders = [
-        name
-        for name, value in fields.items()
-        if isinstance(value, list)
-        and value
-        and all(isinstance(one, dict) for one in value)
-        and any(parts_of(theirs)[0] in one for one in value)
+    found = [
+        (name, inner) for name, value in fields.items() for inner in _record_lists(value, parts_of(theirs)[0], _DEEPEST)
     ]
-    if len(holders) != 1:
+    if len(found) != 1:
         return [fields]
-    outer = {name: value for name, value in fields.items() if name != holders[0]}
-    return [{**outer, **one} for one in fields[holders[0]]]
+    holder, inner = found[0]
+    outer = {name: value for name, value in fields.items() if name != holder}
+    return [{**outer, **one} for one in inner]
+
+
+def _record_lists(value: Any, field: str, depth: int) -> Iterator[list[dict[str, Any]]]:
+    """The lists of objects of which some have a field, in objects down to a depth."""
+    if isinstance(value, dict) and depth:
+        for inner in value.values():
+            yield from _record_lists(inner, field, depth - 1)
+        return
+    is_list = isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
+    if is_list and any(field in one for one in value):
+        yield value
 
 
 def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Recorded | Fault:

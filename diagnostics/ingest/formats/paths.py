@@ -95,6 +95,10 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
     if not places:
         raise BadField(f"{names['response']} is an empty list")
     depth = len(max(places, key=len))
+    for ours in _OF_SAMPLES:
+        if ours in values:  # scores in one list, responses in another
+            above = {place: value for place, value in values[ours].items() if len(place) < depth}
+            _spread(values, ours, above)
     for ours, found in values.items():
         if any(len(place) > depth for place in found):
             values[ours] = _gathered(found, depth, ours, names)
