@@ -21,6 +21,7 @@ from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.golds import GoldList
 from diagnostics.records.names import nearest_names
 from diagnostics.records.settings import (
     comma_separated,
@@ -63,6 +64,11 @@ class ProblemsConfig:
         document: those of one value are. none: each stands for itself. Default: cluster, else group.
     verifier
         Who grades, in place of what the problems name: a verifier, or FILE.py:function, code of yours that is run.
+    gold
+        Where a problem's answer is a list: whether a response must state any or all of its members.
+    answer_in_thoughts
+        Accept a box in a model's thoughts where nothing is stated behind them. By default only the part behind closed
+        thoughts states an answer.
     strict
         Stop where nearly no response of the base has an answer that can be read, or nearly all are wrong and cut off;
         what was drawn is kept. By default a line says so, and the audit goes on.
@@ -73,6 +79,8 @@ class ProblemsConfig:
     limit: Annotated[int | None, PROBLEMS] = None
     cluster: Annotated[str | None, PROBLEMS] = None
     verifier: Annotated[str | None, PROBLEMS] = None
+    gold: Annotated[GoldList, PROBLEMS] = "any"
+    answer_in_thoughts: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
     strict: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:

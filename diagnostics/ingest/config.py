@@ -15,6 +15,7 @@ from diagnostics.audit.config import CODE_BLOCK
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.golds import GoldList
 from diagnostics.records.settings import (
     comma_separated,
     require_at_least,
@@ -23,6 +24,7 @@ from diagnostics.records.settings import (
     require_storable,
 )
 from diagnostics.records.types import COUNTS_ALONE, RecordedSettings, make_paths
+from diagnostics.verifiers import in_thoughts
 
 #: What ``--map`` may name.
 MAPPED = (
@@ -73,6 +75,10 @@ class ImportConfig(VerdictConfig):
         A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
     verifier
         Who grades samples that come without a reward.
+    gold
+        Where a gold is a list: whether a response must state any or all of its members.
+    answer_in_thoughts
+        Accept a box in a model's thoughts where nothing is stated behind them.
     regrade
         Leave the tool's rewards aside, let the verifier grade every sample.
     n
@@ -112,6 +118,8 @@ class ImportConfig(VerdictConfig):
     reward: Annotated[str | None, Parameter(alias="--score")] = None
     correct_at: float | None = None
     verifier: str = "math"
+    gold: GoldList = "any"
+    answer_in_thoughts: Annotated[bool, Parameter(negative=())] = False
     regrade: Annotated[bool, Parameter(negative=())] = False
     n: int | None = None
     k: Annotated[
@@ -127,6 +135,8 @@ class ImportConfig(VerdictConfig):
 
     def __post_init__(self) -> None:
         make_paths(self)
+        if self.answer_in_thoughts:
+            object.__setattr__(self, "verifier", in_thoughts(self.verifier))
         if "score" in self.map:  # what many tools call a reward
             if "reward" in self.map:
                 raise ConfigError("--map names the reward twice, as reward=… and as score=…; leave one out")

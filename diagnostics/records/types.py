@@ -17,6 +17,9 @@ from typing import Any, Literal, get_args
 
 FinishReason = Literal["stop", "length"]
 GradeState = Literal["ok", "parse_fail", "ambiguous", "timeout", "error"]
+#: How a response states its answer: in a box, in <answer> tags, after ####, after a label ("The answer is"), as nothing
+#: but mathematics, in prose without a mark, or not at all.
+AnswerStyle = Literal["boxed", "tagged", "hashes", "labelled", "bare", "prose", "none"]
 
 #: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
 NO_ANSWER = "NA"

@@ -8,13 +8,15 @@ in ``--task NAME:ARGUMENT`` (empty if nothing does).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.golds import GoldList, all_of
 from diagnostics.records.names import nearest_names
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Problem
-from diagnostics.verifiers import named_verifier
+from diagnostics.verifiers import in_thoughts, named_verifier
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
@@ -31,6 +33,8 @@ def load_problems(
     seed: int = 0,
     repeated: list[str] | None = None,
     verifier: str | None = None,
+    gold: GoldList = "any",
+    answer_in_thoughts: bool = False,
 ) -> tuple[Problem, ...]:
     """Problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
 
@@ -38,8 +42,9 @@ def load_problems(
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
     generators, and to benchmarks of which a limit draws problems at random. What a file holds twice is an error, or
     with a list ``repeated`` left out and told there. ``verifier``, as a flag names it, grades in place of the problems'
-    own. Raises ``ProblemError``, and ``ConfigError`` for a broken or
-    clashing plugin; never returns an empty tuple.
+    own. ``gold``: whether a response must state any or all members of a gold that is a list. ``answer_in_thoughts``: a
+    box in a model's thoughts counts where nothing is stated behind them. Raises ``ProblemError``, and ``ConfigError``
+    for a broken or clashing plugin; never returns an empty tuple.
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
@@ -53,7 +58,11 @@ def load_problems(
     if problems_file is not None:
         from diagnostics.tasks.files import problems_of_file
 
-        return problems_of_file(problems_file, limit=limit, repeated=repeated, verifier=named)
+        return _as_asked(
+            problems_of_file(problems_file, limit=limit, repeated=repeated, verifier=named),
+            gold=gold,
+            answer_in_thoughts=answer_in_thoughts,
+        )
     assert task is not None
     problems = tuple(_problems_of_task(task, limit=limit, seed=seed))
     if named is not None:
@@ -62,6 +71,15 @@ def load_problems(
         problems = tuple(_checked((graded_by(problem, named) for problem in problems), task))
     if not problems:
         raise ProblemError(f"task {task!r} has no problems")
+    return _as_asked(problems, gold=gold, answer_in_thoughts=answer_in_thoughts)
+
+
+def _as_asked(problems: tuple[Problem, ...], *, gold: GoldList, answer_in_thoughts: bool) -> tuple[Problem, ...]:
+    """The problems with their golds and verifiers as the user wants them read."""
+    if gold == "all":
+        problems = tuple(replace(problem, gold=all_of(problem.gold)) for problem in problems)
+    if answer_in_thoughts:
+        problems = tuple(replace(problem, verifier=in_thoughts(problem.verifier)) for problem in problems)
     return problems
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
+from diagnostics.records.golds import any_of
 from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.extraction import collapse_whitespace
@@ -179,7 +180,7 @@ def problem_of_row(row: Row, task: str) -> Problem:
     prompt = _required(row, fields, "prompt")
     if not isinstance(prompt, str) or not prompt.strip():
         raise ProblemError(f'{row.where}: "prompt" is {_kind(prompt)}; give the text that the model is to answer')
-    answer = _text(row, "answer", _required(row, fields, "answer"))
+    answer = _gold(row, _required(row, fields, "answer"))
     if not answer.strip():
         raise ProblemError(f'{row.where}: "answer" is blank; give the accepted final answer')
     for name in ("verifier", "task"):
@@ -213,6 +214,15 @@ def _text(row: Row, name: str, value: Any) -> str:
     if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         raise ProblemError(f'{row.where}: "{name}" is {_kind(value)}; give text or a number')
     return str(value)
+
+
+def _gold(row: Row, value: Any) -> str:
+    """A gold; a list of them accepts any."""
+    if not isinstance(value, list):
+        return _text(row, "answer", value)
+    if not value:
+        raise ProblemError(f'{row.where}: "answer" is an empty list; give the accepted final answer')
+    return any_of([_text(row, "answer", member) for member in value])
 
 
 def _modes(row: Row, modes: Any) -> tuple[str, ...]:

@@ -8,15 +8,18 @@ worker processes). A function in a file is one too, where the user names it: ``n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType, TracebackType
 
-from diagnostics.records.errors import VerifierError
+from diagnostics.records.errors import ConfigError, ProblemError, VerifierError
+from diagnostics.records.golds import accepted_golds
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers.contract import Verifier
 from diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
+from diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"
 
@@ -30,10 +33,14 @@ _BUILT_IN = {
     "modes": ("diagnostics.verifiers.modes", "ModesVerifier"),
     "reasoning_gym": ("diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
-_RAISED = {"choice": 3, "exact": 3, "math": 4, "math_strict": 4}
+#: Those that read an answer out of a text: a gold may list several, and thoughts may hold the answer.
+_READERS = ("choice", "exact", "math", "math_strict")
+_RAISED = {"choice": 4, "exact": 4, "math": 5, "math_strict": 5}
 #: By which rules each verifier grades today. Whoever changes what one accepts, or what it calls an answer, raises its
 #: number: grades by other rules are made again before they are counted with new ones.
-RULES: Mapping[str, int] = MappingProxyType({name: _RAISED.get(name, 1) for name in _BUILT_IN})
+RULES: Mapping[str, int] = MappingProxyType(
+    {name: _RAISED.get(name, 1) for name in _BUILT_IN} | {name + SUFFIX: _RAISED[name] for name in _READERS}
+)
 _WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
 
 
@@ -41,9 +48,9 @@ def verifier_names() -> tuple[str, ...]:
     """All names that ``get_verifier`` knows, sorted.
 
     >>> verifier_names()[:3]
-    ('choice', 'exact', 'expression')
+    ('choice', 'choice_thoughts', 'exact')
     """
-    return tuple(sorted({*_BUILT_IN, *find_callables(ENTRY_POINT_GROUP, _BUILT_IN)}))
+    return tuple(sorted({*RULES, *find_callables(ENTRY_POINT_GROUP, _BUILT_IN)}))
 
 
 def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = None) -> Verifier:
@@ -57,6 +64,8 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
     'modes'
     """
     outside = find_callables(ENTRY_POINT_GROUP, _BUILT_IN)
+    if name in RULES and name not in _BUILT_IN:
+        return ThoughtsVerifier(get_verifier(name.removesuffix(SUFFIX), timeout_s=timeout_s, workers=workers))
     if name in _BUILT_IN:
         module, class_name = _BUILT_IN[name]
         build = getattr(import_module(module), class_name)
@@ -77,6 +86,23 @@ def named_verifier(given: str) -> str:
     To be called with what the user typed alone: it runs the file. Raises ``ConfigError`` where that cannot work.
     """
     return named_by_user(given) if is_own(given) else given
+
+
+def in_thoughts(verifier: str) -> str:
+    """The name of the verifier that accepts a box in thoughts where nothing is stated behind them.
+
+    Raises ``ConfigError`` for a verifier that has no such variant.
+
+    >>> in_thoughts("math"), in_thoughts("math_thoughts")
+    ('math_thoughts', 'math_thoughts')
+    """
+    if verifier in RULES and verifier.endswith(SUFFIX):
+        return verifier
+    if verifier not in _READERS:
+        raise ConfigError(
+            f"--answer-in-thoughts: verifier {verifier!r} has no such variant; {', '.join(_READERS)} have"
+        )
+    return verifier + SUFFIX
 
 
 def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | None]:
@@ -135,11 +161,33 @@ class Verifiers:
         return self._by_name[name]
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the problem's verifier cannot work with it."""
-        self.of(problem).check_gold(problem)
+        """Raise ``ProblemError`` if the problem's verifier cannot work with it, nor with any member of a gold list."""
+        faults: list[ProblemError] = []
+        variants = _variants(problem)
+        for variant in variants:
+            try:
+                self.of(variant).check_gold(variant)
+            except ProblemError as fault:
+                faults.append(fault)
+        if len(faults) == len(variants):
+            raise faults[0]
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order."""
+        """One grade per (problem, response text), in order.
+
+        A gold that lists several answers accepts any of them; a correct response gets the answer of the first.
+        """
+        variants = [_variants(problem) for problem, _ in items]
+        if all(len(some) == 1 for some in variants):
+            return self._grade([(some[0], text) for some, (_, text) in zip(variants, items, strict=True)])
+        asked: list[tuple[Problem, str]] = []
+        for some, (_, text) in zip(variants, items, strict=True):
+            asked += [(variant, text) for variant in some]
+            asked.append((some[0], f"\\boxed{{{some[0].gold}}}"))  # for the name of a correct answer
+        grades = iter(self._grade(asked))
+        return [_best([next(grades) for _ in some], next(grades)) for some in variants]
+
+    def _grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         positions: dict[str, list[int]] = {}
         for position, (problem, _) in enumerate(items):
             positions.setdefault(problem.verifier, []).append(position)
@@ -148,3 +196,16 @@ class Verifiers:
             grades = self.of(items[own[0]][0]).grade([items[position] for position in own])
             grade_at.update(zip(own, grades, strict=True))
         return [grade_at[position] for position in range(len(items))]
+
+
+def _variants(problem: Problem) -> tuple[Problem, ...]:
+    """The problem once for every answer that its gold accepts."""
+    if problem.gold[:1] != "[" or problem.verifier.removesuffix(SUFFIX) not in _READERS:
+        return (problem,)
+    return tuple(replace(problem, gold=gold) for gold in accepted_golds(problem.gold))
+
+
+def _best(grades: Sequence[Grade], of_first_gold: Grade) -> Grade:
+    """The grade that accepts, under the name of the first gold, else that by the first gold."""
+    right = next((grade for grade in grades if grade.correct), None)
+    return grades[0] if right is None else replace(right, answer=of_first_gold.answer, mode=of_first_gold.mode)

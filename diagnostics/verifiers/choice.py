@@ -9,7 +9,6 @@ from string import ascii_uppercase
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import (
-    announced_answer,
     collapse_whitespace,
     hash_answer,
     last_boxed,
@@ -18,13 +17,28 @@ from diagnostics.verifiers.extraction import (
     unwrap,
 )
 from diagnostics.verifiers.reading.boxes import n_different_boxes
+from diagnostics.verifiers.reading.labels import labelled
+from diagnostics.verifiers.reading.markdown import without_marks
+from diagnostics.verifiers.reading.notation import typeset
+from diagnostics.verifiers.reading.responses import answer_text
 from diagnostics.verifiers.reading.stated import box_doubt
 
-_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-_NAMED = re.compile(r"(?:option|choice|letter)\s+", re.IGNORECASE)
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_NAMED = re.compile(
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:i(?:['’]d|\s+would|['’]ll)?\s+(?:choose|chose|pick|select|go with)\s+)?"
+    r"(?:(?:the\s+)?(?:correct|right|best|final)\s+)?(?:option|choice|letter|answer)\s+(?:is\s+)?:?\s*",
+    re.IGNORECASE,
+)
 # "B", "b", "(B)", "B." alone; "(B) Paris", "B. Paris", "B: Paris" with the option's text, but never "A car"
-_ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:]?")
-_WITH_TEXT = re.compile(r"[(\[]?([A-Z])[)\].:]\s.+")
+_ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:,;]{0,2}")
+_WITH_TEXT = re.compile(
+    r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*)"
+)
+#: A letter and what is said of it: "B because …", "C is correct".
+_WITH_CLAUSE = re.compile(
+    r"[(\[]?([A-Z])[)\]]?\s+(?:(?:because|since|as|which|where|due to|for|given|[-–—=])(?=\s).+"
+    r"|is\s+(?:the\s+)?(?:only\s+)?(?:correct|right|best|true|answer|valid)\b.*)"
+)
 #: Letters that are negated or joined: no single option, though the first of them may look like one with its text.
 _DOUBTED = re.compile(
     r"(?:option|choice|letter)?\s*[(\[]?[A-Z][)\].:]?\s*(?:,|/|&|\bor\b|\band\b)\s*(?:(?:or|and|maybe|perhaps|possibly|option"
@@ -40,11 +54,29 @@ def choice_letter(answer: str) -> str | None:
 
     >>> [choice_letter(text) for text in ("B", "(b)", r"\text{B}", "option B", "B. Paris", "A car", "Paris")]
     ['B', 'B', 'B', 'B', 'B', None, None]
+    >>> [choice_letter(text) for text in ("C, since X.", "(B), 12.", r"\textbf{(B)}\ 12", "B because A fails")]
+    ['C', 'B', 'B', 'B']
     """
-    text = collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", unwrap(answer))))
-    text = _NAMED.sub("", text, count=1) if _NAMED.match(text) else text
-    found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text)
-    return found.group(1).upper() if found else None
+    text = _bare(answer)
+    found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text) or _WITH_CLAUSE.fullmatch(text)
+    if found is None and (named := _NAMED.match(text)) is not None:
+        text = text[named.end() :]
+        found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text) or _WITH_CLAUSE.fullmatch(text)
+    return next(letter for letter in found.groups() if letter).upper() if found else None
+
+
+def _bare(answer: str) -> str:
+    """An answer without LaTeX's wrapping and Markdown, on one line."""
+    return collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", typeset(unwrap(without_marks(answer))))))
+
+
+def _labelled_option(text: str) -> str | None:
+    found = labelled(text, options=True)
+    return found.line or None if found is not None else None
+
+
+#: Where a letter may stand, in this order.
+_RULES = (last_boxed, tagged_answer, hash_answer, _labelled_option, last_line)
 
 
 def choice_doubted(answer: str) -> bool:
@@ -53,7 +85,7 @@ def choice_doubted(answer: str) -> bool:
     >>> [choice_doubted(text) for text in ("A or B", "(A), (B)", "not B", "(B) or (C)", "B. vitamins A and C", "B")]
     [True, True, True, True, False, False]
     """
-    return _DOUBTED.match(collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", unwrap(answer))))) is not None
+    return _DOUBTED.match(_bare(answer)) is not None
 
 
 class ChoiceVerifier:
@@ -91,9 +123,10 @@ class ChoiceVerifier:
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
+        text = answer_text(text, prompt=problem.prompt)
         n_boxed = n_different_boxes(text)
         doubt = box_doubt(text) if n_boxed else ""
-        for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
+        for rule in _RULES:
             found = rule(text)
             if doubt or (found is not None and choice_doubted(found)):
                 reason = f"no single answer: {doubt or 'several options, or one that is negated'}"

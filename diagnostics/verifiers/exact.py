@@ -8,7 +8,6 @@ from functools import lru_cache
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import (
-    announced_answer,
     collapse_whitespace,
     hash_answer,
     last_boxed,
@@ -17,6 +16,9 @@ from diagnostics.verifiers.extraction import (
     unwrap,
 )
 from diagnostics.verifiers.reading.boxes import n_different_boxes
+from diagnostics.verifiers.reading.labels import labelled
+from diagnostics.verifiers.reading.markdown import without_marks
+from diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts
 from diagnostics.verifiers.reading.stated import box_doubt
 
 #: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:
@@ -24,26 +26,48 @@ from diagnostics.verifiers.reading.stated import box_doubt
 _SHORT, _SHORT_END = 32, 48
 
 
-def exact_answer(text: str) -> str | None:
-    r"""The final answer of a response as text; None if the response is blank.
+def exact_answer(text: str, *, prompt: str = "") -> str | None:
+    r"""The final answer of a response as text; None if the response states none.
 
-    The first of these that is there: the last ``\boxed{…}``; the last ``<answer>…</answer>``; the last line that
-    starts with ``####``; the rest of the line after the last "answer is" or "answer:"; the last line. Dollars,
-    bold marks and a full stop around it are removed and whitespace is collapsed; letter case stays.
+    Of what follows closed thoughts, the first of these that is there: the last ``\boxed{…}``; the last
+    ``<answer>…</answer>``; the last line that starts with ``####``; the line after the last label ("answer is",
+    "Answer:"); the last line. Markdown, dollars, special tokens and a full stop around it are removed and whitespace is
+    collapsed; letter case stays.
 
     >>> exact_answer("Let me think.\nThe answer is **Paris**."), exact_answer("Paris"), exact_answer(" ")
     ('Paris', 'Paris', None)
     """
-    start = text.rfind("\\boxed")
-    if start >= 0 and len(text) - start <= _SHORT_END:
+    start = text.rfind("\\boxed{")
+    if start >= 0 and len(text) - start <= _SHORT_END and not (marks_thoughts(text) or opens_thoughts(prompt)):
         closed = _closed_box(text[start:])
         if closed is not None:
             return closed[0]
-    for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, last_line):
+    text = answer_text(text, prompt=prompt)
+    for rule in ANSWER_RULES:
         found = rule(text)
         if found is not None:
             return _tidy_short(found) if len(found) <= _SHORT else _tidy(found)
     return None
+
+
+def labelled_line(text: str) -> str | None:
+    """The line after the last label of an answer, without Markdown; None without a label, "" where nothing follows.
+
+    >>> labelled_line("**Answer:** Paris"), labelled_line("**Answer:**"), labelled_line("Paris")
+    ('Paris', '', None)
+    """
+    found = labelled(text)
+    return None if found is None else found.line
+
+
+def _last_line(text: str) -> str | None:
+    line = last_line(text)
+    return line if line is None or line[:1] not in _BULLETS else without_marks(line, bullet=True)
+
+
+_BULLETS = tuple("->*+•#")
+#: Where an answer may stand, in this order.
+ANSWER_RULES = (last_boxed, tagged_answer, hash_answer, labelled_line, _last_line)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -54,10 +78,13 @@ def _closed_box(end: str) -> tuple[str | None] | None:
 
 
 def _tidy(found: str) -> str | None:
-    return collapse_whitespace(unwrap(found)) or None
+    return collapse_whitespace(unwrap(without_marks(found))) or None
 
 
 _tidy_short = lru_cache(maxsize=1 << 16)(_tidy)
+
+
+_gold_answer = lru_cache(maxsize=1 << 16)(exact_answer)
 
 
 class ExactVerifier:
@@ -83,11 +110,13 @@ class ExactVerifier:
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
-        answer = exact_answer(text)
+        answer = exact_answer(text, prompt=problem.prompt)
         if answer is None:
-            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="blank response")
+            part = final_part(text, prompt=problem.prompt)
+            reason = "blank response" if part.thoughts is None else "no answer follows the thoughts"
+            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason=reason)
         n_boxed = n_different_boxes(text)
         if n_boxed and (doubt := box_doubt(text)):
             reason = f"no single answer: {doubt}"
             return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="ambiguous", reason=reason, n_boxed=n_boxed)
-        return Grade(answer=answer, mode=answer, reward=float(answer == exact_answer(problem.gold)), n_boxed=n_boxed)
+        return Grade(answer=answer, mode=answer, reward=float(answer == _gold_answer(problem.gold)), n_boxed=n_boxed)

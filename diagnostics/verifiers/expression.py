@@ -9,6 +9,7 @@ from fractions import Fraction
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
+from diagnostics.verifiers.reading.responses import answer_text
 
 #: Longest expression read. With at most 12 digits a number, values stay below 1,600 bits: nothing can explode.
 MAX_TOKENS = 128
@@ -129,6 +130,7 @@ class ExpressionVerifier:
 
     def _grade(self, problem: Problem, text: str) -> Grade:
         numbers, operators, brackets = _rules(problem)
+        text = answer_text(text, prompt=problem.prompt)
         candidate = last_boxed(text) or tagged_answer(text) or text
         try:
             tokens = tokenize(unwrap(candidate))

@@ -7,10 +7,10 @@ import re
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
-_ANCHOR = re.compile(r"answer(?:\s+is\b|\s*:)\s*:?[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
-_WORD = re.compile(r"[A-Za-z]{2,}")
-_BOLD = re.compile(r"(?<!\S)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")
+#: Two letters in a row, or one of another script; Greek letters are mathematics.
+_WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹]")
+_OPENERS = ("$", "\\(", "\\[", "**", "`")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 
 
@@ -79,24 +79,6 @@ def hash_answer(text: str) -> str | None:
     return str(found[-1]).strip() if found else None
 
 
-def announced_answer(text: str) -> str | None:
-    """What follows the last "answer is" or "answer:", up to the end of its line or displayed formula.
-
-    >>> announced_answer("The answer is: 7 pears."), announced_answer("We do not know.")
-    ('7 pears.', None)
-    """
-    start = None
-    for match in _ANCHOR.finditer(text):
-        start = match.end()
-    if start is None:
-        return None
-    rest = text[start:].lstrip()
-    for left, right in (("\\[", "\\]"), ("$$", "$$")):
-        if rest.startswith(left) and (end := rest.find(right, len(left))) > 0:
-            return rest[: end + len(right)]
-    return rest.partition("\n")[0].strip() or None
-
-
 def last_line(text: str) -> str | None:
     """The last line that is not blank; None for a blank text."""
     lines = text.strip().splitlines()
@@ -110,9 +92,9 @@ def unwrap(text: str) -> str:
     ('7', 'x+1', '3.5')
     """
     text = text.strip()
-    if text.isalnum():
-        return text
     while True:
+        if not text.startswith(_OPENERS):
+            return text.rstrip(".").rstrip() if text.endswith(".") and not text.endswith("..") else text
         shorter = text.rstrip(".").rstrip() if not text.endswith("..") else text
         for left, right in _WRAPPERS:
             inner = shorter[len(left) : -len(right)]
@@ -124,17 +106,8 @@ def unwrap(text: str) -> str:
         text = shorter
 
 
-def without_bold(text: str) -> str:
-    """Markdown's bold marks hide numbers from parsers; powers like ``2**3`` stay.
-
-    >>> without_bold("it is **73**, not 2**3")
-    'it is 73, not 2**3'
-    """
-    return _BOLD.sub(r"\1", text)
-
-
 def looks_like_formula(text: str) -> bool:
-    r"""Whether ``text`` is mathematics without prose: no word of two letters outside a LaTeX command.
+    r"""Whether ``text`` is mathematics without prose: no word outside a LaTeX command, in any script.
 
     >>> [looks_like_formula(text) for text in ("7", r"2\sqrt{3}", r"5 \text{ cm}", "7 pears", "")]
     [True, True, True, False, False]

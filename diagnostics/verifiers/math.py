@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
-from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, unwrap
+from diagnostics.verifiers.extraction import collapse_whitespace, hash_answer, looks_like_formula, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
+from diagnostics.verifiers.reading.boxes import boxes, with_plain_boxes
 from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
+from diagnostics.verifiers.reading.labels import GOLD_LEAD, labelled
+from diagnostics.verifiers.reading.markdown import without_marks
+from diagnostics.verifiers.reading.notation import as_latex_notation, same_notation, typeset
+from diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts
 from diagnostics.verifiers.reading.signs import as_latex
 from diagnostics.verifiers.reading.stated import Stated, gold_value, read
-from diagnostics.verifiers.reading.texts import as_text, says_nothing, text_gold
+from diagnostics.verifiers.reading.texts import NO_MATHEMATICS, as_text, says_nothing, text_gold
 from diagnostics.verifiers.reading.units import is_algebra, protected, without_unit
 
 if TYPE_CHECKING:
@@ -32,13 +37,32 @@ _INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", r
 _MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)", re.ASCII)
 _CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
 _LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
+#: Why a gold cannot be compared by value though it is one: no worker finishes with it.
+TOO_SLOW = "math-verify does not finish reading it"
+_COMPARED_AS_TEXT = (NO_MATHEMATICS, TOO_SLOW)
+_NOTHING_STATED = "no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response"
+_PERCENT = re.compile(r"(.*[\d}\])$])\s*\\%", re.DOTALL)
+#: Degrees at the end, as of an angle or a temperature; the scale is compared by ``verdict_on_form``.
+_DEGREES = re.compile(r"(?<=[\d}])\^\\circ\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK]?\s*\}?\s*$")
+#: The unit of a quantity that an equation states.
+_UNIT_OF_SIDE = re.compile(r"(?<=[A-Za-z}])(\s*=\s*-?[\d.,]+)\s*\\(?:text|mathrm)\s*\{[^{}]*\}(?:\^\{?\d\}?)?\s*$")
+_ABOUT = re.compile(r"\\(?:approx|simeq)(?![A-Za-z])|≈")
+
+
+#: The arguments of ``math_worker.judge``, each in a box: gold, answer, the gold that names a correct answer, and the
+#: value that the response calls about equal to the answer.
+Comparison: TypeAlias = tuple[str, str, str, str | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gold:
-    """A gold as it is compared: ``answer`` without a box, ``boxed`` for math-verify, ``words`` where it is text."""
+    """A gold as it is compared: ``answer`` without a box, ``words`` where it is text.
+
+    ``values`` are the formulas of which an answer must equal one, ``boxed`` is the first of them for math-verify.
+    """
 
     answer: str
+    values: tuple[str, ...]
     boxed: str
     words: str | None
     is_list: bool
@@ -47,24 +71,75 @@ class Gold:
 
 @lru_cache(maxsize=1 << 16)
 def gold_of(gold: str) -> Gold:
-    r"""Read a gold. One that is a whole solution counts by its own last box.
+    r"""Read a gold, as a response is read: one that is a whole solution counts by what it states.
 
     Bare, math-verify would read ``2\sqrt{3}`` as 2 and ``x^2+1`` not at all.
 
     >>> gold_of(r"Thus \boxed{x^2+1}.").boxed, gold_of("$5$").boxed, gold_of("Paris").words
     ('\\boxed{x^2+1}', '\\boxed{5}', 'paris')
+    >>> gold_of("She has 5 + 3 = <<5+3=8>>8.\n#### 8").boxed, gold_of(r"\boxed{1}, \boxed{2}").answer
+    ('\\boxed{8}', '1, 2')
     """
-    inner = last_boxed(gold)
-    answer = unwrap(gold if inner is None else inner)
+    answer = typeset(unwrap(_gold_text(gold)))
     value = without_unit(gold_value(answer))
     algebra = is_algebra(value)
+    values = tuple(filter(None, map(str.strip, _ABOUT.split(value)))) or (value,)
     return Gold(
         answer=answer,
-        boxed=boxed(value, algebra=algebra),
+        values=values,
+        boxed=boxed(_without_percent(values[0]), algebra=algebra),
         words=text_gold(answer),
         is_list=bool(_LIST.search(answer)) and brackets(answer) in (None, "{}"),
         algebra=algebra,
     )
+
+
+def _gold_text(gold: str) -> str:
+    """What a gold states: its boxes, what follows ####, a label or "A:", or all of it."""
+    gold = with_plain_boxes(gold.strip())
+    found = boxes(gold) if "\\boxed" in gold else None
+    if found is not None:
+        return ", ".join(found.contents) if len(set(found.contents)) > 1 else found.contents[-1]
+    hashed = hash_answer(gold)
+    if hashed:
+        return hashed
+    announced = labelled(gold)
+    if announced is not None and announced.line:
+        return announced.line
+    return without_marks(GOLD_LEAD.sub("", gold, count=1))
+
+
+def _without_percent(value: str) -> str:
+    match = _PERCENT.fullmatch(value)
+    return match[1] if match is not None else value
+
+
+def comparisons(gold: Gold, value: str) -> Iterator[Comparison]:
+    r"""Every comparison of which one must come out equal for ``value`` to be right.
+
+    A percentage is its number and a hundredth of it, unless both sides are percentages. "a \approx b" states both,
+    if they are about equal.
+
+    >>> [pair[:2] for pair in comparisons(gold_of("1/8"), r"12.5\%")]
+    [('\\boxed{1/8}', '\\boxed{\\frac{12.5}{100}}'), ('\\boxed{1/8}', '\\boxed{12.5}')]
+    """
+    sides = [side for side in map(str.strip, _ABOUT.split(value)) if side]
+    for right in gold.values:
+        for position, said in enumerate(sides):
+            about = boxed(sides[position - 1], algebra=gold.algebra) if len(sides) > 1 else None
+            for one, other in _by_percent(right, said):
+                yield boxed(one, algebra=gold.algebra), boxed(other, algebra=gold.algebra), gold.boxed, about
+
+
+def _by_percent(right: str, said: str) -> tuple[tuple[str, str], ...]:
+    right_share, said_share = _PERCENT.fullmatch(right), _PERCENT.fullmatch(said)
+    if right_share is not None and said_share is not None:
+        return ((right_share[1], said_share[1]),)
+    if right_share is not None:
+        return (right_share[1], said), (rf"\frac{{{right_share[1]}}}{{100}}", said)
+    if said_share is not None:
+        return (right, rf"\frac{{{said_share[1]}}}{{100}}"), (right, said_share[1])
+    return ((right, said),)
 
 
 #: How often a gold is asked of that takes too long: mostly the machine had other work, and a gold that was called
@@ -81,7 +156,8 @@ def boxed(answer: str, *, algebra: bool = False) -> str:
     >>> boxed("4e5"), boxed("-infinity"), boxed("6t", algebra=True)
     ('\\boxed{4 \\times 10^{5}}', '\\boxed{-\\infty}', '\\boxed{6(t)}')
     """
-    answer = protected(without_unit(as_latex(_CURRENCY.sub("", unwrap(answer)))), algebra=algebra)
+    answer = _UNIT_OF_SIDE.sub(r"\1", _DEGREES.sub("", typeset(unwrap(answer))))
+    answer = protected(without_unit(as_latex_notation(as_latex(_CURRENCY.sub("", answer)))), algebra=algebra)
     if (number := _SCIENTIFIC.fullmatch(answer)) is not None:
         answer = rf"{number[1]} \times 10^{{{int(number[2])}}}"
     elif (endless := _INFINITY.fullmatch(answer)) is not None:
@@ -114,7 +190,7 @@ class MathVerifier:
 
     def __init__(self, *, timeout_s: float = 5.0, workers: int | None = None) -> None:
         self._pool = KillablePool(module=WORKER_MODULE, timeout_s=timeout_s, workers=workers)
-        self._verdicts: dict[tuple[str, str], Outcome[MathVerdict]] = {}
+        self._verdicts: dict[Comparison, Outcome[MathVerdict]] = {}
         self._known: dict[tuple[Gold, Stated], Grade] = {}
 
     def __enter__(self) -> MathVerifier:
@@ -137,9 +213,9 @@ class MathVerifier:
         if len(gold.boxed) > MAX_ANSWER_CHARACTERS:
             raise ProblemError(f"the answer has {len(gold.boxed)} characters; give the final answer alone")
         why = "it says that there is no answer" if says_nothing(gold.answer) else self._fault(gold)
-        if why:
+        if why and not (why in _COMPARED_AS_TEXT and _is_notation(gold.answer)):
             shown = collapse_whitespace(problem.gold)[:60]
-            raise ProblemError(f'answer {shown!r} cannot be graded ({why}); mend it, or set "verifier": "exact"')
+            raise ProblemError(f'answer {shown!r} cannot be graded ({why}); correct it, or set "verifier": "exact"')
 
     def _fault(self, gold: Gold) -> str:
         if gold.words is not None or is_form(gold.answer):
@@ -150,11 +226,11 @@ class MathVerifier:
             [outcome] = self._pool.map(gold_fault, [(gold.boxed,)])
             if outcome.state != "timeout":
                 break
-        return outcome.reason if outcome.value is None else outcome.value
+        return TOO_SLOW if outcome.state == "timeout" else outcome.reason if outcome.value is None else outcome.value
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
-        asked = [(gold_of(problem.gold), read(text)) for problem, text in items]
+        asked = [(gold_of(problem.gold), _stated(problem, text)) for problem, text in items]
         new = dict.fromkeys(pair for pair in asked if pair not in self._known)
         self._verify([pair for gold, stated in new for pair in _pairs(gold, stated)])
         return [self._known.get(pair) or self._remember(pair) for pair in asked]
@@ -164,7 +240,7 @@ class MathVerifier:
         grade = self._known[pair] = self._grade(*pair)
         return grade
 
-    def _verify(self, pairs: Sequence[tuple[str, str]]) -> None:
+    def _verify(self, pairs: Sequence[Comparison]) -> None:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._verdicts]
         if new:
             from diagnostics.verifiers.math_worker import judge
@@ -175,13 +251,13 @@ class MathVerifier:
         grade = self._by_the_rules(gold, stated)
         # what stands there letter by letter as in the gold is right, also where nothing can read it
         told = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
-        if told and _squeezed(gold.answer) in (_squeezed(stated.text or ""), _squeezed(stated.sentence)):
+        if told and any(same_notation(gold.answer, said) for said in (stated.text or "", stated.sentence)):
             return _graded(collapse_whitespace(gold.answer), stated, correct=True)
         return grade
 
     def _by_the_rules(self, gold: Gold, stated: Stated) -> Grade:
         if stated.text is None:
-            return _no_answer("no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response", stated)
+            return _no_answer(stated.why or _NOTHING_STATED, stated)
         if len(stated.text) > MAX_ANSWER_CHARACTERS:
             return _no_answer(f"the answer is longer than {MAX_ANSWER_CHARACTERS} characters", stated)
         if self.one_box and stated.n_boxed > 1:
@@ -200,7 +276,11 @@ class MathVerifier:
         return self._judged(gold, stated.values[0], stated)
 
     def _judged(self, gold: Gold, value: str, stated: Stated) -> Grade:
-        outcome = self._verdicts[gold.boxed, boxed(value, algebra=gold.algebra)]
+        outcomes = [self._verdicts[pair] for pair in comparisons(gold, value)]
+        right = next((one for one in outcomes if one.value is not None and one.value.correct), None)
+        outcome = right or next((one for one in outcomes if one.value is None), None) or next(iter(outcomes), None)
+        if outcome is None:
+            return _no_answer("nothing but a sign of approximation in the answer", stated)
         if outcome.value is None:
             assert outcome.state != "ok"
             return _graded(collapse_whitespace(value), stated, state=outcome.state, reason=outcome.reason)
@@ -230,16 +310,29 @@ class StrictMathVerifier(MathVerifier):
     one_box = True
 
 
-def _squeezed(text: str) -> str:
-    """Without spaces, but for those between two numbers."""
-    return re.sub(r"(?<!\d)[\s$]+|[\s$]+(?!\d)", "", text).removesuffix(".")
+def _stated(problem: Problem, text: str) -> Stated:
+    """What a response states, and why it states nothing."""
+    stated = read(answer_text(text, prompt=problem.prompt))
+    if stated.text is not None or stated.why or not (marks_thoughts(text) or opens_thoughts(problem.prompt)):
+        return stated
+    part = final_part(text, prompt=problem.prompt)
+    if part.thoughts is None:
+        return stated
+    why = "the thoughts are not finished" if part.is_unfinished else "no answer follows the thoughts"
+    return replace(stated, why=why)
 
 
-def _pairs(gold: Gold, stated: Stated) -> Iterator[tuple[str, str]]:
+def _is_notation(gold: str) -> bool:
+    """Whether a gold is a formula that can be compared as it is written, where math-verify cannot read it."""
+    written = "\\" in gold and looks_like_formula(gold) and gold.count("{") == gold.count("}")
+    return written and any(sign.isalnum() for sign in re.sub(r"\\[A-Za-z]+", "", gold))
+
+
+def _pairs(gold: Gold, stated: Stated) -> Iterator[Comparison]:
     if gold.words is not None or stated.text is None or len(stated.text) > MAX_ANSWER_CHARACTERS:
         return
     for value in (*stated.values, *(stated.listed if gold.is_list else ())):
-        yield gold.boxed, boxed(value, algebra=gold.algebra)
+        yield from comparisons(gold, value)
 
 
 def _of_words(words: str, stated: Stated) -> Grade:

@@ -14,6 +14,8 @@ import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Basic, MatrixBase
 
+from diagnostics.verifiers.reading.texts import NO_MATHEMATICS
+
 # Timeouts are off on purpose (the pool kills a late worker), and math-verify would warn of it on every start.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
@@ -30,6 +32,8 @@ _SURELY_INTERVAL = re.compile(r"[\[\]]|\\infty")
 #: Beyond this, numbers are compared by 12 significant digits instead of exactly.
 _MAX_EXACT_BITS = 512
 _MAX_EXPANDED_POWER = 12
+#: Digits to which exact numbers are computed where they are irrational.
+_EXACT_DIGITS = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +44,11 @@ class MathVerdict:
     answer_key: str | None
 
 
-def judge(gold: str, candidate: str) -> MathVerdict:
+def judge(gold: str, candidate: str, named: str | None = None, about: str | None = None) -> MathVerdict:
     r"""Whether ``candidate`` equals ``gold``, and the canonical key of its answer.
+
+    ``named`` is the form of the gold whose key a correct answer gets, ``gold`` itself where it is None. ``about`` is
+    what the response calls about equal to ``candidate``: an answer that differs from it by more than 1 % is wrong.
 
     Gold comes first: math-verify is not symmetric. A correct answer gets the gold's key, any other its own: keys
     never come from comparing answers with each other, because equality in math-verify is not transitive
@@ -51,9 +58,10 @@ def judge(gold: str, candidate: str) -> MathVerdict:
     (MathVerdict(correct=True, answer_key='1/2'), '5/2')
     """
     gold_parsed, parsed = _parse_gold(gold), _parse(candidate)
-    if not parsed:
-        return MathVerdict(correct=False, answer_key=None)
-    gold_key = _safe_key(gold_parsed[0], gold)
+    if not parsed or not gold_parsed:
+        return MathVerdict(correct=False, answer_key=None if not parsed else _safe_key(parsed[0], candidate))
+    named_parsed = gold_parsed if named is None else _parse_gold(named) or gold_parsed
+    gold_key = _safe_key(named_parsed[0], named or gold)
     if (
         not clearly_different(gold_parsed, parsed)
         and verify(
@@ -63,6 +71,8 @@ def judge(gold: str, candidate: str) -> MathVerdict:
             allow_set_relation_comp=bool(_SURELY_INTERVAL.search(gold) or _SURELY_INTERVAL.search(candidate)),
         )
         and not (contradicts_itself(parsed[0]) or rounded_away(gold_parsed[0], parsed[0]))
+        and not exactly_different(gold_parsed[0], parsed[0])
+        and not (about is not None and _is_far(parsed[0], _parse(about)))
     ):
         return MathVerdict(correct=True, answer_key=gold_key)
     key = _safe_key(parsed[0], candidate)
@@ -124,6 +134,39 @@ def rounded_away(gold: Parsed, answer: Parsed) -> bool:
     return bool(small) and _differ(gold, answer, 0.001)
 
 
+def exactly_different(gold: Parsed, answer: Parsed) -> bool:
+    """Whether two exact numbers differ, however little: math-verify compares six decimals.
+
+    False where one of them is a decimal, has a variable, or has no value that can be computed.
+
+    >>> exactly_different(sympy.Rational(1, 10**400), sympy.Rational(1, 10**500))
+    True
+    >>> exactly_different(sympy.sqrt(8), 2 * sympy.sqrt(2)), exactly_different(sympy.Rational(1, 3), sympy.Float("0.3"))
+    (False, False)
+    """
+    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
+        return False
+    try:
+        both = (gold, answer)
+        if any(part.free_symbols or part.atoms(sympy.Float) or part.has(sympy.UnevaluatedExpr) for part in both):
+            return False
+        left, right = (part.doit() for part in both)
+        if left.is_Rational and right.is_Rational:
+            return bool(left != right)
+        if not (left.is_number and right.is_number):
+            return False
+        difference = sympy.Abs(left - right).evalf(_EXACT_DIGITS)
+        size = max(sympy.Abs(left).evalf(20), sympy.Abs(right).evalf(20))
+        return bool(difference > size * sympy.Float(10) ** (20 - _EXACT_DIGITS))
+    except _SYMPY_STUMBLES:
+        return False
+
+
+def _is_far(answer: Parsed, about: list[Parsed]) -> bool:
+    both = isinstance(answer, Basic) and bool(about) and isinstance(about[0], Basic)
+    return both and _differ(answer, about[0], 0.01)
+
+
 def _differ(left: Basic, right: Basic, share: float) -> bool:
     """Whether two numbers differ by more than ``share`` of the larger; False where one has a variable or no value."""
     try:
@@ -143,7 +186,7 @@ def gold_fault(gold: str) -> str:
     """
     read = [part for part in _parse_gold(gold) if isinstance(part, Basic | MatrixBase)]
     if not read:
-        return "math-verify finds no mathematics in it"
+        return NO_MATHEMATICS
     try:
         valueless = any(part.doit().has(sympy.zoo, sympy.nan) for part in read)
     except _SYMPY_STUMBLES:

@@ -11,6 +11,7 @@ from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, tagged_answer
 from diagnostics.verifiers.killable import KillablePool, Outcome
+from diagnostics.verifiers.reading.responses import answer_text
 
 WORKER_MODULE = "diagnostics.verifiers.reasoning_gym_worker"
 
@@ -55,7 +56,8 @@ class ReasoningGymVerifier:
             raise VerifierError("reasoning-gym is not installed; run: pip install reasoning-gym")
         from diagnostics.verifiers.reasoning_gym_worker import score
 
-        answers = [found if (found := tagged_answer(text)) is not None else text.strip() for _, text in items]
+        texts = [answer_text(text, prompt=problem.prompt) for problem, text in items]
+        answers = [found if (found := tagged_answer(text)) is not None else text.strip() for text in texts]
         calls = [
             (problem.meta["generator"], answer, problem.meta["entry"])
             for (problem, _), answer in zip(items, answers, strict=True)

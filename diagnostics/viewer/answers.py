@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from diagnostics.records.types import NO_ANSWER
-from diagnostics.verifiers.extraction import announced_answer, hash_answer, last_boxed, tagged_answer
+from diagnostics.verifiers.exact import labelled_line
+from diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer
+from diagnostics.verifiers.reading.responses import final_part
 
 #: Verifiers that read an answer by these rules, the first that finds one.
 _BY_RULES = ("math", "exact")
@@ -14,7 +16,7 @@ _RULES = (
     (last_boxed, r"\\boxed\s*\{\s*"),
     (tagged_answer, r"<answer>\s*"),
     (hash_answer, r"^[ \t]*####\s*"),
-    (announced_answer, r"(?i:answer)(?:(?i:\s+is\b)|\s*:)\s*:?[ \t]*"),
+    (labelled_line, ""),
 )
 
 
@@ -38,9 +40,12 @@ def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None
         return None
     if verifier not in _BY_RULES:
         return _last_word(text, answer, 0, len(text))
+    part = final_part(text).text
+    start = text.rfind(part)
     for rule, before in _RULES:
-        if stated := rule(text):
-            return _within(text, answer, stated, before)
+        if stated := rule(part):
+            found = _within(part, answer, stated, before)
+            return None if found is None else (found[0] + start, found[1] + start)
     return _last_word(text, answer, 0, len(text))
 
 

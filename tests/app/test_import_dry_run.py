@@ -120,8 +120,8 @@ LAYOUTS: dict[str, tuple[str, Callable[[int], bytes], str, bool]] = {
         "prompt=q,response=texts,reward=oks", False,
     ),
     "several golds": (
-        ".jsonl", lambda step: _lines([row | {"g": ["1", "2"]} for row in _rows(step)]),
-        "prompt=q,response=a,gold=g", False,
+        ".jsonl", lambda step: _lines([row | {"g": [row["g"], "none"]} for row in _rows(step)]),
+        "prompt=q,response=a,gold=g", True,
     ),
     "counts that cannot be": (
         ".jsonl", lambda step: _lines([row | {"c": 3} for row in _grouped(step)]), "problem=id,n=n,correct=c", False,

@@ -60,7 +60,7 @@ def test_boxes_that_are_alternatives_are_ambiguous_and_a_later_box_counts() -> N
         (r"\boxed{$\frac{1}{2}$}", r"\frac{1}{2}"),
         (r"\boxed{3}, or rather \boxed{4", "3"),
         (r"\boxed{3", r"\boxed{3"),
-        (r"\boxed 3", r"\boxed 3"),
+        (r"\boxed 3", "3"),
         (r"\boxed{1\boxed{2}}", "2"),
     ],
 )

@@ -1,10 +1,15 @@
 """Finding the final answer in a response."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from diagnostics.verifiers.extraction import announced_answer, hash_answer, last_boxed, tagged_answer, unwrap
+from diagnostics.verifiers.exact import exact_answer
+from diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer, unwrap
+from diagnostics.verifiers.reading.labels import labelled
+from diagnostics.verifiers.reading.responses import answer_text
+from diagnostics.verifiers.reading.stated import Stated, read
 
 
 @pytest.mark.parametrize(
@@ -25,12 +30,25 @@ def test_the_last_balanced_box_counts(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
-@pytest.mark.parametrize("loop", ["\\boxed{", "<answer>", "#### ", "the answer is ", "{", "**a"])
-def test_a_response_stuck_in_a_loop_costs_no_more_than_its_length(loop: str) -> None:
+def stated_answer(text: str) -> Stated:
+    return read(answer_text(text))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "\\boxed{", "\\boxed 7 ", "\\fbox{", "<answer>", "#### ", "the answer is ", "answer:\n", "## Answer\n", "{",
+        "**a", "**a** ", "*a ", "_a ", "`a", "<think>", "</think>", "</s>", "<|a|>", "答案是", "\\text{", "$", "(", "> ", "- ",
+        "2**(", "sqrt(", "answer (", "is ", "a is $1$ ",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("rule", [last_boxed, tagged_answer, hash_answer, unwrap, exact_answer, stated_answer])
+def test_a_response_stuck_in_a_loop_costs_no_more_than_its_length(loop: str, rule: Callable[[str], object]) -> None:
     text = loop * 20_000
     start = time.perf_counter()
-    for rule in (last_boxed, tagged_answer, hash_answer, announced_answer, unwrap):
-        rule(text)
+    rule(text)
+    rule(f"{text}\nThe answer is 42.")
+    rule(f"The answer is 42 {text}")
     assert time.perf_counter() - start < 2.0
 
 
@@ -39,7 +57,9 @@ def test_the_last_answer_tag_counts() -> None:
 
 
 def test_an_announced_formula_on_its_own_lines_is_taken_whole() -> None:
-    assert announced_answer("The answer is:\n\\[\nx = 5\n\\]\nDone.") == "\\[\nx = 5\n\\]"
+    found = labelled("The answer is:\n\\[\nx = 5\n\\]\nDone.")
+    assert found is not None
+    assert found.line == "\\[\nx = 5\n\\]"
 
 
 def test_wrappers_come_off_layer_by_layer() -> None:

@@ -129,9 +129,11 @@ def test_a_gold_that_cannot_be_parsed_is_an_error_of_the_data(math_verifier: Mat
         math_verifier.check_gold(problem(gold))
 
 
-@pytest.mark.parametrize(("late", "is_gold"), [(2, True), (3, False)])
-def test_a_gold_that_a_busy_machine_was_late_with_is_asked_of_again(
-    late: int, is_gold: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("late", "gold", "is_gold"), [(2, "9^9", True), (3, "9^9", False), (3, r"\sum_{k=0}^{n} a_k", True)]
+)
+def test_a_gold_that_no_worker_finishes_is_asked_of_again_and_then_compared_as_it_is_written(
+    late: int, gold: str, is_gold: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -143,10 +145,10 @@ def test_a_gold_that_a_busy_machine_was_late_with_is_asked_of_again(
     with MathVerifier() as verifier:
         monkeypatch.setattr(verifier._pool, "map", answered)
         if is_gold:
-            verifier.check_gold(problem("\\dfrac{9}{7}"))
+            verifier.check_gold(problem(gold))
         else:
-            with pytest.raises(ProblemError, match="late"):
-                verifier.check_gold(problem("\\dfrac{9}{7}"))
+            with pytest.raises(ProblemError, match="does not finish"):
+                verifier.check_gold(problem(gold))
     assert len(asked) == 3
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, optional_text, step_number, text, whole
+from diagnostics.ingest.formats.fields import BadField, gold_text, optional_text, step_number, text, whole
 from diagnostics.ingest.formats.mapped import inner_records, place
 from diagnostics.ingest.formats.paths import samples_in
 from diagnostics.ingest.formats.rows import records
@@ -71,11 +71,11 @@ def _expanded(line: int, fields: Mapping[str, Any], names: Mapping[str, str]) ->
             prompt = f"[prompt not recorded] {problem}"
         else:
             raise BadField(f"no {names['problem']}")
-        of_problem = [optional_text(fields, get(ours)) for ours in ("gold", "task", "cluster")]
+        gold = gold_text(fields, get("gold"))
+        task, cluster = (optional_text(fields, get(ours)) for ours in ("task", "cluster"))
     except BadField as bad:
         yield Fault(line, str(bad))
         return
-    gold, task, cluster = of_problem
     is_correct_N = np.arange(n) < correct
     np.random.default_rng(int(content_hash(line, prompt, step, n, correct), 16)).shuffle(is_correct_N)
     for is_correct in is_correct_N.tolist():

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from diagnostics.records.golds import any_of
 from diagnostics.records.types import FinishReason
 from diagnostics.series.step_names import named_step
 
@@ -111,23 +112,17 @@ def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
         return None
 
 
-def one_gold(fields: Mapping[str, Any], name: str | None, *, needed: bool) -> str | None:
-    """As ``optional_text``; the only gold of a list, in which any gold is right. No verifier takes several.
+def gold_text(fields: Mapping[str, Any], name: str | None) -> str | None:
+    """As ``optional_text``; of a list of golds the text that accepts any of them.
 
-    Raises ``BadField`` for several where one is ``needed``.
-
-    >>> one_gold({"gold": ["4", "4"]}, "gold", needed=True), one_gold({"gold": ["4", "four"]}, "gold", needed=False)
-    ('4', None)
+    >>> gold_text({"gold": ["4", "four"]}, "gold"), gold_text({"gold": [4, 4]}, "gold"), gold_text({}, "gold")
+    ('["4", "four"]', '4', None)
     """
     value = _value(fields, name)
-    if not isinstance(value, list) or len(value) < 2:
+    if not isinstance(value, list):
         return optional_text(fields, name)
-    golds = {optional_text({"gold": one}, "gold") for one in value}
-    if needed and len(golds) > 1:
-        raise BadField(
-            f"{name} is a list of several golds, and no verifier takes any of them; map a reward, or one gold"
-        )
-    return golds.pop() if len(golds) == 1 else None
+    golds = [gold for one in value if (gold := optional_text({"gold": one}, "gold")) is not None]
+    return any_of(golds) if golds else None
 
 
 def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:

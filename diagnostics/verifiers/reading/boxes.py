@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
-_PLAIN = re.compile(r"\\boxed\{[^{}\\]*\}")
+#: A box whose content has braces in one another at most: \boxed{\frac{1}{2}}, \boxed{\{1, 2\}}.
+_PLAIN = re.compile(r"\\boxed\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\}", re.DOTALL)
 _SPACES = re.compile(r"\s|\\[ ,;!]|\\(?:left|right|displaystyle)(?![A-Za-z])|\\(?=[dt]frac)[dt]")
 #: What stands between boxes that are one statement: marks of mathematics, "x =", and a word or sign that joins.
 _JOINER = re.compile(
@@ -15,6 +16,11 @@ _JOINER = re.compile(
     r"(?:[\s$.,;()\[\]{}]|\\[()\[\], ;]|\\(?:quad|qquad)|(?:perhaps|maybe|possibly|even|else|either|also)\b)*"
     r"(?:\\?[A-Za-z](?:_\{?\w\}?)?\s*=\s*)?[\s$\\(\[]*",
     re.IGNORECASE,
+)
+#: Other frames around an answer, and a box whose content has no braces: \boxed 7, \boxed7, \boxed x.
+_FRAME = re.compile(r"\\(?:fbox|framebox|tboxed|bbox|mathbox|fcolorbox\{[^{}]*\}\{[^{}]*\})\s*(?:\[[^\[\]]*\])*(?=\{)")
+_UNBRACED = re.compile(
+    r"\\boxed\s*(?![\s{])(-?\d+(?:,\d{3})*(?:\.\d+)?|[A-Za-z](?![A-Za-z])|\\[dt]?frac\{[^{}]*\}\{[^{}]*\})"
 )
 #: Longest text between two boxes that is looked at, and most boxes of one statement.
 _MOST_BETWEEN, _MOST_JOINED = 60, 9
@@ -75,6 +81,17 @@ def boxes(text: str) -> Boxes | None:
         before=text[max(0, joined[0].start - 120) : joined[0].start],
         after=text[joined[-1].end + 1 : joined[-1].end + 300],
     )
+
+
+def with_plain_boxes(text: str) -> str:
+    r"""Write every frame of a response as ``\boxed{…}``.
+
+    >>> with_plain_boxes(r"So \boxed 7, or \fbox{8}."), with_plain_boxes(r"\boxed{x}")
+    ('So \\boxed{7}, or \\boxed{8}.', '\\boxed{x}')
+    """
+    if text.count("box") == text.count("\\boxed{"):
+        return text
+    return _FRAME.sub(r"\\boxed", _UNBRACED.sub(lambda match: rf"\boxed{{{match[1]}}}", text))
 
 
 def n_different_boxes(text: str) -> int:

@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from diagnostics.verifiers.reading.notation import typeset
 from diagnostics.verifiers.reading.units import amounts, differ, unit_of
 
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox|textit|textbf)\s*\{([^{}]*)\}")
@@ -23,8 +24,8 @@ _NAMED_DATES = (
 _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
           "eleven": 11, "twelve": 12, "sixteen": 16}  # fmt: skip
 _BASE = re.compile(
-    rf"(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\s*(?:_\{{?|\(?(?:in\s+)?base)\s*(?P<base>\d{{1,2}}"
-    rf"|{'|'.join(_BASES)})\}}?\)?",
+    rf"\(?(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?\s*(?:_\s*\{{?|\(?(?:in\s+)?base)\s*\(?(?P<base>\d{{1,2}}"
+    rf"|{'|'.join(_BASES)})\)?\}}?\)?",
 )
 #: Hexadecimal, binary and octal as programs write them, and numbers with dots as addresses and versions have them, one
 #: or several; and what stands before or around them.
@@ -57,6 +58,7 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
         _of_digits,
         _of_brackets,
         _of_list,
+        _of_dots,
     )
     for rule in rules:
         decided = rule(gold, answer)
@@ -221,6 +223,12 @@ def _of_brackets(gold: str, answer: str) -> bool | None:
         return False  # no interval of real numbers holds infinity
     right, said = brackets(gold), brackets(answer)
     return False if right is not None and said is not None and "{}" in (right, said) and right != said else None
+
+
+def _of_dots(gold: str, answer: str) -> bool | None:
+    """A list that goes on is not one of the members that it names: math-verify leaves dots out."""
+    goes_on = [re.search(r"[,:+].*\\ldots|\\ldots.*[,:+]", typeset(text)) is not None for text in (gold, answer)]
+    return False if goes_on[0] != goes_on[1] else None
 
 
 def _bare(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -12,8 +13,12 @@ _MATH = re.compile(
     re.DOTALL,
 )
 _SHORT_WORDS = "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
-_WORD = re.compile(rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?", re.IGNORECASE)
-_END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|\n")
+#: Letters of other scripts are words, but for Greek ones and those that sign a degree, an angstrom or an ohm.
+_OTHER_SCRIPTS = r"[^\W\d_A-Za-zͰ-Ͽºª°]"
+_WORD = re.compile(
+    rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?|{_OTHER_SCRIPTS}+", re.IGNORECASE
+)
+_END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|[。！？।۔]|\n")
 #: What follows one of these gives reasons: it may compare and negate as it likes.
 _REASON = re.compile(
     r"\b(?:because|since|(?<!well )as(?! well as\b)|which|so|given|where|when|hence|therefore|thus)\b", re.IGNORECASE
@@ -81,7 +86,7 @@ _WITHDRAWN = re.compile(
     r" an? (?:\w+ )?(?:mistake|error)|should (?:instead|rather|actually) be|or rather|or (?:maybe|perhaps|possibly))\b"
     r"|\b(?:that|this|it|which|above|answer|box)(?:['’]s| is| was) (?:\w+ )?(?:wrong|incorrect|false"
     r"|not (?:right|correct|true|the answer|it))\b|^[\s$.)\]\\}]*(?:is|was|are) (?:not|wrong|incorrect|false)\b"
-    r"|\?\s*no\b"
+    r"|\?\s*no\b|\bbut (?:wait|hold on|maybe|perhaps|let me|i (?:should|need|must))\b"
     r"|\bactually,? (?:it|the answer|that|no)\b|\b(?:correct|right|real|actual|true) one (?:is|should)\b"
     r"|\b(?:could|might|may) (?:also |as well |instead |even )?be\W+(?:[^\W\d]+\W+)?[$\\(]*[-−]?\d|\bthen again\b"
     r"|^\W*(?:text\W*)?not(?:\W*$|\W+(?:really|quite|exactly|true|correct|right|it|the)\b)"
@@ -89,6 +94,19 @@ _WITHDRAWN = re.compile(
     r"(?:[^\W\d]+\W+){0,2}?[$\\(]*[-−]?\d|no[,.!])",
     re.IGNORECASE,
 )
+
+#: How a response begins to doubt the answer that it just gave.
+_THINKS_AGAIN = re.compile(
+    r"\W*(?:but|wait|hmm+|however|hold on|alternatively|actually|or maybe|maybe|perhaps|no,"
+    r"|let me (?:re|double|think|check))\b",
+    re.IGNORECASE,
+)
+#: From a formula in a subject to the value: "… of the triangle is".
+_VERB_BETWEEN = re.compile(
+    r"[\s$).\]\\}]*(?:[^\W\d]+\W+){0,6}?(?:is|are|equals?|be)(?:\s+(?:thus|then|therefore|equal to))?\W*"
+)
+_FINISHED = tuple(".!?。！？।۔…)]}>\"'”’»`*$|✓✅")
+_MOST_LAST_LINE = 60
 
 NEGATED, COMPARED, RANGED = "negated", "compared", "a range"
 ONE_OF_SEVERAL, SEVERAL, PART = "one of several", "several values", "part of a description"
@@ -121,6 +139,7 @@ def sentence(text: str) -> Sentence:
     if not runs:
         doubt = _first(clause, (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL))
         return Sentence(values=(), stated=clause.strip(), clause=clause.strip(), doubt=doubt, rest=rest)
+    runs = runs[_first_after_subject(clause, runs) :]
     start, stop = runs[0]
     value, tail = _tidy(clause[start:stop]), clause[stop:]
     if (scale := _SCALE.match(tail)) is not None:
@@ -182,6 +201,38 @@ def withdrawn(after: str) -> bool:
     (True, False)
     """
     return any(map(str.isalnum, after)) and _WITHDRAWN.search(after) is not None
+
+
+def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
+    """Which run is the value: the one behind the verb where a formula is in the subject ("the largest $n$ is 34")."""
+    reason = _REASON.search(clause)
+    for position, (left, right) in enumerate(itertools.pairwise(runs)):
+        between = clause[left[1] : right[0]]
+        named = _VERB_BETWEEN.fullmatch(between)
+        if named is None or (reason is not None and reason.start() < right[0]) or not _WORD.search(clause[: left[0]]):
+            return position
+        if re.search(r"\b(?:and|or|but|not)\b|[,;]", between):
+            return position
+    return len(runs) - 1
+
+
+def goes_on(rest: str, after: str) -> bool:
+    """Whether a response goes on after an answer in prose, and is not finished or thinks again.
+
+    ``rest`` follows the sentence of the answer on its line, ``after`` is what follows the line. A short last line
+    without a full stop, as "Confidence: 90%", finishes a response too.
+
+    >>> goes_on(" But maybe it is", ""), goes_on(" This is what was asked.", ""), goes_on("", "Confidence: 90%")
+    (True, False, False)
+    """
+    rest, after = rest.strip(), after.strip()
+    tail = after or rest
+    if not tail.strip("*_`#~ .,;:!?)]}$"):
+        return False
+    if _THINKS_AGAIN.match(rest or after):
+        return True
+    is_finished = tail.endswith(_FINISHED) or not (tail[-1].isalnum() or tail[-1] in ",;-+=(&\\")
+    return not (is_finished or (not rest and "\n" not in after and len(after) <= _MOST_LAST_LINE))
 
 
 def _is_called(clause: str, start: int) -> bool:

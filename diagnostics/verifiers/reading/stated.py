@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from diagnostics.verifiers.extraction import (
-    announced_answer,
-    hash_answer,
-    looks_like_formula,
-    tagged_answer,
-    unwrap,
-    without_bold,
-)
+from diagnostics.records.types import AnswerStyle
+from diagnostics.verifiers.extraction import hash_answer, looks_like_formula, tagged_answer, unwrap
 from diagnostics.verifiers.reading.boxes import Boxes, boxes
+from diagnostics.verifiers.reading.labels import Labelled, labelled
+from diagnostics.verifiers.reading.markdown import without_marks
+from diagnostics.verifiers.reading.notation import typeset
 from diagnostics.verifiers.reading.sentences import (
     COMPARED,
     NEGATED,
@@ -22,6 +20,7 @@ from diagnostics.verifiers.reading.sentences import (
     PART,
     RANGED,
     SEVERAL,
+    goes_on,
     sentence,
     withdrawn,
 )
@@ -29,6 +28,7 @@ from diagnostics.verifiers.reading.sentences import (
 NESTED, WITHDRAWN = "a box in a box", "taken back in the words that follow"
 _MOST_ANNOUNCED = 200
 _TEXTS = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox)\s*\{([^{}]*)\}")
+_AND_IN_TEXT = re.compile(r"\s*,?\s*\\text\s*\{\s*(?:,\s*)?and\s*\}\s*")
 _COMMAND = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
 #: Words in a box that no product of letters is; functions are mathematics.
 _FUNCTIONS = (
@@ -62,6 +62,11 @@ _OPERATED_BEFORE = re.compile(
     r"(?:\\(?:cdot|times|div|pm)|[/^]|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
 )
 _OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/]\s*\d)")
+#: Rules behind boxes, and the style that each stands for.
+_MARKED: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
+    (tagged_answer, "tagged"),
+    (hash_answer, "hashes"),
+)
 _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "several": ONE_OF_SEVERAL}
 
 
@@ -72,7 +77,8 @@ class Stated:
     ``values``: formulas, without a box, that must all equal the gold. ``doubt``: why this is no single answer, "" if it
     is one; even then it is right where there are values that all do, as in "1/2 or 0.5". ``listed``: the same as one
     list, right where the gold is that list. ``text``: that whose form, unit and words count; None where there is
-    no answer; ``sentence``: the words around it. ``n_boxed``: different contents of boxes.
+    no answer; ``sentence``: the words around it. ``n_boxed``: different contents of boxes. ``why``: why there is no
+    answer, where that is not simply that none is announced. ``style``: how the answer is stated.
     """
 
     values: tuple[str, ...]
@@ -81,6 +87,8 @@ class Stated:
     doubt: str = ""
     listed: tuple[str, ...] = ()
     n_boxed: int = 0
+    why: str = ""
+    style: AnswerStyle = "none"
 
 
 _NOTHING = Stated(values=(), text=None)
@@ -90,8 +98,10 @@ def read(text: str) -> Stated:
     r"""Read the answer of a response.
 
     The first of these that is there: the last ``\boxed{…}``, with those that are joined with it; the last
-    ``<answer>…</answer>``; the last line that starts with ``####``; what follows the last "answer is" or "answer:" on
-    its line; the whole response if it is one line of nothing but mathematics. Numbers in prose are not answers.
+    ``<answer>…</answer>``; the last line that starts with ``####``; what follows the last label ("answer is",
+    "Answer:", in the languages of ``labels.ANNOUNCEMENTS``), if the response ends there or is finished; the whole
+    response if it is one line of nothing but mathematics. Numbers in prose are not answers. ``text`` is the part of the
+    response that may state its answer (``responses.final_part``).
 
     >>> read(r"so \boxed{3}. No: \boxed{4}").values, read("The answer is **7**.").values
     (('4',), ('7',))
@@ -101,27 +111,43 @@ def read(text: str) -> Stated:
     found = boxes(text) if "\\boxed" in text else None
     if found is not None:
         stated = _of_boxes(found)
-        return stated if stated.n_boxed == found.n_different else replace(stated, n_boxed=found.n_different)
-    for rule in (tagged_answer, hash_answer):
+        is_known = stated.n_boxed == found.n_different and stated.style == "boxed"
+        return stated if is_known else replace(stated, n_boxed=found.n_different, style="boxed")
+    for rule, style in _MARKED:
         content = rule(text)
         if content is not None:
-            return _of_content(content, in_box=False)
-    announced = announced_answer(text)
+            return _of_content(without_marks(content), in_box=False, style=style)
+    announced = labelled(text)
     if announced is not None:
-        return _of_announced(announced, text)
-    whole = unwrap(text)
-    bare = "\n" not in whole and "\\boxed" not in whole and any(c.isdigit() or c == "\\" for c in whole)
-    return _of_content(whole, in_box=False) if bare and looks_like_formula(whole) else _NOTHING
+        return _of_label(announced, text)
+    whole = unwrap(without_marks(text.strip())) if "\n" not in text.strip() else ""
+    bare = "\\boxed" not in whole and any(c.isdigit() or c == "\\" for c in whole)
+    if not bare or not looks_like_formula(whole):
+        return _NOTHING
+    return _of_content(whole, in_box=False, style="bare")
 
 
-def _of_announced(announced: str, text: str) -> Stated:
-    line = without_bold(announced[:_MOST_ANNOUNCED])
+def _of_label(announced: Labelled, text: str) -> Stated:
+    line = announced.line[:_MOST_ANNOUNCED]
+    if not line:
+        return _not_stated("nothing follows the label of the answer")
     if line.count("{") != line.count("}"):
-        return _NOTHING  # cut short by the token limit: \frac{1}{2 may have been going to be anything
-    stated = _of_content(line, in_box=False)
-    after = text[text.rfind(announced) + len(announced) :][:300]
+        # truncated: \frac{1}{2 could have become anything
+        return _not_stated("the response ends within the answer that it announces")
+    stated = _of_content(line, in_box=False, style="labelled")
     rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
-    return _taken_back(stated) if not stated.doubt and (withdrawn(rest) or withdrawn(after.lstrip())) else stated
+    after = text[announced.stop :]
+    if not (rest or after or " but " in line):
+        return stated
+    if not stated.doubt and any(map(withdrawn, (rest, after[:300].lstrip(), stated.sentence))):
+        return _taken_back(stated)
+    if goes_on(rest, after):
+        return _not_stated("the response goes on after the answer that it announces, and does not end")
+    return stated
+
+
+def _not_stated(why: str) -> Stated:
+    return Stated(values=(), text=None, why=why, style="labelled")
 
 
 def _of_boxes(found: Boxes) -> Stated:
@@ -148,7 +174,7 @@ def _lead(before: str) -> re.Match[str] | None:
 
 
 def _taken_back(stated: Stated) -> Stated:
-    return Stated(values=(), text=f"{stated.text} (taken back)", doubt=WITHDRAWN)
+    return Stated(values=(), text=f"{stated.text} (taken back)", doubt=WITHDRAWN, style=stated.style)
 
 
 def box_doubt(text: str) -> str:
@@ -181,8 +207,12 @@ def _lists(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _of_content(content: str, *, in_box: bool) -> Stated:
-    content = unwrap(content)
+def _of_content(content: str, *, in_box: bool, style: AnswerStyle = "none") -> Stated:
+    stated = _of_text(typeset(unwrap(content)), in_box=in_box)
+    return stated if style == "none" else replace(stated, style=style)
+
+
+def _of_text(content: str, *, in_box: bool) -> Stated:
     if not content:
         return _NOTHING
     bare = _COMMAND.sub(" ", content)
@@ -194,6 +224,10 @@ def _of_content(content: str, *, in_box: bool) -> Stated:
         return Stated(values=(content,), text=content, doubt=NEGATED)
     if _RELATION.match(content):
         return Stated(values=(content,), text=content, doubt=COMPARED)
+    members = _AND_IN_TEXT.split(content)
+    if len(members) > 1 and all(looks_like_formula(member.strip()) for member in members):
+        values = tuple(member.strip(" ,") for member in members)
+        return Stated(values=values, text=content, doubt=SEVERAL, listed=(content, *_lists(values)))
     words = _TEXTS.sub(r" \1 ", content)
     doubt = sentence(words).doubt if words != content and re.search(r"\d", words) else ""
     if not doubt:
@@ -215,7 +249,7 @@ def gold_value(gold: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _of_one_box(content: str) -> Stated:
-    return replace(_of_content(content, in_box=True), n_boxed=1)
+    return replace(_of_content(without_marks(content), in_box=True), n_boxed=1, style="boxed")
 
 
 def _of_prose(content: str, *, in_box: bool = False) -> Stated:

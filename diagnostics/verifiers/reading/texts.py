@@ -8,6 +8,8 @@ from functools import lru_cache
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname|mathbf|boldsymbol)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'’ ,.&()/-]*[A-Za-z.)]|[A-Za-z]")
 _OPTION = re.compile(r"(?:\(([A-Za-z])\)|([A-Z])(?:[).:]|$))(?:\s+(?!(?:or|and|nor)\b|[,/&]).*)?")
+#: Why a gold is refused that math-verify cannot read.
+NO_MATHEMATICS = "math-verify finds no mathematics in it"
 #: Words that are mathematics when they stand alone.
 _MATHEMATICS = frozenset(
     str.split("""

@@ -20,6 +20,7 @@ from diagnostics.ingest.formats import find_files, mapped, opening
 from diagnostics.ingest.formats.contract import Fault, Recorded
 from diagnostics.ingest.plan import plan_import
 from diagnostics.records.errors import ConfigError, ImportFileError
+from diagnostics.records.golds import accepted_golds
 from tests.ingest.formats.reading import reader, samples, write_lines
 
 read = reader(mapped)
@@ -244,18 +245,13 @@ def test_a_chat_without_question_or_answer_is_a_fault(tmp_path: Path, messages: 
     assert read(path, fields=fields) == [Fault(1, why)]
 
 
-def test_several_golds_are_a_fault_only_where_a_gold_is_needed(tmp_path: Path) -> None:
-    path = write_lines(
-        tmp_path / "any.jsonl",
-        *({"q": "2+2?", "a": "4", "ok": 1, "gold": gold} for gold in (["4", "four"], ["4"], [4, 4])),
-    )
-    fields = {"prompt": "q", "response": "a", "gold": "gold"}
-    fault, *others = read(path, fields=fields)
-    assert fault == Fault(
-        1, "gold is a list of several golds, and no verifier takes any of them; map a reward, or one gold"
-    )
-    assert [one.gold for one in samples(others)] == ["4", "4"]
-    assert [one.gold for one in samples(read(path, fields={**fields, "reward": "ok"}))] == [None, "4", "4"]
+@pytest.mark.parametrize("rewarded", [True, False])
+def test_of_a_list_of_golds_any_is_right(tmp_path: Path, rewarded: bool) -> None:
+    golds: list[list[Any]] = [["4", "four"], ["4"], [4, 4], []]
+    path = write_lines(tmp_path / "any.jsonl", *({"q": "2+2?", "a": "4", "ok": 1, "gold": gold} for gold in golds))
+    fields = {"prompt": "q", "response": "a", "gold": "gold", **({"reward": "ok"} if rewarded else {})}
+    assert [one.gold for one in samples(read(path, fields=fields))] == ['["4", "four"]', "4", "4", None]
+    assert accepted_golds('["4", "four"]') == ("4", "four")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

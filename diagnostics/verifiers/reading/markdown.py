@@ -1,0 +1,80 @@
+r"""Markdown around labels and values: marks that are no part of an answer."""
+
+from __future__ import annotations
+
+import re
+from unicodedata import category
+
+#: Emphasis and code around a span. Powers (2**3), products (2*3*4) and subscripts (a_1) have a letter, a digit or a
+#: closing bracket on the outer side of a mark, and stay.
+_SPANS = (
+    ("*", re.compile(r"(?<![\w)\]}*\\])(\*{1,3})(?=[^\s*])(.{1,300}?)(?<=[^\s*])\1(?![\w*(])", re.DOTALL)),
+    ("_", re.compile(r"(?<![\w)\]}\\_])(_{1,3})(?=[^\s_])(.{1,300}?)(?<=[^\s_])\1(?![\w{(])", re.DOTALL)),
+    ("`", re.compile(r"(`{1,3})(?=[^`])(.{1,300}?)(?<=[^`])\1", re.DOTALL)),
+)
+#: Without one of these, or a sign outside ASCII, a line holds no marks.
+_MAY_HOLD_MARKS = re.compile(r"[*_`~#\"']|[^\x00-\x7f]")
+#: Characters of a line beyond which it is runaway text, and left as it is.
+_LONGEST_LINE = 4000
+#: What a line may begin with: a quote, a bullet, a heading.
+_LINE_START = re.compile(r"\s*(?:(?:>|[-+•‣▪▶]|\*(?!\*)|#{1,6}|➤|👉|\d{1,2}[.)](?=\s+\*\*))[ \t]+|>)+")
+_CLOSING_MARKS = "*_`#~"
+#: Symbols that belong to an answer.
+_SIGNS_OF_ANSWERS = frozenset("°℃℉№")
+#: Ends of proofs, and characters that show nothing.
+_MORE_ORNAMENTS = frozenset("∎■□▪▫●\ufe0f\ufeff")
+_QUOTES = (('"', '"'), ("“", "”"), ("‘", "’"), ("'", "'"), ("«", "»"), ("「", "」"), ("『", "』"))
+
+
+def without_marks(line: str, *, bullet: bool = False) -> str:
+    r"""A line without Markdown: emphasis, code, quotes and ornaments at its ends. Mathematics is left as it is.
+
+    ``bullet`` removes what starts a line of a list too; a minus before a number looks the same.
+
+    >>> without_marks("**73** ✅"), without_marks("73**"), without_marks("2**3*4"), without_marks("`x_1`")
+    ('73', '73', '2**3*4', 'x_1')
+    >>> without_marks("- __Paris__", bullet=True), without_marks("**"), without_marks('"Paris"')
+    ('Paris', '', 'Paris')
+    """
+    if bullet and (start := _LINE_START.match(line)) is not None:
+        line = line[start.end() :]
+    if len(line) > _LONGEST_LINE or _MAY_HOLD_MARKS.search(line) is None:
+        return line.strip()
+    for mark, span in _SPANS:
+        if mark in line:
+            line = span.sub(r"\2", line)
+    while not (line[:1].isalnum() and line[-1:].isalnum()):
+        shorter = _without_ornaments(line.strip()).strip()
+        shorter = _without_open_marks(shorter).strip()
+        for left, right in _QUOTES:
+            quoted = shorter.rstrip(".") if shorter.endswith(right + ".") else shorter
+            if len(quoted) > 2 and quoted.startswith(left) and quoted.endswith(right) and left not in quoted[1:-1]:
+                shorter = quoted[1:-1].strip()
+        if shorter == line:
+            break
+        line = shorter
+    return line
+
+
+def _without_ornaments(line: str) -> str:
+    """Without check marks and other symbols at the ends."""
+    start, stop = 0, len(line)
+    while start < stop and _is_ornament(line[start]):
+        start += 1
+    while stop > start and _is_ornament(line[stop - 1]):
+        stop -= 1
+    return line[start:stop]
+
+
+def _is_ornament(sign: str) -> bool:
+    if sign.isascii() or sign in _SIGNS_OF_ANSWERS:
+        return False
+    return category(sign) in ("So", "Cf") or sign in _MORE_ORNAMENTS
+
+
+def _without_open_marks(line: str) -> str:
+    """Without marks at one end that nothing closes: the label took their other half."""
+    line = line.lstrip("*`~") if line[:1] in "*`~" else line
+    if line.startswith("__"):
+        line = line.lstrip("_")
+    return line.rstrip(_CLOSING_MARKS) if line[-1:] in tuple(_CLOSING_MARKS) and not line.endswith("\\_") else line

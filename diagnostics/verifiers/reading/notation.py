@@ -1,0 +1,318 @@
+r"""How people write the same mathematics: one table of rewrites with an example each, applied before math-verify.
+
+``TYPOGRAPHY`` concerns how an answer looks: it is applied to every gold and to every stated answer before anything
+else reads them. ``NOTATION`` turns what programs and people write into LaTeX that math-verify reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Commands that set words; the content is text.
+_TEXT_COMMANDS = "textnormal|textup|textsf|textsc|textsl|textmd|textit|textbf|textrm|emph|mbox|hbox"
+#: Commands that change the look of mathematics; the content is what counts.
+_LOOKS = "mathsf|mathbf|mathtt|mathit|mathnormal|boldsymbol|bm|pmb|underline|uline|ensuremath|mathstrut"
+#: Switches: they change the look of all that follows.
+_SWITCHES = (
+    "displaystyle|textstyle|scriptstyle|bfseries|itshape|rmfamily|sffamily|bf|it|sf|tt|rm|cal|tiny|scriptsize"
+    "|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge|boldmath|limits|nolimits"
+)
+_FUNCTIONS = (
+    "arcsin|arccos|arctan|arcsec|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|exp|gcd|lcm|max|min|det|deg|mod"
+)
+_GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|phi|psi|rho|tau|zeta|Delta|Omega|Gamma|Theta"
+_GROUP = r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewrite:
+    """One rule: every match of ``pattern`` becomes ``to``. ``example``: an answer before and after the whole table."""
+
+    name: str
+    pattern: str
+    to: str | Callable[[re.Match[str]], str]
+    example: tuple[str, str]
+
+
+def _constant(match: re.Match[str]) -> str:
+    """An upright letter, apart from a command before it."""
+    before = match.string[: match.start()]
+    return f" {match[1]}" if re.search(r"\\[A-Za-z]+$", before) else match[1]
+
+
+def _looks(match: re.Match[str]) -> str:
+    raised = match.string[: match.start()].rstrip()[-1:] in ("^", "_")
+    return f"{{{match[1]}}}" if raised else match[1]
+
+
+def _operator(match: re.Match[str]) -> str:
+    return rf"\{match[1]} " if re.fullmatch(_FUNCTIONS, match[1].strip()) else rf"\text{{{match[1]}}}"
+
+
+TYPOGRAPHY: tuple[Rewrite, ...] = (
+    Rewrite(
+        name="spaces",
+        pattern=r"\\(?:hspace|hskip|hphantom|phantom)\*?\s*\{[^{}]*\}|\\(?:quad|qquad|enspace|thinspace|enskip)(?![A-Za-z])"
+        r"|(?<!\\)\\[,;: ](?!\d{3})|~|[\u00a0\u2007\u2009\u202f]",
+        to=" ",
+        example=(r"5~\text{cm}", r"5 \text{cm}"),
+    ),
+    Rewrite(name="end", pattern=r"(?:\s*(?:[,;]|\\\\))+\s*$", to="", example=(r"72,\\", "72")),
+    Rewrite(name="nothing", pattern=r"\\!|[\u200b\u200c\u200d\u2060\ufeff]", to="", example=(r"1,\!234", "1,234")),
+    Rewrite(name="grouping comma", pattern=r"(?<=\d)\{,\}(?=\d)", to=",", example=("1{,}234", "1,234")),
+    Rewrite(
+        name="colour",
+        pattern=rf"\\(?:text|math)?color(?:box)?\s*(?:\[[^\[\]]*\])?\s*\{{[^{{}}]*\}}\s*(?:{_GROUP})?",
+        to=lambda match: match[1] or "",
+        example=(r"\textcolor{red}{13}", "13"),
+    ),
+    Rewrite(
+        name="roman switch", pattern=r"\{\s*\\rm\s+([^{}]*)\}", to=r"\\text{\1}", example=(r"5{\rm cm}", r"5\text{cm}")
+    ),
+    Rewrite(
+        name="switch in braces",
+        pattern=rf"\{{\s*\\(?:{_SWITCHES})(?![A-Za-z])\s*([^{{}}]*)\}}",
+        to=_looks,
+        example=(r"{\bf 13}", "13"),
+    ),
+    Rewrite(
+        name="roman unit",
+        pattern=r"(?<=\d)\s*\\rm\s+([A-Za-z]{2,})\s*$",
+        to=r" \\text{\1}",
+        example=(r"5 \rm cm", r"5 \text{cm}"),
+    ),
+    Rewrite(name="switch", pattern=rf"\\(?:{_SWITCHES})(?![A-Za-z])\s*", to="", example=(r"\Large{13}", "13")),
+    Rewrite(name="typewriter number", pattern=r"\\texttt\s*\{(-?[\d.,/]+)\}", to=r"\1", example=(r"\texttt{13}", "13")),
+    Rewrite(name="look", pattern=rf"\\(?:{_LOOKS})\s*{_GROUP}", to=_looks, example=(r"\boldsymbol{13}", "13")),
+    Rewrite(
+        name="text command",
+        pattern=rf"\\(?:{_TEXT_COMMANDS})\s*(?=\{{)",
+        to=r"\\text",
+        example=(r"\textbf{(B)}", r"\text{(B)}"),
+    ),
+    Rewrite(
+        name="operator",
+        pattern=r"\\operatorname\*?\s*\{([^{}]*)\}",
+        to=_operator,
+        example=(r"5\operatorname{cm}", r"5\text{cm}"),
+    ),
+    Rewrite(
+        name="upright constant",
+        pattern=r"\\(?:mathrm|text|rm)\s*\{\s*(e|i|d(?=\s*\}\s*[A-Za-z\\]))\s*\}",
+        to=_constant,
+        example=(r"3+2\mathrm{i}", "3+2i"),
+    ),
+    Rewrite(
+        name="degree",
+        pattern=r"\s*(?:\{\s*\}\s*)?(?:\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])|\\(?:degree|textdegree)"
+        r"(?![A-Za-z])|[°º˚])",
+        to=r"^\\circ",
+        example=("30°", r"30^\circ"),
+    ),
+    Rewrite(name="degrees Celsius", pattern="℃", to=r"^\\circ C", example=("25℃", r"25^\circ C")),
+    Rewrite(name="degrees Fahrenheit", pattern="℉", to=r"^\\circ F", example=("77℉", r"77^\circ F")),
+    Rewrite(
+        name="ordinal",
+        pattern=r"(?<=\d)(?:\s*\^\s*)?\{?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\s*\}{0,2}(?=\s*(?:$|[.,;]|\\text)|\s+[A-Za-z])",
+        to="",
+        example=(r"12^{\text{th}}", "12"),
+    ),
+    Rewrite(
+        name="per cent",
+        pattern=r"(?<=[\d}\]$)])\s*(?:\\text\s*\{\s*)?(?:\\?%|％|(?:percent|per cent|pct)\b\.?)\s*\}?"
+        r"(?! *(?:of|less|more)\b)",
+        to=r"\\%",
+        example=(r"12.5 \text{ percent}", r"12.5\%"),
+    ),
+    Rewrite(
+        name="label in a box",
+        pattern=r"^\s*(?:\\text\s*\{\s*)?(?:the\s+)?(?:(?:final|correct)\s+)?(?:answer|result)\s*(?:is\s*:?|:|=)\s*\}\s*:?\s*",
+        to="",
+        example=(r"\text{Final answer: }13", "13"),
+    ),
+    Rewrite(
+        name="label in text",
+        pattern=r"^\s*\\text\s*\{\s*(?:the\s+)?(?:(?:final|correct)\s+)?(?:answer|result)\s*(?:is\s*:?|:|=)\s*(?=[^\s}])",
+        to=r"\\text{",
+        example=(r"\text{Answer: G}", r"\text{G}"),
+    ),
+    Rewrite(
+        name="dots",
+        pattern=r"\\(?:dots[bcimo]?|cdots|hdots)(?![A-Za-z])|…|(?<=[,:+\s])\s*\.\.\.(?=\s*(?:[,:+\s]|$))",
+        to=r"\\ldots",
+        example=("1,2,...,n", r"1,2,\ldots,n"),
+    ),
+)
+
+
+def _braced(answer: str, name: str, opening: str, closing: str) -> str:
+    """``name(…)`` with balanced brackets becomes ``opening … closing``; unbalanced ones are left."""
+    pattern = re.compile(rf"(?<![A-Za-z\\])\\?{name}\s*\(")
+    position = 0
+    while (found := pattern.search(answer, position)) is not None:
+        depth, end = 1, found.end()
+        while end < len(answer) and depth:
+            depth += (answer[end] == "(") - (answer[end] == ")")
+            end += 1
+        if depth:
+            break
+        inner = answer[found.end() : end - 1]
+        answer = f"{answer[: found.start()]}{opening}{inner}{closing}{answer[end:]}"
+        position = found.start() + len(opening)
+    return answer
+
+
+def _power(match: re.Match[str]) -> str:
+    return f"^{{{match[1]}}}"
+
+
+NOTATION: tuple[Rewrite, ...] = (
+    Rewrite(name="power of a bracket", pattern=r"\*\*\s*\(([^()]*)\)", to=_power, example=("2**(1/4)", "2^{1/4}")),
+    Rewrite(name="power", pattern=r"\*\*\s*(-?\w+(?:\.\d+)?)", to=_power, example=("x**2", "x^{2}")),
+    Rewrite(name="long exponent", pattern=r"\^\s*(-?\d{2,}|-\d)(?![\d.])", to=_power, example=("2^10", "2^{10}")),
+    Rewrite(name="root", pattern=r"(?<![A-Za-z\\])\\?sqrt\s*(\d+)", to=r"\\sqrt{\1}", example=("sqrt3", r"\sqrt{3}")),
+    Rewrite(
+        name="log to a base",
+        pattern=r"(?<![A-Za-z\\])log_?(2|10)\s*(?=\()",
+        to=r"\\log_{\1}",
+        example=("log2(8)", r"\log_{2}(8)"),
+    ),
+    Rewrite(
+        name="inverse function",
+        pattern=r"(?<![A-Za-z\\])(?:a|arc)(sin|cos|tan)(?=\s*[(\d\\])",
+        to=r"\\arc\1 ",
+        example=("asin(1)", r"\arcsin (1)"),
+    ),
+    Rewrite(
+        name="function",
+        pattern=rf"(?<![A-Za-z\\])({_FUNCTIONS})(?=\s*[(\d\\]|\s+[a-z]\b)",
+        to=r"\\\1 ",
+        example=("sin(x)", r"\sin (x)"),
+    ),
+    Rewrite(name="pi", pattern=r"(?<![A-Za-z\\])[pP]i(?![A-Za-z])|π", to=r"\\pi ", example=("2*pi", r"2*\pi ")),
+    Rewrite(
+        name="Greek letter",
+        pattern=rf"(?<![A-Za-z\\])({_GREEK})(?![A-Za-z])",
+        to=r"\\\1 ",
+        example=("theta", r"\theta "),
+    ),
+    Rewrite(
+        name="infinity",
+        pattern=r"(?<![A-Za-z\\])(?:oo|inf|infty|Infinity)(?![A-Za-z])|∞",
+        to=r"\\infty ",
+        example=("(2, oo)", r"(2, \infty )"),
+    ),
+    Rewrite(name="at most", pattern="<=|≤|⩽", to=r"\\le ", example=("x<=3", r"x\le 3")),
+    Rewrite(name="at least", pattern=">=|≥|⩾", to=r"\\ge ", example=("x>=3", r"x\ge 3")),
+    Rewrite(name="product sign", pattern="[×·⋅∙]", to=r"\\cdot ", example=("2·3", r"2\cdot 3")),
+    Rewrite(name="division sign", pattern="÷", to="/", example=("6÷3", "6/3")),
+    Rewrite(name="minus sign", pattern="[−–](?=\\s*[\\d\\\\A-Za-z(.])", to="-", example=("−3", "-3")),
+    Rewrite(name="plus minus a number", pattern=r"\+\s*-\s*(?=[\d.A-Za-z\\])", to="- ", example=("6 + -1i", "6 - i")),
+    Rewrite(
+        name="zeros at the end",
+        pattern=r"(?<![\d.])(\d+)\.(?:(\d*?[1-9])0+|0+)(?![\d.])",
+        to=lambda match: f"{match[1]}.{match[2]}" if match[2] else match[1],
+        example=("12.50", "12.5"),
+    ),
+    Rewrite(name="once i", pattern=r"(?<![\d.])1(?=i(?![A-Za-z]))", to="", example=("6 - 1.0i", "6 - i")),
+    Rewrite(
+        name="set by a condition",
+        pattern=r"^\s*(?:[A-Za-z]\s*\\in\s*)?\\?\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\\vert|\\colon|\||:)\s*(.*?)\s*\\?\}\s*$",
+        to=r"\1",
+        example=(r"\{x \mid x>2\}", "x>2"),
+    ),
+    Rewrite(
+        name="all real numbers",
+        pattern=r"^\s*(?:[A-Za-z]\s*\\in\s*)?(?:\\text\s*\{\s*)?(?:the set of )?(?:all )?(?:the )?reals?(?: numbers)?"
+        r"\s*\.?\}?\s*$"
+        r"|^\s*[A-Za-z]\s*\\in\s*\\mathbb\s*\{?R\}?\s*$|^\s*(?:\\R|ℝ|\\mathbf\{R\}|\\Reals)\s*$",
+        to=r"\\mathbb{R}",
+        example=(r"\text{All real numbers}", r"\mathbb{R}"),
+    ),
+    Rewrite(
+        name="about", pattern=r"^\s*(?:\\(?:approx|simeq|sim)(?![A-Za-z])|≈|~)\s*", to="", example=(r"\approx 5", "5")
+    ),
+)
+
+
+def _compiled(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]:
+    flags = {"all real numbers", "per cent", "label in a box", "label in text"}
+    return tuple((re.compile(rule.pattern, re.IGNORECASE if rule.name in flags else 0), rule.to) for rule in table)
+
+
+_TYPOGRAPHY, _NOTATION = _compiled(TYPOGRAPHY), _compiled(NOTATION)
+#: Longer "answers" are runaway text, and left as they are.
+_LONGEST = 2000
+_PLAIN = re.compile(r"-?\d+|[A-Za-z]", re.ASCII)
+
+
+@lru_cache(maxsize=1 << 16)
+def typeset(answer: str) -> str:
+    r"""Apply ``TYPOGRAPHY``: an answer as it counts, whatever it looks like.
+
+    >>> typeset(r"\textcolor{red}{\bf 12.5\,\%}"), typeset(r"\mathrm{e}^2"), typeset("135°")
+    ('12.5\\%', 'e^2', '135^\\circ')
+    """
+    if _PLAIN.fullmatch(answer) or len(answer) > _LONGEST:
+        return answer
+    for pattern, to in _TYPOGRAPHY:
+        answer = pattern.sub(to, answer)
+    return _without_braces(answer.strip())
+
+
+@lru_cache(maxsize=1 << 16)
+def as_latex_notation(answer: str) -> str:
+    r"""Apply ``NOTATION``: an answer as math-verify reads it.
+
+    >>> as_latex_notation("(1 + sqrt(5))/2"), as_latex_notation("2**4"), as_latex_notation("exp(2)")
+    ('(1 + \\sqrt{5})/2', '2^{4}', 'e^{2}')
+    """
+    if _PLAIN.fullmatch(answer) or len(answer) > _LONGEST:
+        return answer
+    for name, opening, closing in (
+        ("sqrt", r"\sqrt{", "}"),
+        ("cbrt", r"\sqrt[3]{", "}"),
+        ("exp", "e^{", "}"),
+        ("abs", "|", "|"),
+    ):
+        if name in answer:
+            answer = _braced(answer, name, opening, closing)
+    for pattern, to in _NOTATION:
+        answer = pattern.sub(to, answer)
+    return answer
+
+
+def same_notation(one: str, other: str) -> bool:
+    r"""Whether two answers are the same text, once both are written alike.
+
+    >>> same_notation(r"a \equiv 1 \pmod 4", r"a\equiv1\pmod{4}"), same_notation("42 43", "4243")
+    (True, False)
+    """
+    return _squeezed(one) == _squeezed(other)
+
+
+@lru_cache(maxsize=1 << 14)
+def _squeezed(answer: str) -> str:
+    """Without spaces, but for those between two numbers, and without braces around a single token."""
+    answer = as_latex_notation(typeset(answer))
+    answer = re.sub(r"\\(?:left|right|big|Big|bigl|bigr)(?![A-Za-z])", "", answer)
+    answer = re.sub(r"\\(?:leq|leqslant|le)(?![A-Za-z])", r"\\le", answer)
+    answer = re.sub(r"\\(?:geq|geqslant|ge)(?![A-Za-z])", r"\\ge", answer)
+    answer = re.sub(r"\\[dt](?=frac)", r"\\", answer)
+    answer = re.sub(r"(?<!\d)[\s$]+|[\s$]+(?!\d)", "", answer)
+    return re.sub(r"\{(\w)\}", r"\1", answer).removesuffix(".")
+
+
+def _without_braces(answer: str) -> str:
+    """Without braces around the whole."""
+    while answer.startswith("{") and answer.endswith("}"):
+        depth = 0
+        for position, sign in enumerate(answer):
+            depth += (sign == "{") - (sign == "}")
+            if depth == 0 and position < len(answer) - 1:
+                return answer
+        answer = answer[1:-1].strip()
+    return answer

@@ -1,0 +1,121 @@
+r"""Which part of a response states an answer: what follows closed thoughts, without special tokens at the end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from diagnostics.verifiers.reading.boxes import with_plain_boxes
+
+#: How models delimit their thoughts: (name, opening, closing). The names of tags are matched in any letter case.
+THOUGHTS: tuple[tuple[str, str, str], ...] = (
+    ("DeepSeek-R1, Qwen3", "<think>", "</think>"),
+    ("Claude-like prompts", "<thinking>", "</thinking>"),
+    ("reward functions of TRL and Unsloth", "<reasoning>", "</reasoning>"),
+    ("Reflection", "<thought>", "</thought>"),
+    ("IBM Granite", "<response_thought>", "</response_thought>"),
+    ("Sky-T1", "<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("Mistral", "[THINK]", "[/THINK]"),
+    ("Kimi", "◁think▷", "◁/think▷"),
+    ("Seed-OSS", "<seed:think>", "</seed:think>"),
+    ("Cohere", "<|START_THINKING|>", "<|END_THINKING|>"),
+    ("gpt-oss", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
+_OPENING = re.compile("|".join(re.escape(opening) for _, opening, _ in THOUGHTS), re.IGNORECASE)
+_CLOSING = re.compile("|".join(re.escape(closing) for _, _, closing in THOUGHTS), re.IGNORECASE)
+_DELIMITER = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}", re.IGNORECASE)
+#: Special tokens at the end of a response, as tokenizers write them: <|im_end|>, <｜end▁of▁sentence｜>, </s>, …
+_SPECIAL = re.compile(
+    r"(?:\s*(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:eos|bos|pad|unk|eot|eod|end|sep|endoftext|im_end"
+    r"|start_of_turn|end_of_turn|end_of_utterance)>|\[(?:/INST|INST|EOS|PAD|SEP|/ASSISTANT)\]|<unused\d+>))+\s*\Z",
+    re.IGNORECASE,
+)
+_ENDS_SPECIAL = (">", "]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalPart:
+    """The part of a response that may state its answer.
+
+    ``text`` is that part, "" if there is none. ``thoughts`` is the rest without delimiters, None where the response
+    marks no thoughts. ``is_unfinished``: the thoughts were opened and never closed.
+    """
+
+    text: str
+    thoughts: str | None = None
+    is_unfinished: bool = False
+
+
+def without_special_tokens(text: str) -> str:
+    """Remove the special tokens that a response ends with.
+
+    >>> without_special_tokens("Answer: C<|im_end|>\\n"), without_special_tokens("x <y>")
+    ('Answer: C', 'x <y>')
+    """
+    if not text.rstrip().endswith(_ENDS_SPECIAL):
+        return text
+    # the expression would try every position of a long response
+    start = max(0, len(text) - 400)
+    found = _SPECIAL.search(text, start)
+    return text if found is None else text[: found.start()]
+
+
+def marks_thoughts(text: str) -> bool:
+    """Whether a response holds a delimiter of thoughts."""
+    if "<" in text and _DELIMITER.search(text) is not None:
+        return True
+    return "THINK]" in text or "think▷" in text
+
+
+@lru_cache(maxsize=4096)
+def opens_thoughts(prompt: str) -> bool:
+    r"""Whether a prompt ends with an opening delimiter.
+
+    >>> opens_thoughts("6 * 7?\n<think>\n"), opens_thoughts("Use <think> tags.")
+    (True, False)
+    """
+    end = prompt[-60:].rstrip()
+    return any(match.end() == len(end) for match in _OPENING.finditer(end))
+
+
+def answer_text(text: str, *, prompt: str = "") -> str:
+    r"""The text of ``final_part``, with every frame around an answer as ``\boxed{…}``.
+
+    >>> answer_text(r"<think>\boxed{41}</think> So \boxed 42.<|im_end|>")
+    ' So \\boxed{42}.'
+    """
+    has_thoughts = marks_thoughts(text) or opens_thoughts(prompt)
+    return with_plain_boxes(final_part(text, prompt=prompt).text if has_thoughts else without_special_tokens(text))
+
+
+def final_part(text: str, *, prompt: str = "") -> FinalPart:
+    r"""Split a response into its thoughts and the part that states its answer.
+
+    A closing delimiter without an opening one closes thoughts that the prompt opened; a ``prompt`` that ends with an
+    opening delimiter has opened them.
+
+    >>> final_part("<think>41?</think> It is 42.<|im_end|>").text, final_part("6 * 7 = 42").text
+    (' It is 42.', '6 * 7 = 42')
+    >>> final_part("<think>So it is 41").is_unfinished, final_part("so 41", prompt="6 * 7?\n<think>\n").is_unfinished
+    (True, True)
+    """
+    text = without_special_tokens(text)
+    opened_by_prompt = opens_thoughts(prompt)
+    if not opened_by_prompt and not marks_thoughts(text):
+        return FinalPart(text=text)
+    closings = list(_CLOSING.finditer(text))
+    closed = closings[-1] if closings else None
+    start = closed.end() if closed is not None else 0
+    reopened = _OPENING.search(text, start)
+    if reopened is not None:
+        # an empty part before the thoughts states nothing; after closed thoughts it may
+        thoughts = _without_delimiters(text[:start] + text[reopened.end() :])
+        return FinalPart(text=text[start : reopened.start()], thoughts=thoughts, is_unfinished=True)
+    if closed is None:
+        return FinalPart(text="", thoughts=text, is_unfinished=True) if opened_by_prompt else FinalPart(text=text)
+    return FinalPart(text=text[start:], thoughts=_without_delimiters(text[: closed.start()]))
+
+
+def _without_delimiters(text: str) -> str:
+    return _DELIMITER.sub("", text)

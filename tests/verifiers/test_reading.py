@@ -1,0 +1,75 @@
+"""How people write answers and golds: judged responses in a data file, and every row of the tables of rules."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diagnostics.records.types import Grade, Problem
+from diagnostics.verifiers import Verifiers
+from diagnostics.verifiers.reading.labels import ANNOUNCEMENTS, Announcement, labelled
+from diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite, as_latex_notation, typeset
+from diagnostics.verifiers.reading.responses import THOUGHTS, final_part
+
+pytestmark = pytest.mark.xdist_group("judged answers")
+
+ROWS = [json.loads(line) for line in Path(__file__).with_name("judged_reading.jsonl").read_text("utf-8").splitlines()]
+
+
+def problem_of(row: dict[str, str]) -> Problem:
+    return Problem(task="t", prompt="p", gold=row["gold"], verifier=row["verifier"])
+
+
+@pytest.fixture(scope="module")
+def grades() -> list[Grade]:
+    with Verifiers() as verifiers:
+        for row in ROWS:
+            verifiers.check_gold(problem_of(row))
+        return verifiers.grade([(problem_of(row), row["response"]) for row in ROWS])
+
+
+@pytest.mark.parametrize("number", range(len(ROWS)), ids=[f"{row['why']}-{row['response'][:40]}" for row in ROWS])
+def test_a_response_is_read_as_people_read_it(grades: list[Grade], number: int) -> None:
+    row, grade = ROWS[number], grades[number]
+    outcome = "right" if grade.correct else {"ok": "wrong", "parse_fail": "unread"}.get(grade.state, grade.state)
+    assert outcome in row["outcome"].split("|"), (row, grade)
+
+
+@pytest.mark.parametrize("rule", TYPOGRAPHY, ids=[rule.name for rule in TYPOGRAPHY])
+def test_a_rule_of_typography_does_what_its_example_says(rule: Rewrite) -> None:
+    assert typeset(rule.example[0]) == rule.example[1]
+
+
+@pytest.mark.parametrize("rule", NOTATION, ids=[rule.name for rule in NOTATION])
+def test_a_rule_of_notation_does_what_its_example_says(rule: Rewrite) -> None:
+    assert as_latex_notation(rule.example[0]) == rule.example[1]
+
+
+@pytest.mark.parametrize(
+    "answer", ["x+1", r"\frac{1}{2}", "(1,2)", r"\begin{pmatrix}1\\ 2\end{pmatrix}", r"1\,000", "3:4"]
+)
+def test_what_is_written_plainly_is_left_alone(answer: str) -> None:
+    assert typeset(answer) == answer
+    assert as_latex_notation(answer) == answer
+
+
+@pytest.mark.parametrize("announcement", ANNOUNCEMENTS, ids=[row.language for row in ANNOUNCEMENTS])
+def test_an_announcement_finds_the_answer_of_its_example(announcement: Announcement) -> None:
+    response, answer = announcement.example
+    found = labelled(response)
+    assert found is not None
+    assert found.line.rstrip(".") == answer
+    other = labelled(response.replace(answer, "7, not 8"))
+    assert other is not None
+    assert other.line.startswith("7, not 8")
+
+
+@pytest.mark.parametrize(("name", "opening", "closing"), THOUGHTS)
+def test_what_follows_thoughts_states_the_answer(name: str, opening: str, closing: str) -> None:
+    closed = final_part(f"{opening}It is 41.{closing}It is 42.")
+    assert (closed.text, closed.is_unfinished) == ("It is 42.", False), name
+    without_opening = final_part(f"It is 41.{closing}It is 42.")
+    assert without_opening.text == "It is 42."
+    unfinished = final_part(f"{opening}It is 41.")
+    assert (unfinished.text, unfinished.is_unfinished) == ("", True)
+    assert final_part("It is 41.", prompt=f"6 * 7?\n{opening}\n").is_unfinished
