@@ -15,7 +15,7 @@ from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.records.types import AuditKey
 from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
-from diagnostics.store.load import look_number, series_layout, stored_problems
+from diagnostics.store.load import has_texts, look_number, series_layout, stored_problems
 from diagnostics.tasks.near_duplicates import near_duplicates
 from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, GuessRate, Looks, SeriesCounts, SharperDraws
 from diagnostics.verdict.decide import verdict_of
@@ -125,7 +125,8 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     drawn = [
         SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in believed if one.why is None
     ]
-    again = repeats(store, key.series, drawn)
+    texts = has_texts(store, key.series)
+    again = repeats(store, key.series, drawn) if texts else {}  # counts are all alike, and no copies
     checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
     trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
     cluster_P = numbered_clusters(problems["cluster"])
@@ -144,7 +145,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         tokens_per_sample=float(counts["n_tokens"].sum()) / n_measured if n_measured else None,
         skipped=skipped,
         cluster_P=cluster_P,
-        n_near_duplicates=0 if problems["cluster"].notna().any() else _n_near_duplicates(problems),
+        n_near_duplicates=0 if not texts or problems["cluster"].notna().any() else _n_near_duplicates(problems),
         guess_rate=_guess_rate(store, key, problems),
         looks=Looks(
             number=look_number(store, key.series, compared_steps(trained)),
@@ -155,7 +156,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         if rows.empty
         else _sharper(store, key.series, checkpoints[base], float(rows["own_temperature"].iloc[0]), controls, index),
         controls=controls,
-        dependence=dependence_in_order(store, key.series, [one.step for one in checkpoints if one.why is None]),
+        dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
     )
 

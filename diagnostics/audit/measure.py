@@ -21,7 +21,7 @@ from diagnostics.records.types import AuditKey, Finding
 from diagnostics.statistics.units import NOT_RELATED
 from diagnostics.store import Store
 from diagnostics.store.kept.samples import NOT_KEPT
-from diagnostics.store.load import is_recorded
+from diagnostics.store.load import has_texts, is_recorded
 from diagnostics.verdict.decide import verdict_of
 from diagnostics.verdict.record import Verdict
 
@@ -45,6 +45,13 @@ _OF_WEIGHTS = frozenset(
 NEEDS_CHECKPOINTS = (
     "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
 )
+#: Why a series of which only counts were imported lacks a measure.
+NO_TEXTS = (
+    "only counts of correct samples were imported, and this needs the texts; import dumps with responses to have it"
+)
+#: Views that are read from the texts, and columns of others.
+_FROM_TEXTS = frozenset({"answer_counts", "strategy_counts", "way_counts", "second_way_counts", "base_responses"})
+_COLUMNS_FROM_TEXTS = re.compile(r"\b(?:text|response_id|answer|mode|strategy|looped|reconsiders|n_boxed)\b")
 _OF_TOKENS = frozenset({"panel_tokens", "own_tokens", "training_tokens"})
 #: The view with a row for every sample.
 _LARGEST = "graded_samples"
@@ -58,7 +65,8 @@ OF_FIRST_SERIES = "not computed for samples that were graded again; see the seri
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
     """Compute every measure from the store and put the findings in place of the earlier ones."""
-    read_ways(store, key, progress)
+    if has_texts(store, key.series):
+        read_ways(store, key, progress)
     with store.kept.of(key.series):
         _measure(store, key, failed, progress)
 
@@ -87,13 +95,16 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
         cluster_of={} if cluster_P is None else dict(zip(problems["problem_id"], cluster_P.tolist(), strict=True)),
         guess_rate=stored_guess_rate(store, key).share,
     )
-    recorded = is_recorded(store, key.series)
+    recorded, texts = is_recorded(store, key.series), has_texts(store, key.series)
     n_listed = frames["mode_logps"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
     with progress.stage("measure", len(measures)) as advance:
         for one in measures.values():
-            made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
+            if not texts and _reads_texts(one):
+                made: Sequence[Finding] = _unknown(one, _expected(one, evidence), NO_TEXTS)
+            else:
+                made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
             made = [_over_its_units(finding, one, evidence) for finding in made]
             never = _why_never(one, recorded=recorded, regraded=key.verifier is not None)
             findings += made if never is None else [replace(x, why=never) if x.value is None else x for x in made]
@@ -239,9 +250,19 @@ def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | Non
     return OF_FIRST_SERIES if regraded and _NOT_REGRADED & set(measure.needs) else None
 
 
-def _unknown(measure: Measure, checkpoint_ids: Sequence[str]) -> list[Finding]:
+def _reads_texts(measure: Measure) -> bool:
+    """Whether a measure reads texts, or the answers in them."""
+    if _FROM_TEXTS & set(measure.needs):
+        return True
+    if measure.sql is not None:
+        return _COLUMNS_FROM_TEXTS.search(measure.sql) is not None
+    read = measure.columns.get(_LARGEST, ()) if _LARGEST in measure.needs else ()
+    return any(_COLUMNS_FROM_TEXTS.fullmatch(name) for name in read)
+
+
+def _unknown(measure: Measure, checkpoint_ids: Sequence[str], why: str | None = None) -> list[Finding]:
     return [
-        Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=measure.missing)
+        Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=why or measure.missing)
         for checkpoint_id in checkpoint_ids
     ]
 

@@ -18,7 +18,14 @@ from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
 from diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
 from diagnostics.store import Store
-from diagnostics.store.load import chosen_series, left_out_checkpoints, stored_clusters, stored_key, stored_problems
+from diagnostics.store.load import (
+    chosen_series,
+    has_texts,
+    left_out_checkpoints,
+    stored_clusters,
+    stored_key,
+    stored_problems,
+)
 from diagnostics.store.missing import ungraded
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, named_verifier
@@ -89,6 +96,8 @@ def regrade(
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path) as store:
         first = stored_key(store, _first_series(store, series))
+        if not has_texts(store, first.series):
+            raise ConfigError(f"--series {first.series}: only counts were imported; there are no responses to grade")
         if _own_verifiers(store, first) == [verifier]:
             return _again(store, first, verifier, guess_rate, progress)
         problems, left_out = _readable(store, first, verifier)

@@ -18,10 +18,11 @@ from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import NO_ANSWER
 from diagnostics.statistics.problem_changes import lost_by_chance
 from diagnostics.store import Store
-from diagnostics.store.load import chosen_series
+from diagnostics.store.load import chosen_series, has_texts
 
 #: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
 MOST_ANSWERS = 3
+NO_ANSWERS = "no answers: only counts of correct samples were imported"
 _ANSWER_CHARACTERS = 60
 _ANSWERS = """
 WITH said AS (
@@ -150,7 +151,8 @@ def lost_problems(
         key=surely_lost_first,
     )
     shown = fallen[:most]
-    said = _answers(store, series, (before, after), shown) if answers else {}
+    texts = has_texts(store, series)
+    said = _answers(store, series, (before, after), shown) if answers and texts else {}
     return LostProblems(
         series=series,
         before=before,
@@ -169,7 +171,7 @@ def lost_problems(
             )
             for one in shown
         ),
-        notes=pair.notes,
+        notes=pair.notes if texts or not answers else (*pair.notes, NO_ANSWERS),
         why_untested=pair.why_untested,
     )
 

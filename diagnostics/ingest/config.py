@@ -23,14 +23,16 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.records.types import RecordedSettings, make_paths
+from diagnostics.records.types import COUNTS_ALONE, RecordedSettings, make_paths
 from diagnostics.verifiers import in_thoughts
 
 #: What ``--map`` may name.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
-    "cluster", "greedy",
+    "cluster", "greedy", "n", "correct",
 )  # fmt: skip
+#: Of these, what only a response has.
+_OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
@@ -54,8 +56,9 @@ class ImportConfig(VerdictConfig):
     format
         Whose files they are. Default: recognised by their content.
     map
-        Fields of any JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…; dots reach into objects.
-        cluster=… says which problems are related, as variants of a template are.
+        Fields of any JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Paths reach into objects
+        and lists: doc.question, code[0], rollouts[].text (one sample each). Counts without texts are
+        problem=…,n=…,correct=…,step=…. cluster=… says which problems are related, as variants of a template are.
     base
         File or folder of the samples before RLVR, if the step in its name does not tell: they count as step 0.
     name
@@ -154,12 +157,7 @@ class ImportConfig(VerdictConfig):
         unknown = sorted(self.map.keys() - set(MAPPED))
         if unknown:
             raise ConfigError(f"--map {unknown[0]}=…: not a name of ours; there are {', '.join(MAPPED)}")
-        if self.map and not self.map.keys() >= {"prompt", "response"}:
-            raise ConfigError("--map needs prompt=… and response=…, and reward=… or gold=…")
-        if self.map and not self.map.keys() & {"reward", "gold"}:
-            raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
-        if self.map and self.format not in (None, "mapped"):
-            raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+        self._require_fields()
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise ConfigError(f"--temperature {self.temperature}: must be a number, 0 or more")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -170,6 +168,29 @@ class ImportConfig(VerdictConfig):
         require_name(self.name)
         VerdictConfig.__post_init__(self)
 
+    def _require_fields(self) -> None:
+        """Raise ``ConfigError`` where ``map`` does not name what a sample, or a count of samples, needs."""
+        if not self.map:
+            return
+        if self.map.keys() & {"n", "correct"}:
+            if not self.map.keys() >= {"n", "correct"} or not self.map.keys() & {"problem", "prompt"}:
+                raise ConfigError("--map of counts needs n=… and correct=…, and problem=… or prompt=…")
+            surplus = sorted(self.map.keys() & _OF_TEXTS)
+            if surplus:
+                raise ConfigError(
+                    f"--map {surplus[0]}=…: counts (n=…, correct=…) have no responses; leave one of the two out"
+                )
+            if self.regrade:
+                raise ConfigError("--regrade: counts have no responses that could be graded; leave it out")
+        elif not self.map.keys() >= {"prompt", "response"}:
+            raise ConfigError(
+                "--map needs prompt=… and response=…, and reward=… or gold=…; of counts alone problem=…, n=…, correct=…"
+            )
+        elif not self.map.keys() & {"reward", "gold"}:
+            raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
+        if self.format not in (None, self.chosen_format):
+            raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+
     @property
     def least_correct(self) -> float:
         """The least reward of a correct response."""
@@ -177,8 +198,10 @@ class ImportConfig(VerdictConfig):
 
     @property
     def chosen_format(self) -> str | None:
-        """The named format; with a mapping of fields that is ``mapped``."""
-        return "mapped" if self.map else self.format
+        """The named format; with a mapping of fields that is ``mapped``, of counts ``counts``."""
+        if not self.map:
+            return self.format
+        return COUNTS_ALONE if "n" in self.map else "mapped"
 
     def settings(self, tool: str, told: Mapping[str, Any]) -> RecordedSettings:
         """How ``tool`` drew: what the files told, and what was said here."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from diagnostics.ingest.batch import SAMPLES_PER_BLOCK, Placed, PlacedRows, SampleBatch, storable
 from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats import BY_NAME_ONLY
 from diagnostics.ingest.formats.columns import differs
 from diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
 from diagnostics.ingest.plan import PlannedFile
@@ -73,8 +74,8 @@ class Reading:
 
     def note_step(self, item: Recorded) -> None:
         """Tell once where the steps of the file go backwards, or are not the one that its name says."""
-        if item.step is None or self.file.fixed:
-            return
+        if item.step is None or self.file.fixed or self.file.importer.name in BY_NAME_ONLY:
+            return  # where the user named the field of the step, it counts, and the order of rows means nothing
         if item.step < self.highest_step and not self.notes:
             backwards = f"from {self.highest_step} to {item.step}"
             self.notes.append(f"line {item.line}: the step goes back {backwards}; a restarted run?")

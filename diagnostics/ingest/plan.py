@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import FoundFile, find_files
-from diagnostics.ingest.formats.contract import Importer
-from diagnostics.ingest.formats.mapped import require_fields
+from diagnostics.ingest.formats import FoundFile, FoundFiles, find_files
+from diagnostics.ingest.formats.contract import FilePlace, Importer
+from diagnostics.ingest.formats.mapped import holds_response, require_fields
+from diagnostics.ingest.formats.opening import unpacked
+from diagnostics.ingest.formats.rows import holds_records
 from diagnostics.records.errors import ConfigError
 
 
@@ -54,16 +56,16 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     if not paths:
         raise ConfigError("no files given; pass a dump or a folder of dumps")
     given = [Path(path).expanduser() for path in paths]
-    inside = find_files(given, name=config.chosen_format, allow_pickle=config.allow_pickle)
+    inside = _find(given, config)
     found, unknown, refused = inside.files, inside.unknown, inside.refused
     based: tuple[FoundFile, ...] = ()
     if config.base is not None:
-        at_base = find_files([config.base.expanduser()], name=config.chosen_format, allow_pickle=config.allow_pickle)
+        at_base = _find([config.base.expanduser()], config)
         based, refused = at_base.files, {**refused, **at_base.refused}
         unknown = tuple(dict.fromkeys(unknown + at_base.unknown))
         places = {one.path.resolve() for one in based}
         found = tuple(one for one in found if one.path.resolve() not in places)
-    named = {step for one in found if (step := one.importer.place(one.path).step) is not None}
+    named = {step for one in found if (step := _place(one).step) is not None}
     if config.step is not None and len(named) > 1:
         raise ConfigError(
             f"--step {config.step}: the files are of steps {', '.join(map(str, sorted(named)))} by their names; import "
@@ -81,8 +83,25 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     return ImportPlan(files=tuple(_without_mixing(files)), unknown=unknown, refused=refused)
 
 
+def _find(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
+    """The files of an import; where fields are named, those with none of them are of an unknown format."""
+    inside = find_files(paths, name=config.chosen_format, allow_pickle=config.allow_pickle)
+    if not config.map:
+        return inside
+    files = tuple(one for one in inside.files if holds_response(one.path, config.map))
+    if not files:  # require_fields names the field that is missing
+        return inside
+    other = tuple(one.path for one in inside.files if one not in files)
+    return replace(inside, files=files, unknown=inside.unknown + other)
+
+
+def _place(found: FoundFile) -> FilePlace:
+    """Return the run, step and task in the path, without the suffix of a compressed file of records."""
+    return found.importer.place(unpacked(found.path) if holds_records(found.path) else found.path)
+
+
 def _planned(found: FoundFile, root: Path, config: ImportConfig) -> PlannedFile:
-    place = found.importer.place(found.path)
+    place = _place(found)
     folder = root.resolve() if root.is_dir() else root.resolve().parent
     return PlannedFile(
         path=found.path,

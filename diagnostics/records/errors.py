@@ -186,3 +186,22 @@ def first_line(error: Exception) -> str:
     """
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+#: Bytes at the start of a file that ``why_stand_in`` needs.
+START_BYTES = 512
+_LFS = b"version https://git-lfs.github.com/spec/"
+_HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.IGNORECASE)
+
+
+def why_stand_in(start: bytes) -> str | None:
+    """Name the stand-in of a file that begins so; None where it may be the file itself.
+
+    >>> why_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
+    'is a Git LFS pointer, not the file; run `git lfs pull` in its repository'
+    """
+    if start.startswith(_LFS):
+        return "is a Git LFS pointer, not the file; run `git lfs pull` in its repository"
+    if _HTML.match(start):
+        return "is a web page (HTML), not the file; download the file itself"
+    return None

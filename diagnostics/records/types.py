@@ -24,6 +24,9 @@ AnswerStyle = Literal["boxed", "tagged", "hashes", "labelled", "bare", "prose", 
 #: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
 NO_ANSWER = "NA"
 
+#: The sampler of a series of which only counts of correct samples were imported: its samples have no texts.
+COUNTS_ALONE = "counts"
+
 #: Chance that any problem is confirmed as lost or gained that is not; the view confirmed_problems has it too.
 CONFIRMED_LEVEL = 0.05
 

@@ -13,7 +13,7 @@ from pandas.api.types import is_list_like
 
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.pace import LEAST_BYTES, SampleCost
-from diagnostics.records.types import AuditKey, Problem, SamplingSettings, VerdictTerms
+from diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
 from diagnostics.store.write_audit import COMPARED, look_ids
 from diagnostics.verdict.claims import FELL_HERE
 from diagnostics.verdict.made_of import PARTS_IN_WORDS, made_of_text
@@ -109,6 +109,16 @@ def is_recorded(store: Store, series: str) -> bool:
         series=series,
     )["recorded"]
     return bool(held.iloc[0])
+
+
+def has_texts(store: Store, series: str) -> bool:
+    """Whether the samples of the current audit of ``series`` have texts: imported counts have none."""
+    counted = store.frame(
+        "SELECT 1 FROM current_audits JOIN settings USING (settings_id) WHERE series = $series AND sampler = $counts",
+        series=series,
+        counts=COUNTS_ALONE,
+    )
+    return counted.empty
 
 
 def series_layout(store: Store, series: str) -> str | None:

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
 from diagnostics.records.golds import any_of
 from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
@@ -73,7 +73,19 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
         raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
     if path.is_dir():
         raise ProblemError(f"{path} is a directory; give a JSONL or Parquet file of problems")
+    _refuse_stand_in(path)
     return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
+
+
+def _refuse_stand_in(path: Path) -> None:
+    """Raise ``ProblemError`` for a Git LFS pointer or a web page in the place of the file."""
+    try:
+        with path.open("rb") as content:
+            why = why_stand_in(content.read(START_BYTES))
+    except OSError:
+        return  # the reader raises it with its cause
+    if why is not None:
+        raise ProblemError(f"{path}: {why}")
 
 
 def checked_problems(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diagnostics.records.types import COUNTS_ALONE
+
 #: ``verifier`` of grades that a tool gave begins with this; the tool's name follows.
 RECORDED = "recorded:"
 
@@ -11,9 +13,11 @@ RECORDED = "recorded:"
 def grader_name(verifier: str) -> str:
     """A verifier by its name, the reward of another tool in words.
 
-    >>> grader_name("math"), grader_name("recorded:verl")
-    ('math', 'the reward that verl recorded')
+    >>> grader_name("math"), grader_name("recorded:verl"), grader_name("recorded:counts")
+    ('math', 'the reward that verl recorded', 'the imported counts')
     """
+    if verifier == f"{RECORDED}{COUNTS_ALONE}":
+        return "the imported counts"
     if verifier.startswith(RECORDED):
         return f"the reward that {verifier.removeprefix(RECORDED)} recorded"
     return verifier

@@ -14,6 +14,7 @@ import oversharp
 from diagnostics.app.cli import main
 from diagnostics.audit.counts import read_counts
 from diagnostics.ingest.config import ImportConfig
+from diagnostics.ingest.formats.rows import NOT_AN_OBJECT
 from diagnostics.ingest.ingest import ImportResult, import_samples, preview
 from diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
 from diagnostics.ingest.plan import plan_import
@@ -159,7 +160,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
         "score is NaN or infinite": (1, first + 1),
         "score is text, not a number": (1, first + 2),
         "not UTF-8 text": (1, first + 3),
-        "JSON, but not an object": (1, first + 4),
+        NOT_AN_OBJECT: (1, first + 4),
         "no output": (1, first + 5),
         "no reward, though others of this run have one": (1, first + 6),
     }

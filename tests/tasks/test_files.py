@@ -177,3 +177,11 @@ def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "bom.jsonl"
     path.write_text(json.dumps(GOOD), encoding="utf-8-sig")
     assert len(load_problems(path, None)) == 1
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_git_lfs_pointer_is_named_with_its_fix(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"problems.{suffix}"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(ProblemError, match=r"is a Git LFS pointer, not the file; run `git lfs pull` in its repository"):
+        load_problems(path, None)

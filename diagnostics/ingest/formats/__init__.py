@@ -17,20 +17,20 @@ from types import MappingProxyType
 from typing import Any
 
 from diagnostics.ingest.formats.contract import Importer
+from diagnostics.ingest.formats.opening import is_packed, refuse_stand_in, unpacked
+from diagnostics.ingest.formats.rows import RECORDS_ASKED as RECORDS_ASKED
 from diagnostics.ingest.formats.rows import first_records, holds_records
 from diagnostics.records.errors import ConfigError, ImportFileError
 from diagnostics.records.plugins import find_records
+from diagnostics.records.types import COUNTS_ALONE
 
 ENTRY_POINT_GROUP = "oversharp.importers"
 #: Formats that are used only where they are named: nothing in a file tells them.
-BY_NAME_ONLY = frozenset({"mapped"})
-#: So many records of a file are asked whose they are: the first may be broken, or a header that somebody added.
-RECORDS_ASKED = 20
+BY_NAME_ONLY = frozenset({"mapped", COUNTS_ALONE})
 #: What a store has beside it: ``audit.made.json``, and the folder ``audit.tokens``.
 _MADE, _TOKENS = ".made.json", ".tokens"
 #: Tables that only --map can give a meaning. JSON is not among them: tools keep settings and averages in it.
 _TABLES = frozenset({".csv", ".ndjson"})
-_PACKED = frozenset({".gz", ".zst", ".xz", ".bz2"})
 _ZIP = b"PK\x03\x04"
 _MAP = "name the fields with --map prompt=…,response=…,gold=…,reward=…,step=… or pass --format"
 
@@ -48,7 +48,7 @@ class FoundFiles:
     """What lies in the paths of an import, each file once.
 
     ``unknown``: of a known suffix, and nobody's format. ``refused``: of a known suffix and without a readable
-    record, compressed, or a pickle that nobody allowed, each with the reason, one line without the path.
+    record, compressed Parquet, or a pickle that nobody allowed, each with the reason, one line without the path.
     """
 
     files: tuple[FoundFile, ...]
@@ -120,7 +120,7 @@ def _files(path: Path, suffixes: set[str], importers: Sequence[Importer] = ()) -
         file
         for file in path.rglob("*")
         if file.suffix.lower() in suffixes
-        or (_packed(file) in suffixes and not file.with_suffix("").exists())
+        or (is_packed(file) and unpacked(file).suffix.lower() in suffixes and not unpacked(file).exists())
         or any(one.is_also(file) for one in importers)
     )
     return sorted(file for file in candidates if file.is_file() and not _is_beside_a_store(file))
@@ -133,26 +133,18 @@ def _is_beside_a_store(file: Path) -> bool:
     )
 
 
-def _packed(file: Path) -> str | None:
-    """The suffix of what is in a compressed file; None for any other.
-
-    >>> _packed(Path("40.jsonl.gz")), _packed(Path("40.jsonl"))
-    ('.jsonl', None)
-    """
-    return Path(file.stem).suffix.lower() if file.suffix.lower() in _PACKED else None
-
-
 def _reader(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
     """Who reads a file: with ``by_name`` the only importer, if the suffix is right.
 
-    Raises ``ImportFileError`` for a file of such a suffix that holds no readable record, and a compressed one.
+    Raises ``ImportFileError`` for a file of such a suffix that holds no readable record, and for a compressed one
+    that is no text.
     """
-    if _packed(file) is not None:
+    if is_packed(file) and not holds_records(file):
         raise ImportFileError(f"{file}: is compressed; unpack it first")
     for one in importers:
         if one.is_also(file):
             return one
-    candidates = [one for one in importers if file.suffix.lower() in one.suffixes]
+    candidates = [one for one in importers if unpacked(file).suffix.lower() in one.suffixes]
     for record in _heads(file) if candidates else ():
         for one in candidates:
             if by_name or one.recognises(file, record):
@@ -165,6 +157,7 @@ def _heads(file: Path) -> Iterator[Mapping[str, Any]]:
     if holds_records(file):
         yield from first_records(file, RECORDS_ASKED)
         return
+    refuse_stand_in(file)
     try:
         with file.open("rb") as content:
             start = content.read(len(_ZIP))
@@ -194,4 +187,4 @@ def _nothing(
     near = next((file for path in paths for file in _files(path, mapped)), None)
     if near is None:
         return ImportFileError(missing)
-    return ImportFileError(f"{missing}; of {near.name} {'unpack it, and ' if _packed(near) else ''}{_MAP}")
+    return ImportFileError(f"{missing}; of {near.name} {_MAP}")

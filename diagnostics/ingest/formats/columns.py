@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int32, UInt8
 from pyarrow import compute
 
 from diagnostics.ingest.formats.contract import RecordedRows, text_offsets
-from diagnostics.ingest.formats.fields import LARGEST_NUMBER, LARGEST_WHOLE, known_finish
+from diagnostics.ingest.formats.fields import LARGEST_NUMBER, LARGEST_WHOLE, BadField, known_finish, step_number
 
 
 def differs(rows: RecordedRows, name: str) -> Bool[np.ndarray, " row-1"]:
@@ -75,9 +75,9 @@ def numeric_column(column: pa.Array) -> pa.Array | None:
     """As ``numeric``."""
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         return column.cast(pa.float64(), safe=False)
-    if not pa.types.is_floating(column.type):
+    if not (pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         return None
-    numbers = column.cast(pa.float64())
+    numbers = column.cast(pa.float64(), safe=False)
     is_usual = compute.less_equal(compute.abs(numbers), LARGEST_NUMBER)  # of NaN neither more nor less
     return numbers if compute.all(is_usual).as_py() in (True, None) else None
 
@@ -90,6 +90,18 @@ def whole_column(column: pa.Array) -> pa.Array | None:
     if ends["min"] is not None and (ends["min"] < 0 or ends["max"] > LARGEST_WHOLE):
         return None
     return column.cast(pa.int32())
+
+
+def step_column(column: pa.Array) -> pa.Array | None:
+    """As ``step_number``."""
+    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return whole_column(column)
+    names = column.cast(pa.string()).dictionary_encode()
+    try:
+        steps = pa.array([step_number(name, "") for name in names.dictionary.to_pylist()], pa.int32())
+    except (BadField, UnicodeDecodeError):
+        return None
+    return steps.take(names.indices)
 
 
 def greedy_column(column: pa.Array) -> pa.Array | None:
@@ -114,7 +126,7 @@ READ_COLUMN: Mapping[str, Callable[[pa.Array], pa.Array | None]] = {
     "response": text_column,
     "gold": optional_text_column,
     "reward": numeric_column,
-    "step": whole_column,
+    "step": step_column,
     "problem": optional_text_column,
     "index": whole_column,
     "answer": optional_text_column,

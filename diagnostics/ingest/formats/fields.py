@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from diagnostics.records.golds import any_of
 from diagnostics.records.types import FinishReason
+from diagnostics.series.step_names import named_step
 
 #: A larger number is no step, count or index, and no column holds it.
 LARGEST_WHOLE = 2**31 - 1
@@ -53,14 +56,30 @@ def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
     >>> chat_text([{"role": "system", "content": "Add."}, {"role": "user", "content": "2+2?"}], "prompt")
     'system: Add.\\n\\nuser: 2+2?'
     """
-    contents = [_content(message.get("content"), name) for message in messages]
+    contents = [message_text(message.get("content"), name) for message in messages]
     if len(messages) == 1:
         return contents[0]
     roles = [message.get("role", "?") for message in messages]
     return "\n\n".join(f"{role}: {content}" for role, content in zip(roles, contents, strict=True))
 
 
-def _content(content: Any, name: str) -> str:
+def final_turn(messages: Any) -> int | None:
+    """The place of the assistant's last message in a chat; None where there is none, or no chat.
+
+    >>> final_turn([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]), final_turn("4")
+    (1, None)
+    """
+    if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
+        return None
+    return next(
+        (place for place in range(len(messages) - 1, -1, -1) if messages[place].get("role") in _ASSISTANT), None
+    )
+
+
+_ASSISTANT = ("assistant", "model")
+
+
+def message_text(content: Any, name: str) -> str:
     """A message's text; of its parts, such as texts and images, the texts."""
     if isinstance(content, list):
         texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
@@ -83,12 +102,27 @@ def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
         value = value[0]
     if isinstance(value, str):
         return value or None
+    if isinstance(value, Decimal) and value.is_finite():
+        return f"{value.normalize():f}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return str(value) if math.isfinite(value) else None
     except (OverflowError, ValueError):  # whole numbers of hundreds of digits
         return None
+
+
+def gold_text(fields: Mapping[str, Any], name: str | None) -> str | None:
+    """As ``optional_text``; of a list of golds the text that accepts any of them.
+
+    >>> gold_text({"gold": ["4", "four"]}, "gold"), gold_text({"gold": [4, 4]}, "gold"), gold_text({}, "gold")
+    ('["4", "four"]', '4', None)
+    """
+    value = _value(fields, name)
+    if not isinstance(value, list):
+        return optional_text(fields, name)
+    golds = [gold for one in value if (gold := optional_text({"gold": one}, "gold")) is not None]
+    return any_of(golds) if golds else None
 
 
 def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
@@ -111,7 +145,7 @@ def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
             value = _WORDS[value.lower()] if value.lower() in _WORDS else float(value)
         except ValueError:
             raise BadField(f"{name} is text, not a number") from None
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float | Decimal):
         raise BadField(f"{name} is not a number")
     try:
         number = float(value)
@@ -188,6 +222,54 @@ def finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason |
 def known_finish(value: object) -> FinishReason | None:
     """The same, given the word itself."""
     return _FINISHED.get(value.lower()) if isinstance(value, str) else None
+
+
+#: Names of fields that say of a response whether it was cut short, or whether it ended by itself.
+_CUT_NAMES = re.compile(r"trunc|cut|clip|overlong|too_long|length|exceed|max_tok|aborted", re.IGNORECASE)
+_ENDED_NAMES = re.compile(r"finished|complete|ended|done|eos|stopped|terminated", re.IGNORECASE)
+
+
+def ending(value: object, name: str) -> FinishReason | None:
+    """How a response ended, in any tool's word for it, or as true or false where the field's name says of what.
+
+    Raises ``BadField`` for true or false under another name.
+
+    >>> ending("EOS", "why"), ending(True, "truncated"), ending("False", "is_finished"), ending("abort", "why")
+    ('stop', 'length', 'length', None)
+    """
+    if isinstance(value, str) and value.lower() in _WORDS:
+        value = bool(_WORDS[value.lower()])
+    if not isinstance(value, bool):
+        return known_finish(value)
+    if _CUT_NAMES.search(name):
+        return "length" if value else "stop"
+    if _ENDED_NAMES.search(name):
+        return "stop" if value else "length"
+    raise BadField(f"{name} is true or false, and its name does not say of what; rename it to truncated or finished")
+
+
+def step_number(value: object, name: str) -> int | None:
+    """A step: a whole number, as in ``whole``, or a name such as ``step_100``, ``checkpoint-200`` or ``base``.
+
+    Raises ``BadField`` for anything else.
+
+    >>> [step_number(value, "step") for value in (40, "40.0", "step_100", "base", None)]
+    [40, 40, 100, 0, None]
+    """
+    if not isinstance(value, str) or _is_number(value):
+        return whole({name: value}, name)
+    step = named_step(value)
+    if step is None:
+        raise BadField(f"{name} is neither a number nor a name with a step, such as checkpoint-200 or base")
+    return step
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
 
 
 _STEP = re.compile(r"\d{1,9}", re.ASCII)

@@ -1,10 +1,10 @@
-"""Any JSON Lines, Parquet or CSV whose fields are named: --map prompt=…,response=…,reward=….
+"""Any JSON, JSON Lines, Parquet or CSV whose fields are named: --map prompt=…,response=…,reward=….
 
 Ours are prompt and response, which every record must have, and gold, reward, step, problem, index, answer, n_tokens,
-finish_reason, task, cluster (related problems share one) and greedy. Dots reach into objects, and numbers into lists:
-``doc.question``, ``messages.0.content``; a field whose own name has dots is found first. A list of chat messages
-becomes one text. The step may also be the number that the file's name ends with (``40.jsonl``, ``step_40.csv``,
-``checkpoint-40.parquet``), or that of its folder.
+finish_reason, task, cluster (related problems share one) and greedy. Paths reach into objects and lists (``paths``): a
+list on the way to the response gives a sample for each element. A list of chat messages becomes one text, but of the
+response only the last turn of the assistant counts. A response that is null is an empty one. The step may be a name
+such as ``checkpoint-40`` or ``base``, and may also be in the name of the file or its folder.
 
 For tools that have no importer of their own; OpenRLHF 0.11 is none of these, it writes no samples to the disk (only to
 W&B and TensorBoard).
@@ -12,9 +12,10 @@ W&B and TensorBoard).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,17 +27,23 @@ from diagnostics.ingest.formats.fields import (
     FilledText,
     PlainNumber,
     PlainWhole,
+    chat_text,
     chosen_reward,
-    finish_reason,
-    known_finish,
+    ending,
+    final_turn,
+    gold_text,
+    message_text,
     numeric,
     optional_text,
+    step_number,
     text,
     whole,
 )
-from diagnostics.ingest.formats.rows import parquet_parts, records, rows_of, typed_records
+from diagnostics.ingest.formats.paths import has_value, is_plain, parts_of, samples_in
+from diagnostics.ingest.formats.rows import RECORDS_ASKED, parquet_parts, records, rows_of, typed_records
 from diagnostics.records.errors import ConfigError, ImportFileError
 from diagnostics.records.names import nearest_names
+from diagnostics.series.step_names import step_of_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,24 +55,24 @@ _TYPES: Mapping[str, Any] = {
     "response": str,
     "gold": _Text,
     "reward": PlainNumber,
-    "step": PlainWhole,
+    "step": PlainWhole | FilledText,
     "problem": _Text,
     "index": PlainWhole,
     "answer": _Text,
     "n_tokens": PlainWhole,
-    "finish_reason": str,
+    "finish_reason": str | bool,
     "task": _Text,
     "cluster": _Text,
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
-_STEP = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
+#: Objects inside each other in which a list of records is looked for.
+_DEEPEST = 3
 
 
 def place(path: Path) -> FilePlace:
-    """The step that the name of the file or of its folder ends with."""
-    steps = (_STEP.search(name) for name in (path.stem, path.absolute().parent.name))
-    return FilePlace(step=next((int(step[1]) for step in steps if step), None))
+    """The step in the name of the file or of its folder."""
+    return FilePlace(step=step_of_file(path))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
@@ -84,7 +91,7 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
         names["reward"] = options.reward
     if not names.keys() >= set(_NEEDED):
         raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map prompt=…,response=…,reward=…")
-    if path.suffix.lower() == ".parquet" and not any("." in name for name in names.values()):
+    if path.suffix.lower() == ".parquet" and all(map(is_plain, names.values())):
         fields = list(dict.fromkeys(names.values()))
         yield from parquet_parts(path, fields, lambda first, part: _part(first, part, names))
         return
@@ -93,14 +100,14 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
         if isinstance(record, Fault):
             yield record
         elif isinstance(record[1], dict):
-            yield _sample(record[0], record[1], names)
+            yield from _samples(record[0], record[1], names)
         else:
-            yield _plain(*record)
+            yield _plain(record[0], record[1], names)
 
 
 def _kind(names: Mapping[str, str]) -> type[Any] | None:
     """Lines whose fields have these names; None where a name reaches into an object, or stands for two of ours."""
-    if any("." in name for name in names.values()) or len(set(names.values())) < len(names):
+    if not all(map(is_plain, names.values())) or len(set(names.values())) < len(names):
         return None
     needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
     rewarded = [("reward", _TYPES["reward"] | None)] if "reward" in names else []  # a line without it is a fault
@@ -113,7 +120,8 @@ def _part(first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]) -> It
     """Rows of Parquet, as columns where all values are of the usual types."""
     columns = _columns(part, names)
     if columns is None:
-        return (_sample(line, fields, names) for line, fields in enumerate(rows_of(part), start=first))
+        rows = enumerate(rows_of(part), start=first)
+        return (sample for line, fields in rows for sample in _samples(line, fields, names))
     return [RecordedRows(first=first, columns=columns)]
 
 
@@ -137,20 +145,28 @@ def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, p
     return columns
 
 
-def _plain(line: int, fields: Any) -> Recorded:
+def _plain(line: int, fields: Any, names: Mapping[str, str]) -> Recorded | Fault:
+    step, finish = fields.step, fields.finish_reason
+    try:
+        if isinstance(step, str):
+            step = step_number(step, names["step"])
+        if finish is not None:
+            finish = ending(finish, names["finish_reason"])
+    except BadField as bad:
+        return Fault(line, str(bad))
     return Recorded(
         line,
         fields.prompt,
         fields.response,
         _as_text(fields.gold),
         None if fields.reward is None else float(fields.reward),
-        fields.step,
+        step,
         _as_text(fields.problem),
         fields.index,
         _as_text(fields.answer),
         fields.greedy == 1.0,
         fields.n_tokens,
-        known_finish(fields.finish_reason),
+        finish,
         task=_as_text(fields.task),
         cluster=_as_text(fields.cluster),
     )
@@ -160,25 +176,75 @@ def _as_text(value: str | int | None) -> str | None:
     return str(value) if isinstance(value, int) else value
 
 
+def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
+    """The samples of a record: one, or one for each element of the lists that hold its responses."""
+    for record in inner_records(fields, names):
+        if all(map(is_plain, names.values())) and not isinstance(record.get(names["response"]), list):
+            yield _sample(line, record, names)
+            continue
+        try:
+            several = list(samples_in(record, names))
+        except BadField as bad:
+            yield Fault(line, str(bad))
+            continue
+        absent = {theirs for theirs in names.values() if is_plain(theirs) and theirs not in record}
+        for values in several:
+            flat = {names[ours]: value for ours, value in values.items() if names[ours] not in absent}
+            yield _sample(line, flat, names)
+
+
+def _path_of_samples(names: Mapping[str, str]) -> str:
+    """The path of the responses, or of their counts where only these are named."""
+    return names["response"] if "response" in names else names["n"]
+
+
+def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
+    """The record; without such a response, the objects of the one list in it that have one, and its other fields.
+
+    >>> [*inner_records({"step": 3, "results": [{"text": "4"}, {"text": "5"}]}, {"response": "text"})]
+    [{'step': 3, 'text': '4'}, {'step': 3, 'text': '5'}]
+    """
+    theirs = _path_of_samples(names)
+    if theirs in fields or parts_of(theirs)[0] in fields:
+        return [fields]
+    found = [
+        (name, inner) for name, value in fields.items() for inner in _record_lists(value, parts_of(theirs)[0], _DEEPEST)
+    ]
+    if len(found) != 1:
+        return [fields]
+    holder, inner = found[0]
+    outer = {name: value for name, value in fields.items() if name != holder}
+    return [{**outer, **one} for one in inner]
+
+
+def _record_lists(value: Any, field: str, depth: int) -> Iterator[list[dict[str, Any]]]:
+    """The lists of objects of which some have a field, in objects down to a depth."""
+    if isinstance(value, dict) and depth:
+        for inner in value.values():
+            yield from _record_lists(inner, field, depth - 1)
+        return
+    is_list = isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
+    if is_list and any(field in one for one in value):
+        yield value
+
+
 def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Recorded | Fault:
-    for name in names.values():
-        if "." in name and name not in fields:
-            fields[name] = _dig(fields, name.split("."))
     get = names.get
     try:
+        reward = chosen_reward(fields, names["reward"], "") if "reward" in names else None
         return Recorded(
             line=line,
-            prompt=text(fields, names["prompt"]),
-            response=text(fields, names["response"]),
-            gold=optional_text(fields, get("gold")),
-            reward=chosen_reward(fields, names["reward"], "") if "reward" in names else None,
-            step=whole(fields, get("step")),
+            prompt=_prompt(fields, names),
+            response=_response(fields, names["response"], rewarded=reward is not None),
+            gold=gold_text(fields, get("gold")),
+            reward=reward,
+            step=step_number(fields.get(names["step"]), names["step"]) if "step" in names else None,
             problem=optional_text(fields, get("problem")),
             index=whole(fields, get("index")),
             answer=optional_text(fields, get("answer")),
             greedy=numeric(fields, get("greedy")) == 1.0,
             n_tokens=whole(fields, get("n_tokens")),
-            finish_reason=finish_reason(fields, get("finish_reason")),
+            finish_reason=ending(fields.get(get("finish_reason", "")), get("finish_reason", "")),
             task=optional_text(fields, get("task")),
             cluster=optional_text(fields, get("cluster")),
         )
@@ -186,45 +252,62 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
         return Fault(line, str(bad))
 
 
+def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """The prompt; of a chat that holds the response too, what comes before that."""
+    theirs = names["prompt"]
+    if theirs != names["response"]:
+        return text(fields, theirs)
+    last = final_turn(fields.get(theirs))
+    if last is None:
+        raise BadField(f"{theirs} is prompt and response, and no chat with a turn of the assistant")
+    if last == 0:
+        raise BadField(f"{theirs} has no message before the last turn of the assistant")
+    return chat_text(fields[theirs][:last], theirs)
+
+
+def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
+    """The response; empty where it is null and has a reward: that sample was drawn, and counts."""
+    value = fields.get(theirs)
+    if value is None and rewarded:
+        return ""
+    last = final_turn(value)
+    if value is None or last is None:
+        return text(fields, theirs)
+    content = value[last].get("content")
+    return "" if content is None else message_text(content, theirs)
+
+
+def holds_response(path: Path, names: Mapping[str, str]) -> bool:
+    """Whether one of the first records has the field of the response: a file of settings or averages has none."""
+    read = (one for one in records(path, rows_at_once=RECORDS_ASKED) if not isinstance(one, Fault))
+    try:
+        first = [record for _, record in islice(read, RECORDS_ASKED)]
+    except ImportFileError:
+        return True  # the import says what is wrong with it
+    return any(has_value(one, _path_of_samples(names)) for record in first for one in inner_records(record, names))
+
+
 def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
     """Raise ``ConfigError`` where no record of any file has one of the fields; reading stops once all were seen."""
     missing = dict(names)
     seen: set[str] = set()
     for path in paths:
-        if not missing:
-            return
-        for record in records(path):
-            if isinstance(record, Fault):
-                continue
-            seen |= record[1].keys()
-            missing = {
-                ours: theirs
-                for ours, theirs in missing.items()
-                if theirs not in record[1] and _dig(record[1], theirs.split(".")) is None
-            }
-            if not missing:
-                return
+        with suppress(ImportFileError):  # a file that breaks off later: the import says so
+            for record in records(path):
+                if not missing:
+                    return
+                if isinstance(record, Fault):
+                    continue
+                inner = inner_records(record[1], names)
+                seen |= inner[0].keys()
+                missing = {
+                    ours: theirs for ours, theirs in missing.items() if not any(has_value(one, theirs) for one in inner)
+                }
+    if not missing:
+        return
     if seen:
         ours, theirs = next(iter(missing.items()))
         raise ConfigError(f"--map {ours}={theirs}: no record has that field; {nearest_names(theirs, seen)}")
-
-
-def _dig(value: Any, parts: Sequence[str]) -> Any:
-    """What lies at the end of a path; None where it breaks off.
-
-    >>> _dig({"doc": {"question": "2+2?"}, "outputs": ["4"]}, ["doc", "question"])
-    '2+2?'
-    >>> _dig({"outputs": ["4"]}, ["outputs", "0"]), _dig({"doc": "text"}, ["doc", "question"])
-    ('4', None)
-    """
-    for part in parts:
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return None
-    return value
 
 
 IMPORTER = Importer(

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from diagnostics.ingest.formats.contract import Fault
+from diagnostics.ingest.formats.documents import document_records
+from diagnostics.ingest.formats.opening import (
+    MOST_BYTES,
+    is_packed,
+    open_dump,
+    refuse_stand_in,
+    too_large,
+    unpacked,
+)
 from diagnostics.records.errors import ImportFileError, first_line
 
 if TYPE_CHECKING:
@@ -28,9 +37,9 @@ NOT_JSON = "not valid JSON (cut short?)"
 NESTED = "JSON that is nested too deep to be read"
 LONG_NUMBER = "JSON with a number of thousands of digits"
 NOT_UTF8 = "not UTF-8 text"
-NOT_AN_OBJECT = "JSON, but not an object"
-ONE_ARRAY = "one JSON array, not a record a line; write JSON Lines"
-ONE_OBJECT = "one JSON object over several lines, not a record a line; write JSON Lines"
+NOT_AN_OBJECT = "a JSON list, text or number, not an object with named fields"
+#: So many records of a file are asked whose they are: the first may be broken, or a header that somebody added.
+RECORDS_ASKED = 20
 ROWS_PER_BATCH = 1024
 #: What is decoded at once, up to the next end of a line: a part that stays in the processor's cache.
 _BLOCK_BYTES = 1 << 18
@@ -52,7 +61,7 @@ def records(
 
     Of Parquet files only ``columns`` are read, dots reach into structs, and ``rows_at_once`` lie in memory.
     """
-    kind = _TABULAR.get(path.suffix.lower())
+    kind = _layout(path)
     if kind == "parquet":
         return _parquet(path, columns, rows_at_once)
     return _csv(path) if kind == "csv" else _jsonl(path, dict)
@@ -63,12 +72,18 @@ def typed_records(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str
 
     Fields that ``kind`` does not have are passed over.
     """
-    return _jsonl(path, kind) if _TABULAR.get(path.suffix.lower()) == "jsonl" else records(path)
+    return _jsonl(path, kind) if _layout(path) == "jsonl" else records(path)
 
 
 def holds_records(path: Path) -> bool:
-    """Whether the suffix is one of JSON Lines, Parquet or CSV."""
-    return path.suffix.lower() in _TABULAR
+    """Whether the suffix is one of JSON Lines, Parquet or CSV, compressed too where it is text."""
+    return _layout(path) is not None
+
+
+def _layout(path: Path) -> str | None:
+    """How a file holds its records, by its name; None for no way that is known, as Parquet that was compressed."""
+    layout = _TABULAR.get(unpacked(path).suffix.lower())
+    return None if layout == "parquet" and is_packed(path) else layout
 
 
 def first_records(path: Path, at_most: int) -> Iterator[Mapping[str, Any]]:
@@ -100,7 +115,7 @@ def first_record(path: Path) -> Mapping[str, Any]:
 
 def _why_no_record(path: Path, first: Fault | None) -> str:
     """What is wrong with a file of which no record can be read, given its first fault."""
-    with path.open("rb") as content:
+    with open_dump(path) as content:
         start = content.read(4096)
     if first is None:
         return "holds no record" if start.strip() else "is empty"
@@ -108,31 +123,51 @@ def _why_no_record(path: Path, first: Fault | None) -> str:
         return "holds NUL bytes and no text; copy it again"
     if b"\0" in start or start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return f"{NOT_UTF8} (UTF-16?); save it as UTF-8"
-    if start.removeprefix(codecs.BOM_UTF8).split(b"\n", 1)[0].strip() == b"{":
-        return ONE_OBJECT
     return f"no readable record; line {first.line}: {first.why}"
 
 
 def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
     decoder = msgspec.json.Decoder(kind)
-    n_done = 0
+    refuse_stand_in(path)
     try:
-        with path.open("rb") as lines:
-            if _is_one_array(lines):
-                raise ImportFileError(f"{path}: {ONE_ARRAY}")
-            while block := lines.read(_BLOCK_BYTES) + lines.readline():
-                n_lines, is_plain = _lines_of(block)
-                first, n_done = n_done + 1, n_done + n_lines
-                try:
-                    records = decoder.decode_lines(block) if is_plain else []
-                except _UNFIT:
-                    records = []
-                if len(records) == n_lines:
-                    yield from enumerate(records, start=first)
-                else:
-                    yield from _lines(block, first, decoder)
+        document = document_records(path)
+        if document is not None:
+            for number, one in enumerate(document, start=1):
+                yield _of_document(number, one, decoder)
+            return
+        yield from _by_line(path, decoder)
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _by_line(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
+    n_done, longest = 0, MOST_BYTES if is_packed(path) else -1
+    with open_dump(path) as lines:
+        while block := lines.read(_BLOCK_BYTES) + lines.readline(longest):
+            if 0 < longest <= len(block):
+                raise too_large(path)
+            n_lines, is_plain = _lines_of(block)
+            first, n_done = n_done + 1, n_done + n_lines
+            try:
+                records = decoder.decode_lines(block) if is_plain else []
+            except _UNFIT:
+                records = []
+            if len(records) == n_lines:
+                yield from enumerate(records, start=first)
+            else:
+                yield from _lines(block, first, decoder)
+
+
+def _of_document(number: int, record: Any, decoder: msgspec.json.Decoder[Any]) -> tuple[int, Any] | Fault:
+    if not isinstance(record, msgspec.Raw):
+        return (number, record) if isinstance(record, dict) else Fault(number, NOT_AN_OBJECT)
+    text = bytes(record)
+    if not _is_utf8(text):
+        return Fault(number, NOT_UTF8)
+    try:
+        return number, decoder.decode(text)
+    except _UNFIT:
+        return _unfit(number, text)
 
 
 def _lines_of(block: bytes) -> tuple[int, bool]:
@@ -186,31 +221,9 @@ def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
     return (number, held[0]) if isinstance(held[0], dict) else Fault(number, NOT_AN_OBJECT)
 
 
-def _is_one_array(content: BinaryIO) -> bool:
-    """Whether a file is one array and not a record a line. It is left at its start.
-
-    From ``[`` to ``]`` alone is not enough: the first and the last of many lines may be lists by mistake.
-    """
-    first = content.readline().removeprefix(codecs.BOM_UTF8)
-    while first and not first.strip():
-        first = content.readline()
-    is_array = False
-    if first.lstrip().startswith(b"["):
-        has_more = any(line.strip() for line in content)
-        is_array = _last_bytes(content).endswith(b"]") and not (has_more and not isinstance(parsed(first), str))
-    content.seek(0)
-    return is_array
-
-
-def _last_bytes(content: BinaryIO) -> bytes:
-    end = content.seek(0, os.SEEK_END)
-    content.seek(max(0, end - 4096))
-    return content.read().rstrip()
-
-
 def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
     """What was wrong with the last line when the file had ``n_bytes`` and a tool was still writing; None if nothing."""
-    if _TABULAR.get(path.suffix.lower()) != "jsonl":
+    if _layout(path) != "jsonl" or is_packed(path):
         return None
     with path.open("rb") as content:
         end, tail = n_bytes, b""
@@ -269,6 +282,7 @@ def parquet_parts(
     import pyarrow
     import pyarrow.parquet
 
+    refuse_stand_in(path)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             _require_once(path, file.schema_arrow.names)
@@ -301,9 +315,10 @@ def _values(column: pyarrow.Array) -> list[Any]:
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     csv.field_size_limit(2**31 - 1)  # a response may be megabytes long
     done = 0
+    refuse_stand_in(path)
     try:
         # a byte that is no UTF-8 becomes half a surrogate pair, which no UTF-8 text holds: its row alone is lost
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        with io.TextIOWrapper(open_dump(path), encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
             if not all(_is_text(name) and "\0" not in name for name in reader.fieldnames or ()):
                 raise ImportFileError(f"{path}: {NOT_UTF8} in its header (UTF-16?); save it as UTF-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from pyarrow import parquet
 
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import RECORDS_ASKED, FoundFiles, find_files
-from diagnostics.ingest.formats.rows import NOT_JSON, ONE_ARRAY, ONE_OBJECT
+from diagnostics.ingest.formats.rows import NOT_AN_OBJECT, NOT_JSON
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.ingest.plan import plan_import
 from diagnostics.records.errors import ImportFileError
@@ -28,11 +27,29 @@ DAMAGED = {
     "utf16.jsonl": (GOOD.encode("utf-16"), "not UTF-8 text (UTF-16?); save it as UTF-8"),
     "utf16_without_mark.jsonl": (GOOD.encode("utf-16-le"), "not UTF-8 text (UTF-16?); save it as UTF-8"),
     "cut.jsonl": (GOOD[:40].encode(), f"no readable record; line 1: {NOT_JSON}"),
-    "array.jsonl": (json.dumps([json.loads(row) for row in GOOD.splitlines()]).encode(), ONE_ARRAY),
-    "object.jsonl": (json.dumps(json.loads(GOOD.splitlines()[0]), indent=1).encode(), ONE_OBJECT),
+    "texts.jsonl": (b'"2"\n"3"\n', f"no readable record; line 1: {NOT_AN_OBJECT}"),
+    "lists.jsonl": (b'["2", 1]\n["3", 0]\n', f"no readable record; line 1: {NOT_AN_OBJECT}"),
+    "pointer.jsonl": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "is a Git LFS pointer, not the file; run `git lfs pull` in its repository",
+    ),
+    "pointer.parquet": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "is a Git LFS pointer, not the file; run `git lfs pull` in its repository",
+    ),
+    "pointer.eval": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "is a Git LFS pointer, not the file; run `git lfs pull` in its repository",
+    ),
+    "page.jsonl": (b"\n<!DOCTYPE html>\n<html>", "is a web page (HTML), not the file; download the file itself"),
     "cut.eval": (b"PK\x03\x04 and no end", "a ZIP archive without its end; cut short? copy it again"),
     "empty.pt": (b"", "is empty"),
-    "40.jsonl.gz": (gzip.compress(GOOD.encode()), "is compressed; unpack it first"),
+    "40.jsonl.gz": (b"no gzip", "not a readable .gz file (Not a gzipped file (b'no')); copy it again"),
+    "cut.jsonl.gz": (
+        gzip.compress(GOOD.encode())[:20],
+        "not a readable .gz file (Compressed file ended before the end-of-stream marker was reached); copy it again",
+    ),
+    "40.parquet.gz": (gzip.compress(b"PAR1"), "is compressed; unpack it first"),
 }
 
 
@@ -84,18 +101,6 @@ def test_a_first_and_a_last_line_that_are_lists_do_not_make_the_file_an_array(tm
     path = tmp_path / "10.jsonl"
     path.write_text(f"[1]\n{GOOD}[2]\n")
     assert names(find_files([path])) == {"10.jsonl": "verl"}
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-def test_an_array_is_told_where_fields_are_named(tmp_path: Path, indent: int | None) -> None:
-    path = tmp_path / "all.json"
-    path.write_text(json.dumps([{"q": "1+1?", "a": "2", "s": 1}] * 3, indent=indent))
-    with pytest.raises(ImportFileError) as refused:
-        find_files([path], name="mapped")
-    assert str(refused.value) == f"{path}: {ONE_ARRAY}"
-    path.write_text('[{"q": "1+1?", "a": "2", "s": 1},\n{"q": "1+1?", "a": "3", "s": 0}\n]\n')  # the last line is JSON
-    with pytest.raises(ImportFileError, match="one JSON array"):
-        find_files([path], name="mapped")
 
 
 def test_a_pickle_that_nobody_allowed_is_left_out_alone(tmp_path: Path) -> None:

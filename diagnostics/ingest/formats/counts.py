@@ -1,0 +1,110 @@
+"""Counts alone: n samples of a problem, of which some are correct: --map problem=…,n=…,correct=…,step=….
+
+A store holds samples, so each count becomes n of them with a grade and no text. Their order is random, with a seed of
+step and problem: the first few of them are then a random part, as the first few samples of a model are. What needs the
+texts is absent, with that reason. A prompt may be named and is optional: the problem's id then stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, gold_text, optional_text, step_number, text, whole
+from diagnostics.ingest.formats.mapped import inner_records, place
+from diagnostics.ingest.formats.paths import samples_in
+from diagnostics.ingest.formats.rows import records
+from diagnostics.records.errors import ImportFileError
+from diagnostics.records.types import COUNTS_ALONE, NO_ANSWER, content_hash
+
+#: The most samples of a problem and step: their numbers are stored in two bytes.
+MOST_SAMPLES = 65_536
+#: What stands for the text of a sample, and for a prompt.
+NO_TEXT = {True: "[text not recorded; counted as correct]", False: "[text not recorded; counted as not correct]"}
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """As many samples per record as it counts. Raises ``ImportFileError`` without a field for the counts."""
+    names = dict(options.fields)
+    if not {"n", "correct"} <= names.keys():
+        raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map problem=…,n=…,correct=…,step=…")
+    counted = {("response" if ours == "n" else ours): theirs for ours, theirs in names.items()}
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        for one in inner_records(fields, names):
+            try:
+                several = list(samples_in(one, counted))
+            except BadField as bad:
+                yield Fault(line, str(bad))
+                continue
+            for values in several:
+                yield from _expanded(line, {names[ours]: values[_key(ours)] for ours in names}, names)
+
+
+def _key(ours: str) -> str:
+    return "response" if ours == "n" else ours
+
+
+def _expanded(line: int, fields: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
+    """The samples that one problem's counts stand for."""
+    get = names.get
+    try:
+        n, correct = (_count(fields, names[ours]) for ours in ("n", "correct"))
+        if not n:
+            raise BadField(f"{names['n']} is 0")
+        if n > MOST_SAMPLES:
+            raise BadField(f"{names['n']} is above {MOST_SAMPLES:,}")
+        if correct > n:
+            raise BadField(f"{names['correct']} is above {names['n']}")
+        step = step_number(fields.get(get("step", "")), get("step", ""))
+        problem = optional_text(fields, get("problem"))
+        if "prompt" in names:
+            prompt = text(fields, names["prompt"])
+        elif problem is not None:
+            prompt = f"[prompt not recorded] {problem}"
+        else:
+            raise BadField(f"no {names['problem']}")
+        gold = gold_text(fields, get("gold"))
+        task, cluster = (optional_text(fields, get(ours)) for ours in ("task", "cluster"))
+    except BadField as bad:
+        yield Fault(line, str(bad))
+        return
+    is_correct_N = np.arange(n) < correct
+    np.random.default_rng(int(content_hash(line, prompt, step, n, correct), 16)).shuffle(is_correct_N)
+    for is_correct in is_correct_N.tolist():
+        yield Recorded(
+            line,
+            prompt,
+            NO_TEXT[is_correct],
+            gold,
+            float(is_correct),
+            step,
+            problem,
+            answer=NO_ANSWER,
+            task=task,
+            cluster=cluster,
+        )
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    count = whole(fields, name)
+    if count is None:
+        raise BadField(f"no {name}")
+    return count
+
+
+IMPORTER = Importer(
+    name=COUNTS_ALONE,
+    title="counts of correct samples whose fields are named, without texts",
+    suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
+    recognises=lambda path, record: False,
+    place=place,
+    read=read,
+)

@@ -1,0 +1,158 @@
+"""Paths into records: ``doc.question``, ``code[0]``, ``rollouts[].text``; one record may hold many samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from diagnostics.ingest.formats.fields import BadField
+
+#: In a path, a list whose elements are one sample each.
+EACH = "[]"
+_BRACKETS = re.compile(r"\[(-?\d*)\]")
+_INDEX = re.compile(r"-?\d{1,9}", re.ASCII)
+#: Ours that are of one sample: where the responses are a list, so may these be.
+_OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct")
+
+#: Values by their places: the indices of the lists on the way.
+Values = dict[tuple[int, ...], Any]
+
+
+@cache
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names and indices that a path is made of.
+
+    >>> parts_of("doc.question"), parts_of("code[0]"), parts_of("rollouts[].text")
+    (('doc', 'question'), ('code', '0'), ('rollouts', '[]', 'text'))
+    """
+    return tuple(part for part in _BRACKETS.sub(lambda found: f".{found[1] or EACH}.", path).split(".") if part)
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path is the name of a field and reaches into nothing.
+
+    >>> is_plain("question"), is_plain("doc.question"), is_plain("code[0]")
+    (True, False, False)
+    """
+    return "." not in path and "[" not in path
+
+
+def values_at(record: Mapping[str, Any], path: str) -> Values:
+    """What is at the end of a path, by place; None where it breaks off. A field of that very name is found first.
+
+    >>> values_at({"runs": [{"text": "a"}, {"text": "b"}]}, "runs.text")
+    {(0,): 'a', (1,): 'b'}
+    >>> values_at({"code": ["a", "b"]}, "code[1]"), values_at({"doc": "text"}, "doc.question")
+    ({(): 'b'}, {(): None})
+    """
+    if path in record:
+        return {(): record[path]}
+    return dict(_walk(record, parts_of(path), ()))
+
+
+def _walk(value: Any, parts: Sequence[str], place: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    for number, part in enumerate(parts):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and _INDEX.fullmatch(part):
+            value = value[int(part)] if -len(value) <= int(part) < len(value) else None
+        elif isinstance(value, list):
+            rest = parts[number + (part == EACH) :]
+            for index, one in enumerate(value):
+                yield from _walk(one, rest, (*place, index))
+            return
+        else:
+            value = None
+            break
+    yield place, value
+
+
+def has_value(record: Mapping[str, Any], path: str) -> bool:
+    """Whether a record has the field, or something at the end of the path."""
+    return path in record or any(value is not None for value in values_at(record, path).values())
+
+
+def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The fields of each sample of a record, by our names, in the order of the lists that hold the responses.
+
+    ``names``: our names and their paths, ``response`` among them. A list on the way to the response, or one of several
+    responses, gives a sample for each element. What is no list then holds for all of them.
+
+    Raises ``BadField`` where such lists are empty, or differ in length.
+
+    >>> record = {"q": "2+2?", "runs": [{"text": "4", "ok": True}, {"text": "5", "ok": False}]}
+    >>> list(samples_in(record, {"prompt": "q", "response": "runs.text", "reward": "runs.ok"}))
+    [{'prompt': '2+2?', 'response': '4', 'reward': True}, {'prompt': '2+2?', 'response': '5', 'reward': False}]
+    >>> list(samples_in({"a": ["4", "5"], "s": [1, 0]}, {"response": "a", "reward": "s"}))
+    [{'response': '4', 'reward': 1}, {'response': '5', 'reward': 0}]
+    """
+    values = {ours: values_at(record, path) for ours, path in names.items()}
+    if any(_is_several(value) for value in values["response"].values()):
+        _spread_lists(values)
+    places = list(values["response"])
+    if not places:
+        raise BadField(f"{names['response']} is an empty list")
+    depth = len(max(places, key=len))
+    for ours in _OF_SAMPLES:
+        if ours in values:  # scores in one list, responses in another
+            above = {place: value for place, value in values[ours].items() if len(place) < depth}
+            _spread(values, ours, above)
+    for ours, found in values.items():
+        if any(len(place) > depth for place in found):
+            values[ours] = _gathered(found, depth, ours, names)
+    taken = {ours: [_place_in(found, place) for place in places] for ours, found in values.items()}
+    for ours, found in values.items():
+        if None in taken[ours] or set(taken[ours]) != found.keys():
+            raise BadField(f"{names[ours]} and {names['response']} are lists of unequal length")
+        if ours == "reward" and len(places) > 1 and any(len(key) < depth for key in found):
+            raise BadField(f"{names[ours]} is one value, {names['response']} are several")
+    for number in range(len(places)):
+        yield {ours: found[taken[ours][number]] for ours, found in values.items()}  # type: ignore[index]
+
+
+def _is_several(value: Any) -> bool:
+    """Whether a value is a list of responses and not the messages of one chat."""
+    return isinstance(value, list) and not (value and all(isinstance(one, Mapping) for one in value))
+
+
+def _spread_lists(values: dict[str, Values]) -> None:
+    """Give each element of a list of responses a place, and each element of the lists that go with it."""
+    lists = {place: value for place, value in values["response"].items() if _is_several(value)}
+    _spread(values, "response", lists)
+    for ours in _OF_SAMPLES:
+        if ours in values:
+            _spread(values, ours, lists)
+    of_problem = [*values.get("prompt", {}).values(), *values.get("problem", {}).values()]
+    if any(map(_is_several, of_problem)):  # a list for each column
+        for ours in ("prompt", "gold", "problem", "task", "cluster"):
+            if ours in values:
+                _spread(values, ours, lists)
+
+
+def _spread(values: dict[str, Values], ours: str, lists: Values) -> None:
+    values[ours] = {
+        key: one
+        for place, value in values[ours].items()
+        for key, one in (
+            [((*place, index), one) for index, one in enumerate(value)]
+            if place in lists and _is_several(value)
+            else [(place, value)]
+        )
+    }
+
+
+def _gathered(found: Values, depth: int, ours: str, names: Mapping[str, str]) -> Values:
+    """Values from deeper inside lists than the responses: several golds stay a list, others must be one each."""
+    gathered: dict[tuple[int, ...], list[Any]] = {}
+    for place, value in found.items():
+        gathered.setdefault(place[:depth], []).append(value)
+    if ours != "gold" and any(len(some) > 1 for some in gathered.values()):
+        raise BadField(f"{names[ours]} is a list for each {names['response']}")
+    return {place: some if len(some) > 1 else some[0] for place, some in gathered.items()}
+
+
+def _place_in(found: Values, place: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The place whose value holds for ``place``: the same, or one that is less deep."""
+    return next((place[:end] for end in range(len(place), -1, -1) if place[:end] in found), None)
