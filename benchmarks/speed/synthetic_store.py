@@ -63,7 +63,7 @@ class _Builder:
         insert(
             """INSERT INTO grades
                SELECT problem_id, response_id, $verifier, answer, mode, correct::DOUBLE, correct, state, reason,
-                      NULL, $rules""",
+                      NULL, $rules, NULL, NULL""",
             responses.rows,
             verifier=self.plan.verifier,
             rules=RULES.get(self.plan.verifier),

@@ -62,7 +62,7 @@ def build(path: Path, n_problems: int, n_checkpoints: int, n: int, different: in
         database.insert(
             """INSERT INTO grades
                SELECT DISTINCT problem_id, response_id, 'exact', '', NULL, (text <> 'wrong')::INT, text <> 'wrong',
-                      'ok', '', NULL, 1""",
+                      'ok', '', NULL, 1, NULL, NULL""",
             rows,
         )
         one = [f"q{place:04}"]

@@ -71,6 +71,8 @@ SELECT
     -- neither how it ended nor what became of the grading: whether it was read is not known
     count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
     count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
+    count(*) FILTER (correct OR lenient) AS n_lenient,
+    count(*) FILTER (lenient IS NULL) AS n_read_once,  -- without a second reader
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
     count(*) FILTER (state = 'ambiguous') AS n_ambiguous,
     count(*) FILTER (state = 'timeout') AS n_timed_out,
@@ -283,6 +285,9 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
     unread_P = None
     if n_counted and not counts["n_untold"].any():
         unread_P = by_problem["n_unread"].fillna(0).to_numpy(dtype=np.int64)
+    lenient_P = None
+    if n_counted and not counts["n_read_once"].any():
+        lenient_P = by_problem["n_lenient"].fillna(0).to_numpy(dtype=np.int64)
     return CheckpointCounts(
         step=int(planned.step),
         checkpoint=str(planned.checkpoint),
@@ -292,6 +297,7 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
         minority_P=by_problem["n_minority"].fillna(0).to_numpy(dtype=np.int64),
         rates=rates,
         unread_P=unread_P,
+        lenient_P=lenient_P,
         why=why,
         weights=str(planned.checkpoint_id),
     )

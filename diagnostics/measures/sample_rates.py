@@ -123,6 +123,57 @@ Source: sample health; counted while grading.
 """,
     ),
     _rate(
+        "answer_style",
+        "How answers are stated",
+        scopes="('boxed', 'boxed'), ('tagged', 'tagged'), ('hashes', 'hashes'), ('labelled', 'labelled'), "
+        "('bare', 'bare'), ('prose', 'prose'), ('none', 'none')",
+        condition="g.answer_style = c.told",
+        counted="g.answer_style",
+        missing="no grade tells: the verifier reads no text, another tool graded, or the grades are old",
+        y_label="share of samples",
+        doc="""
+Answer style: the share of samples that state their answer in a box, in tags, after ####, after a label, or otherwise.
+
+Meaning: scope ``boxed`` is \\boxed{…}, ``tagged`` <answer>…</answer>, ``hashes`` a line that starts with ####,
+``labelled`` "The answer is" and the like, ``bare`` a response that is nothing but its answer, ``prose`` one without any
+mark, ``none`` a blank one, or one whose thoughts end without an answer. The scopes sum to 1.
+Unit: share of the samples whose style is known; n counts them. No interval: it describes the samples at hand.
+Limits: a change of style is no loss. ``lenient_gap`` tells whether the verifier reads the new style.
+Source: sample health; recorded while grading.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "answer_style": ["boxed", "boxed", "labelled", None]})
+>>> rows = duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()
+>>> [(row[1], round(row[3], 2), row[6]) for row in rows if row[3]]
+[('boxed', 0.67, 3), ('labelled', 0.33, 3)]
+""",
+    ),
+    _rate(
+        "lenient_gap",
+        "Answers that only a lenient reader accepts",
+        condition="CASE WHEN g.lenient IS NOT NULL THEN g.lenient AND NOT g.correct END",
+        counted="g.lenient",
+        missing="no grade tells: the verifier reads no text, another tool graded, or the grades are old",
+        y_label="share of samples",
+        doc="""
+Lenient gap: the share of samples that are not correct, but that a deliberately lenient reader accepts.
+
+Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold, whatever the words
+around it are. A gap that grows over training says that answers are stated in a style that the verifier does not read:
+a fall of pass@k that the lenient reader does not show is then "Explained by format".
+Unit: share of the samples that both readers read; n counts them. No interval: it describes the samples at hand.
+Limits: the lenient reader accepts wrong responses that end on the right number; the level of the gap says nothing.
+Source: sample health; recorded while grading.
+
+>>> import duckdb, pandas as pd
+>>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+...     "correct": [True, False, False, False], "lenient": [True, True, False, None]})
+>>> [(row[1], round(row[3], 2), row[6]) for row in duckdb.execute(MEASURE.sql, {"series": "run"}).fetchall()]
+[('all', 0.33, 3)]
+""",
+    ),
+    _rate(
         "timeout_rate",
         "Ungraded responses",
         scopes="('all', 'timeout'), ('error', 'error')",

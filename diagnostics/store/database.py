@@ -25,7 +25,7 @@ from diagnostics.records.names import require_store_file, require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.mends import in_one_line, of_a_stranger
-from diagnostics.store.older import NEARLY_TODAYS, as_today, lacking
+from diagnostics.store.older import as_today
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -40,7 +40,7 @@ from diagnostics.store.token_files import (
 )
 
 #: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 #: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
@@ -275,10 +275,7 @@ class Database:
     def _require_schema(self, *, read_only: bool) -> None:
         """Make the tables of a new store; refuse one of another schema."""
         found = self._schema_of(self._own_name(), self.path)
-        if found in (SCHEMA_VERSION, NEARLY_TODAYS):
-            if lacked := lacking(found, self._tables_of(self._own_name()), _script("tables.sql"), read_only=read_only):
-                with self.transaction():
-                    self._connection.execute(lacked)
+        if found == SCHEMA_VERSION:
             return
         if found:
             raise StoreError(

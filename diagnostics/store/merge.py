@@ -16,7 +16,7 @@ from typing import Any
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.store.database import Database
-from diagnostics.store.older import NEARLY_TODAYS
+from diagnostics.store.older import LEAST_CONTINUED
 from diagnostics.store.token_files import OWN_TOKEN_FILE
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
@@ -153,7 +153,7 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
             # an audit of an older schema cannot go on there
-            held += _audits(database, path, must_end=path != target and schema >= NEARLY_TODAYS)
+            held += _audits(database, path, must_end=path != target and schema >= LEAST_CONTINUED)
             shards |= {shard for shard in map(_shard, _provenances(database)) if shard is not None}
     return held, shards
 

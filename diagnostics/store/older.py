@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from diagnostics.measures import FORMER_NAMES
@@ -11,11 +10,8 @@ from diagnostics.measures import FORMER_NAMES
 #: Table → column → type.
 Columns = Mapping[str, Mapping[str, str]]
 
-#: A store of this schema lacks no more than what ``lacking`` adds, and is read as it is; merging is for older ones.
-NEARLY_TODAYS = 9
-_COLUMN = "ALTER TABLE settings ADD COLUMN chat_args VARCHAR; UPDATE schema_version SET version = 10"
-#: Tables that are younger than the schema: who does not know them leaves them alone.
-_YOUNG = ("response_ways",)
+#: Audits of stores of this schema and later can go on once they are merged.
+LEAST_CONTINUED = 9
 
 #: Names that tables had before.
 FORMER_TABLES: Mapping[str, str] = MappingProxyType(
@@ -40,21 +36,6 @@ FORMER_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType(
         ("events", "stage"): {"score": "teacher-force", "verify": "grade", "judge": "verdict"},
     }
 )
-
-
-def lacking(found: int, there: Collection[str], script: str, *, read_only: bool) -> str:
-    """The statements that add what a store of schema ``found`` with these tables lacks; empty where it lacks nothing.
-
-    Who may not write has young tables for itself.
-    """
-    statements = [] if read_only or found != NEARLY_TODAYS else [_COLUMN]
-    for table in _YOUNG:
-        made = re.search(rf"^CREATE TABLE {table} \(.*?^\);$", script, re.MULTILINE | re.DOTALL)
-        if table not in there and made is not None:
-            statements.append(
-                made.group().replace("CREATE TABLE", "CREATE TEMP TABLE" if read_only else "CREATE TABLE")
-            )
-    return "; ".join(statements)
 
 
 def as_today(today: Columns, there: Columns) -> Iterator[tuple[str, str]]:

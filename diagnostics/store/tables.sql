@@ -126,7 +126,10 @@ CREATE TABLE grades (
     state VARCHAR NOT NULL CHECK (state IN ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error')),  -- what became of it
     reason VARCHAR NOT NULL,            -- why the state is not ok
     n_boxed INTEGER,                    -- different contents of \boxed{}; NULL where nobody looked at boxes
-    rules INTEGER                       -- which rules of that verifier; NULL of another tool, package or schema
+    rules INTEGER,                      -- which rules of that verifier; NULL of another tool, package or schema
+    answer_style VARCHAR CHECK (answer_style IN ('boxed', 'tagged', 'hashes', 'labelled', 'bare', 'prose', 'none')),
+                                        -- how the answer is stated; NULL where the verifier reads no text
+    lenient BOOLEAN                     -- correct, or accepted by the lenient reader; NULL where there is none
 );
 
 -- How a correct response solves its problem, one row per (problem_id, response_id), shared by all checkpoints: read from

@@ -14,6 +14,11 @@ from diagnostics.store.columns import NO_UNIT as NO_UNIT
 from diagnostics.store.columns import means as _means
 from diagnostics.store.ways.relations import WAYS_RELATIONS
 
+_STYLE = (
+    "how the answer is stated: boxed, tagged (<answer>), hashes (####), labelled, bare, prose or none; NULL where the "
+    "verifier reads no text"
+)
+_LENIENT = "whether it is correct, or a lenient reader accepts it; NULL where there is none"
 _BOXED = "different contents of its \\boxed{}; NULL where the verifier does not look at boxes"
 
 _OF_A_SAMPLE: Mapping[str, Meaning] = {
@@ -29,6 +34,8 @@ _OF_A_SAMPLE: Mapping[str, Meaning] = {
     "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
     "reason": _means("why the state is not ok"),
     "n_boxed": _means(_BOXED, "answers"),
+    "answer_style": _means(_STYLE),
+    "lenient": _means(_LENIENT),
     "rules": _means("by which rules of the verifier; NULL of another tool's or package's, or an older store's"),
     "verifier": _means("whose grade counts in this series"),
     "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
@@ -176,6 +183,8 @@ RELATIONS: tuple[Relation, ...] = (
             "state": _means("ok, parse_fail, ambiguous, timeout or error: what became of the grading"),
             "reason": _means("why the state is not ok"),
             "n_boxed": _means(_BOXED, "answers"),
+            "answer_style": _means(_STYLE),
+            "lenient": _means(_LENIENT),
             "strategy": _means("code where the text matches the audit's strategy pattern, else prose"),
             "looped": _means("whether it was cut off while it repeated a passage; NULL if nobody tells how it ended"),
             "reconsiders": _means("whether it takes something back; NULL beyond a problem's first 32"),

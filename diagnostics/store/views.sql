@@ -162,6 +162,8 @@ SELECT
     CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN s.state END AS state,  -- another tool does not tell
     s.reason,
     s.n_boxed,
+    s.answer_style,
+    s.lenient,
     CASE WHEN regexp_matches(s.text, s.strategy_regex) THEN 'code' ELSE 'prose' END AS strategy,
     CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
     CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders,  -- of all it would take long

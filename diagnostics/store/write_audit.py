@@ -253,6 +253,8 @@ def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]
                 "reason": grade.reason,
                 "n_boxed": grade.n_boxed,
                 "rules": RULES.get(verifier),
+                "answer_style": grade.style,
+                "lenient": grade.lenient,
             }
             for problem_id, response, verifier, grade in rows
         ]
@@ -274,7 +276,7 @@ def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]
         database.insert(
             """INSERT INTO grades
                SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
-                      n_boxed::INTEGER, rules::INTEGER""",
+                      n_boxed::INTEGER, rules::INTEGER, answer_style::VARCHAR, lenient::BOOLEAN""",
             frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
             where=UNGRADED,
         )

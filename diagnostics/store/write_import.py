@@ -40,7 +40,7 @@ GRADES = pa.schema(
 
 _INSERT_GRADES = """
     INSERT INTO grades
-    SELECT problem_id, response_id, verifier, answer, NULL, reward, correct, 'ok', '', NULL, NULL
+    SELECT problem_id, response_id, verifier, answer, NULL, reward, correct, 'ok', '', NULL, NULL, NULL, NULL
 """
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from diagnostics.records.amounts import plural
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.record import LeftOut, Rates, Verdict, points_text
+from diagnostics.verdict.record import TITLES, LeftOut, LenientReading, Rates, Verdict, VerdictLabel, points_text
 from diagnostics.verdict.rule import spent_share
 from diagnostics.verdict.sentence import largest_fall, share_text
 
@@ -59,7 +59,7 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         )
     yield from _of_size(said)
     yield from _of_guessing(said)
-    yield from warnings_of(counts)
+    yield from warnings_of(counts, said.lenient, said.label)
     yield from _of_related_remedy(said, counts)
     if said.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."
@@ -97,12 +97,37 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
     )
 
 
-def warnings_of(counts: SeriesCounts) -> Iterator[str]:
+def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
     """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
+    yield from _of_style(lenient, label)
     yield from unread_of(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)
     yield from _of_looks(counts)
+
+
+def _of_style(found: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
+    """Both readings in one line, where the lenient one would change the label."""
+    if found is None or found.explains or found.label == label:
+        return
+    yield (
+        f"The style of the answers changed. pass@{found.k} is {found.strict_base:.3f} at the base and "
+        f"{found.strict_late:.3f} late as graded, {found.base:.3f} and {found.late:.3f} by a lenient reader of the "
+        f'same samples, whose verdict would be "{TITLES[found.label]}". Read some late responses before you decide.'
+    )
+
+
+def misread_base_of(counts: SeriesCounts) -> Iterator[str]:
+    """Whether the base may have solved what the grader did not read, where it solved hardly anything."""
+    base = counts.base
+    if base.lenient_P is None or not len(base.correct_P):
+        return
+    n_lenient, n_strict = int((base.lenient_P > 0).sum()), int((base.correct_P > 0).sum())
+    if n_lenient - n_strict >= max(1, len(base.correct_P) // 10):
+        yield (
+            f"A lenient reader finds {plural(n_lenient, 'problem')} solved by {base.checkpoint}, the grader "
+            f"{n_strict}: it may not read how these responses state their answers. Read some of them."
+        )
 
 
 def unread_of(counts: SeriesCounts) -> Iterator[str]:

@@ -1,14 +1,18 @@
-"""What a verdict is made of: counts of every checkpoint, and what is known about how they came to be."""
+"""Counts of every checkpoint, how they came to be, and what the rule looks at of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from diagnostics.statistics.keys import PairedCounts, inference_ks
+from diagnostics.verdict.explanations import Unread
 from diagnostics.verdict.record import Rates
+from diagnostics.verdict.rule import SeenCounts, spent_share
 
 #: Of wrong responses, the share that a grader may accept where nobody knows better: short answers can be guessed.
 ASSUMED_GUESS_RATE = 0.005
@@ -21,8 +25,9 @@ class CheckpointCounts:
     ``n`` is the least that was planned for any problem. ``minority_P`` counts correct samples outside the problem's
     dominant mode; of the base those of its second half alone. ``why`` says why the checkpoint cannot be compared.
     ``rates`` is None without a sample. ``unread_P`` are those of the ``n`` samples that were cut off, not parsed or out
-    of the grader's time, and not correct; None where nobody knows. ``weights`` is the checkpoint's id in the store, the
-    hash of its tensors; None where nobody gave it.
+    of the grader's time, and not correct; None where nobody knows. ``lenient_P`` are those of the ``n`` samples that
+    are correct or that the lenient reader accepts; None without a second reader. ``weights`` is the checkpoint's id in
+    the store, the hash of its tensors; None where nobody gave it.
     """
 
     step: int
@@ -33,6 +38,7 @@ class CheckpointCounts:
     minority_P: Int[np.ndarray, " problem"]
     rates: Rates | None
     unread_P: Int[np.ndarray, " problem"] | None = None
+    lenient_P: Int[np.ndarray, " problem"] | None = None
     why: str | None = None
     weights: str | None = None
 
@@ -120,3 +126,92 @@ class SeriesCounts:
     controls: tuple[ControlCounts, ...] = ()
     dependence: str | None = None
     is_repaired: bool = False
+
+
+def seen_counts(
+    counts: SeriesCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
+) -> SeenCounts:
+    """What the rule looks at: the base against the checkpoints that can be compared, the last of them the window."""
+    base = counts.base
+    n_least = min(one.n for one in window)
+    minority = _minority(counts, window)
+    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
+    return SeenCounts(
+        total=PairedCounts(
+            base_P=base.correct_P,
+            late_P=_summed(one.correct_P for one in window),
+            n_base=base.n,
+            n_late=sum(one.n for one in window),
+        ),
+        window=pairs[-len(window) :],
+        steps=pairs,
+        step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
+        ks=inference_ks(min(base.n, n_least)),
+        minority=minority,
+        minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
+        minority_unread=_minority_unread(counts, window),
+        unread=[_unread(base, [one]) for one in compared],
+        **_lenient(base, compared, window),
+        guess_share=counts.guess_rate.share,
+        cluster_P=counts.cluster_P,
+        spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
+    )
+
+
+def _lenient(
+    base: CheckpointCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
+) -> dict[str, Any]:
+    """The counts of the lenient reader, where every checkpoint has them."""
+    if base.lenient_P is None or any(one.lenient_P is None for one in compared):
+        return {}
+    late = [one.lenient_P for one in window if one.lenient_P is not None]
+    return {
+        "lenient": PairedCounts(
+            base_P=base.lenient_P, late_P=_summed(late), n_base=base.n, n_late=sum(one.n for one in window)
+        ),
+        "lenient_steps": [
+            PairedCounts(base_P=base.lenient_P, late_P=one.lenient_P, n_base=base.n, n_late=one.n)
+            for one in compared
+            if one.lenient_P is not None
+        ],
+    }
+
+
+def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
+    late = [one.unread_P for one in window if one.unread_P is not None]
+    if base.unread_P is None or len(late) < len(window):
+        return None
+    return Unread(base_P=base.unread_P, late_P=_summed(late))
+
+
+def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
+    """Beside the minority modes: of the base its second half alone counts, to which half of the unread ones belong.
+
+    Samples that the lenient reader alone accepts have a mode that nobody read.
+    """
+    unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
+    if unread is None:
+        return None
+    misread = [one.lenient_P - one.correct_P for one in (counts.base, *window) if one.lenient_P is not None]
+    if len(misread) == 1 + len(window):
+        base_P = np.minimum(unread.base_P + misread[0], counts.base.n - counts.base.correct_P)
+        most_P = _summed(one.n - one.correct_P for one in window)
+        unread = Unread(base_P=base_P, late_P=np.minimum(unread.late_P + _summed(misread[1:]), most_P))
+    return Unread(base_P=unread.base_P[shown_P] // 2, late_P=unread.late_P[shown_P])
+
+
+def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
+    """Correct samples outside the dominant mode: in the second half of the base's samples, and in the window.
+
+    None where there are none at all, as with graders for which all correct answers are one mode: nothing is tested.
+    """
+    shown_P = counts.shows_modes_P
+    base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]
+    if not (base_P.any() or late_P.any()):
+        return None
+    n_base = counts.base.n - counts.base.n // 2
+    return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=sum(one.n for one in window))
+
+
+def _summed(counts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.sum(list(counts), axis=0)

@@ -5,7 +5,7 @@ Every random draw starts from one constant, so that equal counts give an equal v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -16,27 +16,38 @@ from diagnostics.statistics.band import simultaneous_band
 from diagnostics.statistics.clusters import by_cluster
 from diagnostics.statistics.crossing import crossing
 from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
+from diagnostics.statistics.keys import PairedCounts, mean_changes
 from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, unread_of, warnings_of
+from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, misread_base_of, unread_of, warnings_of
 from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, seen_counts
 from diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
+    NOTABLE_STYLE_RISE,
     Fall,
-    Unread,
     guess_rate_that_explains,
+    is_misread,
     read_alone,
     share_explained,
     share_of_even_loss,
+    style_rise,
     taken_for_correct,
 )
 from diagnostics.verdict.power import window_size
-from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Remedy, StepClaim, Verdict
-from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, spent_share, with_causes_of_all
+from diagnostics.verdict.record import (
+    ChangeAtK,
+    Claim,
+    Estimate,
+    Explanation,
+    LenientReading,
+    Remedy,
+    StepClaim,
+    Verdict,
+)
+from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, with_causes_of_all
 from diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
 from diagnostics.verdict.sharpening import sharpening_of
 from diagnostics.verdict.shipping.choice import recommend
@@ -96,7 +107,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     why = _why_none(counts, compared)
     if why is not None:
         # without anything compared, the reasons are the sentence
-        unread = tuple(unread_of(counts))
+        unread = (*unread_of(counts), *misread_base_of(counts))
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
         return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
@@ -122,12 +133,17 @@ def _judged(counts: SeriesCounts) -> Verdict:
         sharpening=None if counts.dependence else sharpening_of(counts, window, sharpening_rng),
     )
     said = _with_claims(said, seen, ruling, counts, claim_rng)
+    said = replace(said, lenient=_lenient_reading(said, seen))
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded") and not counts.is_repaired:
         said = _with_decline(said, seen, compared, base.step, decline_rng)
     # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
     if said.label == "inconclusive" and counts.cluster_P is None and counts.dependence is None:
         said = replace(said, remedy=_remedy(said, counts, remedy_rng))
-    said = replace(said, caveats=tuple(caveats_of(said, counts, window)), warnings=tuple(warnings_of(counts)))
+    said = replace(
+        said,
+        caveats=tuple(caveats_of(said, counts, window)),
+        warnings=tuple(warnings_of(counts, said.lenient, said.label)),
+    )
     return _with_sentence(said)
 
 
@@ -137,51 +153,8 @@ def _ruled(
     window: Sequence[CheckpointCounts],
     rng: np.random.Generator,
 ) -> tuple[SeenCounts, Ruling]:
-    seen = _evidence(counts, compared, window)
+    seen = seen_counts(counts, compared, window)
     return seen, with_causes_of_all(rule(seen, rng=rng), seen, rng=rng)
-
-
-def _evidence(
-    counts: SeriesCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
-) -> SeenCounts:
-    base = counts.base
-    n_least = min(one.n for one in window)
-    minority = _minority(counts, window)
-    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
-    return SeenCounts(
-        total=PairedCounts(
-            base_P=base.correct_P,
-            late_P=_summed(one.correct_P for one in window),
-            n_base=base.n,
-            n_late=sum(one.n for one in window),
-        ),
-        window=pairs[-len(window) :],
-        steps=pairs,
-        step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
-        ks=inference_ks(min(base.n, n_least)),
-        minority=minority,
-        minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
-        minority_unread=_minority_unread(counts, window),
-        unread=[_unread(base, [one]) for one in compared],
-        guess_share=counts.guess_rate.share,
-        cluster_P=counts.cluster_P,
-        spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
-    )
-
-
-def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    late = [one.unread_P for one in window if one.unread_P is not None]
-    if base.unread_P is None or len(late) < len(window):
-        return None
-    return Unread(base_P=base.unread_P, late_P=_summed(late))
-
-
-def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    """Beside the minority modes: of the base its second half alone counts, to which half of the unread ones belong."""
-    unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
-    if unread is None:
-        return None
-    return Unread(base_P=unread.base_P[shown_P] // 2, late_P=unread.late_P[shown_P])
 
 
 def _label(ruling: Ruling, counts: SeriesCounts) -> Label:
@@ -284,6 +257,38 @@ def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fal
     return seen.fall_of_step([one.step for one in said.steps].index(worst.step)), worst.step
 
 
+def _lenient_reading(said: Verdict, seen: SeenCounts) -> LenientReading | None:
+    """What the lenient reader sees; None where there is none, or where the style of the answers did not change."""
+    leniently = seen.read_leniently()
+    if leniently is None:
+        return None
+    rise = style_rise(seen.total, leniently.total)
+    if abs(rise) < NOTABLE_STYLE_RISE:
+        return None
+    # random numbers of its own: a second reading must not move the first
+    rng = np.random.default_rng(SEED)
+    k = seen.fall_of_window().worst_k
+    base, late = _mean_pass_at_k(leniently.total, k)
+    strict_base, strict_late = _mean_pass_at_k(seen.total, k)
+    return LenientReading(
+        k=k,
+        base=base,
+        late=late,
+        strict_base=strict_base,
+        strict_late=strict_late,
+        rise=rise,
+        label=rule(leniently, rng=rng).label,
+        explains=said.label == "format" and is_misread(seen.fall_of_window(), rng),
+    )
+
+
+def _mean_pass_at_k(counts: PairedCounts, k: int) -> tuple[float, float]:
+    """The mean of pass@k over problems, at the base and late."""
+    base_P = pass_at_k_table(counts.n_base, [k])[counts.base_P, 0]
+    late_P = pass_at_k_table(counts.n_late, [k])[counts.late_P, 0]
+    return float(base_P.mean()), float(late_P.mean())
+
+
 def _format_parts(fall: Fall, k: int, rng: np.random.Generator) -> tuple[float | None, float | None]:
     """The part of the fall of pass@k that unread samples explain: if they are like the read ones, if all were correct.
 
@@ -324,19 +329,6 @@ def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:
 def _n_within_reach(counts: SeriesCounts) -> int:
     """Problems that the base solved at least once: of the others no sample can tell whether they were lost."""
     return int((counts.base.correct_P > 0).sum())
-
-
-def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
-    """Correct samples outside the dominant mode: in the second half of the base's samples, and in the window.
-
-    None where there are none at all, as with graders for which all correct answers are one mode: nothing is tested.
-    """
-    shown_P = counts.shows_modes_P
-    base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]
-    if not (base_P.any() or late_P.any()):
-        return None
-    n_base = counts.base.n - counts.base.n // 2
-    return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=sum(one.n for one in window))
 
 
 def _changes(
@@ -388,7 +380,3 @@ def _remedy(said: Verdict, counts: SeriesCounts, rng: np.random.Generator) -> Re
 
 def _with_sentence(verdict: Verdict) -> Verdict:
     return replace(verdict, sentence=sentence_of(verdict))
-
-
-def _summed(counts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.sum(list(counts), axis=0)

@@ -26,7 +26,8 @@ from diagnostics.statistics.keys import (
 )
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 
-#: format    samples that could not be read explain most of the fall, and the read ones do not show it
+#: format    samples that could not be read explain most of the fall, and the read ones do not show it; or a lenient
+#:           reader, which accepts more of the late samples, does not show it
 #: unread    they explain less than that, but the read ones do not show it either: nothing is shown
 #: guessing  wrong answers that were accepted at the base would explain it
 Cause = Literal["format", "unread", "guessing"]
@@ -44,6 +45,8 @@ EXPLAINED_LEVEL = 0.01
 _GUESS_DRAWS_PER_LEVEL = 1.5
 #: Of accepted guesses so many are drawn at first, and no more where so many were as low as what was observed.
 _FIRST_DRAWS, _ENOUGH = 200, 25
+#: A rise of the share of samples that the lenient reader alone accepts from which answers are stated in another style.
+NOTABLE_STYLE_RISE = 0.01
 #: The least part of a fall that is most of it.
 _MOST = 0.5
 #: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
@@ -74,13 +77,15 @@ class Unread:
 class Fall:
     """A fall that was found at ``level``, and what it was found in: counts, for ``ks``, and which samples went unread.
 
-    ``unread`` is None where that is unknown.
+    ``unread`` is None where that is unknown. ``lenient`` are the counts of the same samples by the lenient reader; None
+    where there is no second reader.
     """
 
     counts: PairedCounts
     ks: Sequence[int]
     unread: Unread | None
     level: float
+    lenient: PairedCounts | None = None
 
     @property
     def worst_k(self) -> int:
@@ -101,6 +106,8 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
     >>> print(cause_of(cut, guess_share=0.0, guess_level=0.01, rng=np.random.default_rng(0)))
     format
     """
+    if is_misread(fall, rng):
+        return "format"
     unread = _unread_that_matter(fall, rng)
     if unread is not None:
         read = read_alone(fall.counts, unread, rng=rng)
@@ -112,6 +119,44 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
         if guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws) > guess_level:
             return "guessing"
     return None
+
+
+def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
+    """Whether the fall is one of the verifier's reading: the lenient reader sees no fall, and why is known.
+
+    Late samples that it alone accepts must have become more (``style_rise``), and must make up half of the correct
+    samples that were lost. That asks nothing of how often the lenient reader accepts wrong answers: it does so at the
+    base too.
+    """
+    if fall.lenient is None or style_rise(fall.counts, fall.lenient) < NOTABLE_STYLE_RISE:
+        return False
+    part = share_misread(fall.counts, fall.lenient)
+    return part is not None and part >= _MOST and not _shows(fall, fall.lenient, rng)
+
+
+def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float:
+    """By how much the share of samples that the lenient reader alone accepts rose, a probability.
+
+    >>> half, none = np.full(10, 8), np.zeros(10, dtype=np.int64)
+    >>> strict = PairedCounts(base_P=half, late_P=none, n_base=16, n_late=16)
+    >>> style_rise(strict, PairedCounts(base_P=half, late_P=half, n_base=16, n_late=16))
+    0.5
+    """
+    return float(_misread_rise(counts, lenient).mean())
+
+
+def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
+    """Share of the correct samples that problems lost which the lenient reader still accepts; None without a loss."""
+    lost_P = np.maximum(0.0, counts.base_P / counts.n_base - counts.late_P / counts.n_late)
+    if not lost_P.any():
+        return None
+    misread_P = np.maximum(0.0, _misread_rise(counts, lenient))
+    return float(np.minimum(misread_P, lost_P).sum() / lost_P.sum())
+
+
+def _misread_rise(counts: PairedCounts, lenient: PairedCounts) -> Float[np.ndarray, " problem"]:
+    late_P = (lenient.late_P - counts.late_P) / counts.n_late
+    return np.asarray(late_P - (lenient.base_P - counts.base_P) / counts.n_base)
 
 
 def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:

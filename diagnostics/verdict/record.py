@@ -153,6 +153,24 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LenientReading:
+    """What a lenient reader of the same samples sees at ``k``: mean pass@k of base and window, by both readers.
+
+    ``rise`` is the change of the share of samples that it alone accepts, a probability. ``label`` is the verdict by its
+    counts; ``explains`` says whether it is the reason of the label "format".
+    """
+
+    k: int
+    base: float
+    late: float
+    strict_base: float
+    strict_late: float
+    rise: float
+    label: VerdictLabel
+    explains: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """What else would explain the fall, in shares.
 
@@ -199,8 +217,9 @@ class Verdict:
     all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
     about what may mislead in this very series, ``warnings`` those of them about how its problems and samples came to
-    be. ``shipping`` says which checkpoint to ship, of all series that can be compared; None in verdicts of before.
-    ``repaired``: the series is weights between the base and a checkpoint.
+    be. ``lenient`` is given where the style of the answers changed. ``shipping`` says which checkpoint to ship, of all
+    series that can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a
+    checkpoint.
     """
 
     series: str
@@ -226,6 +245,7 @@ class Verdict:
     steps: tuple[StepClaim, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     explanation: Explanation | None = None
+    lenient: LenientReading | None = None
     sharpening: Sharpening | None = None
     detected_by: int | None = None
     decline_began: Estimate | None = None
@@ -298,6 +318,7 @@ class Verdict:
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
                 "left_out": tuple(LeftOut(**one) for one in fields.get("left_out", ())),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
+                "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),
                 "warnings": tuple(fields.get("warnings", ())),

@@ -61,9 +61,10 @@ class SeenCounts:
     one, which say how far pass@k fell; ``steps`` are all checkpoints, the last of them the window, looked at for
     ``step_ks``. ``minority`` counts, pooled too, correct samples outside the mode that dominated an independent half of
     the base's samples. ``unread`` are the samples of each of ``steps`` that count as wrong for their form,
-    ``minority_unread`` those beside ``minority``; empty, or None, where that is unknown. ``guess_share`` of wrong
-    responses may be accepted; ``cluster_P`` says which problems are related. ``spent`` is the part of
-    all levels that this look may use: 1 where a verdict is read once, of one run.
+    ``minority_unread`` those beside ``minority``; empty, or None, where that is unknown. ``lenient`` and
+    ``lenient_steps`` are ``total`` and ``steps`` by the lenient reader; None, or empty, without a second reader.
+    ``guess_share`` of wrong responses may be accepted; ``cluster_P`` says which problems are related. ``spent`` is the
+    part of all levels that this look may use: 1 where a verdict is read once, of one run.
     """
 
     total: PairedCounts
@@ -75,6 +76,8 @@ class SeenCounts:
     minority_ks: Sequence[int] = ()
     minority_unread: Unread | None = None
     unread: Sequence[Unread | None] = ()
+    lenient: PairedCounts | None = None
+    lenient_steps: Sequence[PairedCounts] = ()
     guess_share: float = 0.0
     cluster_P: Int[np.ndarray, " problem"] | None = None
     spent: float = 1.0
@@ -89,7 +92,8 @@ class SeenCounts:
 
     def fall_of_window(self) -> Fall:
         """What the keys look at, at their level."""
-        return Fall(counts=self.total, ks=self.ks, unread=self.unread_of_window, level=KEY_LEVEL * self.spent)
+        level = KEY_LEVEL * self.spent
+        return Fall(counts=self.total, ks=self.ks, unread=self.unread_of_window, level=level, lenient=self.lenient)
 
     def fall_of_modes(self) -> Fall | None:
         """What the minority channel looks at; None where nothing shows its modes."""
@@ -101,7 +105,24 @@ class SeenCounts:
     def fall_of_step(self, t: int, of: int = 1) -> Fall:
         """Checkpoint ``t``, one of so many that share the level of single checkpoints."""
         unread = self.unread[t] if self.unread else None
-        return Fall(counts=self.steps[t], ks=self.step_ks, unread=unread, level=STEP_LEVEL * self.spent / of)
+        lenient = self.lenient_steps[t] if self.lenient_steps else None
+        level = STEP_LEVEL * self.spent / of
+        return Fall(counts=self.steps[t], ks=self.step_ks, unread=unread, level=level, lenient=lenient)
+
+    def read_leniently(self) -> SeenCounts | None:
+        """The same samples by the lenient reader, of which no modes are known; None without one."""
+        if self.lenient is None:
+            return None
+        return replace(
+            self,
+            total=self.lenient,
+            window=self.lenient_steps[-len(self.window) :],
+            steps=self.lenient_steps,
+            minority=None,
+            minority_unread=None,
+            lenient=None,
+            lenient_steps=(),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

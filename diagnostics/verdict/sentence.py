@@ -192,6 +192,13 @@ def _format(verdict: Verdict) -> str:
         fell = f"{_MODES_FEWER} {_when(verdict)}, on {_problems(verdict)}"
     elif _step_of(verdict) is not None:
         fell = _fell_at_steps(verdict)
+    lenient = verdict.lenient
+    if lenient is not None and lenient.explains:
+        return (
+            f"{fell}, but {100 * lenient.rise:.0f} % more of the late samples state their answer in a style that the "
+            f"grader does not read: a lenient reader of the same samples finds pass@{lenient.k} "
+            f"{lenient.base:.3f} at the base and {lenient.late:.3f} late"
+        )
     return f"{fell}, but more samples than of the base's were {_UNREAD}{_read(verdict)}"
 
 

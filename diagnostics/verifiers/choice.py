@@ -16,9 +16,9 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
-from diagnostics.verifiers.lenient import accepts_letter
 from diagnostics.verifiers.reading.boxes import n_different_boxes
 from diagnostics.verifiers.reading.labels import labelled
+from diagnostics.verifiers.reading.lenient import accepts_letter
 from diagnostics.verifiers.reading.markdown import without_marks
 from diagnostics.verifiers.reading.notation import typeset
 from diagnostics.verifiers.reading.responses import answer_text

@@ -15,9 +15,9 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
-from diagnostics.verifiers.lenient import accepts_text
 from diagnostics.verifiers.reading.boxes import n_different_boxes
 from diagnostics.verifiers.reading.labels import labelled
+from diagnostics.verifiers.reading.lenient import accepts_text
 from diagnostics.verifiers.reading.markdown import without_marks
 from diagnostics.verifiers.reading.responses import answer_text, final_part
 from diagnostics.verifiers.reading.stated import box_doubt
@@ -51,7 +51,8 @@ def _read(part: str) -> tuple[str | None, AnswerStyle]:
     for rule, style in _RULES:
         found = rule(part)
         if found is not None:
-            return (_tidy_short(found) if len(found) <= _SHORT else _tidy(found)), style
+            answer = _tidy_short(found) if len(found) <= _SHORT else _tidy(found)
+            return answer, "prose" if style == "bare" and "\n" in part.strip() else style
     return None, "none"
 
 

@@ -13,10 +13,10 @@ from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
 from diagnostics.verifiers.extraction import collapse_whitespace, hash_answer, looks_like_formula, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
-from diagnostics.verifiers.lenient import accepts_mathematics
 from diagnostics.verifiers.reading.boxes import boxes, with_plain_boxes
 from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
 from diagnostics.verifiers.reading.labels import GOLD_LEAD, labelled
+from diagnostics.verifiers.reading.lenient import accepts_mathematics
 from diagnostics.verifiers.reading.markdown import without_marks
 from diagnostics.verifiers.reading.notation import as_latex_notation, same_notation, typeset
 from diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts

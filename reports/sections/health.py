@@ -16,6 +16,8 @@ MEASURES = (
     "parse_failure_rate",
     "ambiguous_rate",
     "timeout_rate",
+    "answer_style",
+    "lenient_gap",
     "several_boxes_rate",
     "verifier_disagreement",
     "response_length",

@@ -101,7 +101,7 @@ def plant(
             """
             INSERT INTO grades
             SELECT problem_id, letter, verifier, letter, mode::VARCHAR, 0.0, letter SIMILAR TO '[A-Za-z]', state, '',
-                   NULL, NULL
+                   NULL, NULL, NULL, NULL
             """,
             grades,
         )

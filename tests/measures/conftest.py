@@ -38,6 +38,8 @@ SAMPLE = {
     "token_entropies": None,
     "temperature": None,  # of a control; None: one of the audit's own, at 1
     "panel": False,  # drawn from the base for the panel
+    "answer_style": None,  # how the answer is stated, where the verifier reads it
+    "lenient": None,  # whether a second, lenient reader accepts it
     "n_boxed": None,  # different boxes in the response, where the verifier looks at them
     "own_correct": None,  # by the problem's own verifier, where the audit grades by another
     "reward": None,  # that a tool recorded: of its own verifier where there is one, else instead of grading
@@ -205,18 +207,20 @@ class World:
             db.execute("""
                 INSERT INTO grades
                 SELECT problem, response_id, 'recorded:tool', answer, NULL, coalesce(reward, own_correct::DOUBLE),
-                       own_correct, 'ok', '', NULL, NULL
+                       own_correct, 'ok', '', NULL, NULL, NULL, NULL
                 FROM rows
                 WHERE own_correct IS NOT NULL""")
         elif rows["reward"].notna().any():
             db.execute("UPDATE problems SET verifier = 'recorded:tool'")
             db.execute("""
                 INSERT INTO grades
-                SELECT problem, response_id, 'recorded:tool', answer, NULL, reward, reward >= 1, 'ok', '', NULL, NULL
+                SELECT problem, response_id, 'recorded:tool', answer, NULL, reward, reward >= 1, 'ok', '', NULL, NULL,
+                       NULL, NULL
                 FROM rows""")
         db.execute("""
             INSERT INTO grades
-            SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '', n_boxed, 1
+            SELECT problem, response_id, 'exact', answer, mode, correct::DOUBLE, correct, state, '', n_boxed, 1,
+                   answer_style, lenient
             FROM rows""")
         db.execute("""
             INSERT INTO response_ways

@@ -56,6 +56,8 @@ def random_samples(seed: int = 0) -> list[dict]:
                         if correct
                         else str(rng.choice(["ok", "parse_fail", "ambiguous", "timeout", "error"])),
                         "n_boxed": index % 3,
+                        "answer_style": ("boxed", "labelled", "prose")[index % 3],
+                        "lenient": index % 3 != 2,
                         "entropy_sum": float(rng.random() * 5),
                         "logp_sum": -6.0,
                         "own_logp_sum": -6.0 + float(rng.normal() * 1e-4),

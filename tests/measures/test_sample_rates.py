@@ -122,3 +122,21 @@ def test_of_many_samples_of_a_problem_the_first_32_are_read_for_words(world):
     rows = {row["scope"]: row for row in world(samples, n=40).sql_rows(get_measure("self_correction"))}
     assert (rows["all"]["value"], rows["all"]["n"]) == (0.5, 32)
     assert rows["correct with"]["n"] == rows["correct without"]["n"] == 16
+
+
+def test_the_styles_of_answers_are_counted_apart_and_grades_without_one_do_not_count(world):
+    samples = drawn("base", answer_style=["boxed", "boxed", "labelled", None])
+    samples += drawn("late", answer_style=["labelled"] * 3 + ["none"])
+    values = world(samples, n=4).values(get_measure("answer_style"))
+    assert values["base", "boxed"] == pytest.approx(2 / 3)
+    assert (values["late", "boxed"], values["late", "labelled"], values["late", "none"]) == (0.0, 0.75, 0.25)
+
+
+def test_the_lenient_gap_counts_what_the_verifier_alone_refuses(world):
+    correct, lenient = [True, False, False, False], [True, True, False, None]
+    samples = drawn("base", correct=correct, lenient=lenient) + drawn("late", correct=correct, lenient=[None] * 4)
+    rows = world(samples, n=4).sql_rows(get_measure("lenient_gap"))
+    assert [(row["checkpoint_id"], row["value"], row["n"]) for row in rows] == [
+        ("base", pytest.approx(1 / 3), 3),
+        ("late", None, 0),
+    ]

@@ -32,7 +32,6 @@ from diagnostics.records.types import (
 )
 from diagnostics.store import Store
 from diagnostics.store.database import SCHEMA_VERSION
-from diagnostics.store.load import stored_settings
 from diagnostics.store.merge import merge
 from diagnostics.store.missing import (
     OtherDraw,
@@ -507,24 +506,6 @@ def _older(path: Path, schema: int, *, like: Path) -> Path:
             connection.execute(statement)
     shutil.copytree(like.with_suffix(".tokens"), path.with_suffix(".tokens"))
     return path
-
-
-def test_a_store_that_lacks_one_column_is_read_as_it_is_and_given_it_by_who_writes(tmp_path: Path) -> None:
-    path = tmp_path / "audit.duckdb"
-    key = _concluded(path)
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("ALTER TABLE settings DROP COLUMN chat_args; UPDATE schema_version SET version = 9")
-    before = path.read_bytes()
-    with Store.open(path, read_only=True) as store:
-        held = stored_settings(store, key.settings_id)
-        assert held.chat_args is None
-        assert held.settings_id == key.settings_id
-    assert path.read_bytes() == before
-    with Store.open(path) as store:
-        store.add_settings(replace(held, chat=True, chat_args='{"a": 1}'))
-        assert stored_settings(store, key.settings_id) == held
-    assert _tables(path)["schema_version"]["version"].tolist() == [SCHEMA_VERSION]
-    assert merge([path], tmp_path / "new").samples_added
 
 
 @pytest.mark.parametrize("schema", [1, 5, 6])

@@ -31,7 +31,7 @@ def filled(path: Path, texts=TEXTS) -> Path:
                 row = [name, index, text, text]
                 db.execute("INSERT INTO samples VALUES (?, 'q', 's', false, ?, ?, ?, NULL, 3, NULL, NULL, NULL)", row)
                 db.execute(
-                    "INSERT INTO grades SELECT 'q', $1, 'exact', '', NULL, $2::INT, $2, 'ok', '', NULL, 1 "
+                    "INSERT INTO grades SELECT 'q', $1, 'exact', '', NULL, $2::INT, $2, 'ok', '', NULL, 1, NULL, NULL "
                     "WHERE NOT EXISTS (FROM grades WHERE response_id = $1)",
                     [text, index < 3],
                 )
@@ -110,18 +110,6 @@ def test_a_killed_reading_goes_on_where_it_was(tmp_path: Path) -> None:
         read_ways(store, KEY, SilentProgress(), again)
         assert again.texts == []
         assert store.frame("SELECT count(way) AS n FROM response_ways")["n"].item() == 3
-
-
-def test_a_store_without_the_table_is_read_as_if_it_were_empty_and_gets_it_when_written(tmp_path: Path) -> None:
-    path = filled(tmp_path / "audit.duckdb")
-    with duckdb.connect(str(path)) as db:
-        db.execute("DROP VIEW way_counts; DROP TABLE response_ways; UPDATE schema_version SET views_hash = ''")
-    with Store.open(path, read_only=True) as store:
-        assert store.frame("SELECT DISTINCT why FROM way_counts")["why"].tolist() == ["not read yet"]
-    with Store.open(path) as store:
-        read_ways(store, KEY, SilentProgress(), CountingReader())
-    with Store.open(path, read_only=True) as store:
-        assert store.frame("SELECT count(*) AS n FROM response_ways")["n"].item() == 4
 
 
 def test_of_more_samples_than_would_be_worth_it_none_is_read_and_that_is_said(

@@ -31,8 +31,8 @@ SAMPLES_PER_PART = 3_000_000
 #: What the kept ``graded_samples`` has: nothing that is as long as a response.
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
-    "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "strategy", "looped", "reconsiders", "common",
-    "n_planned", "n_common", "reward",
+    "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
+    "reconsiders", "common", "n_planned", "n_common", "reward",
 )  # fmt: skip
 #: Read of the texts, which takes two thirds of a join: only where it is asked for.
 OF_TEXTS = ("strategy", "looped", "reconsiders")
@@ -59,7 +59,7 @@ _TABLES = """
 CREATE TABLE {samples} (
     cell INTEGER, greedy BOOLEAN, sample_index INTEGER, n_tokens INTEGER, finish_reason ENUM ('stop', 'length'),
     mode VARCHAR, correct BOOLEAN, state ENUM ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error'), n_boxed INTEGER,
-    is_code BOOLEAN, looped BOOLEAN, reconsiders BOOLEAN, reward DOUBLE
+    answer_style VARCHAR, lenient BOOLEAN, is_code BOOLEAN, looped BOOLEAN, reconsiders BOOLEAN, reward DOUBLE
 );
 CREATE TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOLEAN, n BIGINT);
 CREATE TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
@@ -81,7 +81,8 @@ WITH said AS (
     WHERE s.problem_id BETWEEN $first AND $last
 )
 SELECT
-    s.* EXCLUDE (problem_id, verifier), g.answer, g.mode, g.correct, g.n_boxed, g.reward,
+    s.* EXCLUDE (problem_id, verifier), g.answer, g.mode, g.correct, g.n_boxed, g.answer_style, g.lenient,
+    g.reward,
     CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN g.state END AS state
 FROM said AS s
 JOIN grades AS g
@@ -100,8 +101,8 @@ _FROM_PART = (
     """
     INSERT INTO {samples}
     SELECT
-        cell, greedy, sample_index, n_tokens, finish_reason, mode, correct, state, n_boxed, is_code, looped,
-        reconsiders, reward
+        cell, greedy, sample_index, n_tokens, finish_reason, mode, correct, state, n_boxed, answer_style,
+        lenient, is_code, looped, reconsiders, reward
     FROM kept_part
     """,
     """

@@ -56,7 +56,7 @@ def _gold(gold: str) -> _Gold:
 
 
 def _digits_of(number: Fraction) -> tuple[str, ...]:
-    """The last digits of every way to write a number: whole, with groups of three, as a decimal, a fraction, a percentage."""
+    """The last digits of every way to write a number: whole, in groups of three, as decimal, fraction or percentage."""
     found = set()
     for value in (abs(number), 100 * abs(number), abs(number) / 100):
         if value.denominator == 1:
