@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
 import pyarrow as pa
 
 from diagnostics.store.database import Database
@@ -118,6 +119,14 @@ def _held(database: Database, column: str, series: str, value: str) -> ImportedF
         complete=complete,
         faults={why: FaultCount(n=n, first_line=first) for why, n, first in faults},
     )
+
+
+def plan_recorded(database: Database, audit_id: str, more: pd.DataFrame) -> None:
+    """Let an audit of imported samples use more than its n: rows of checkpoint_id, problem_id and n."""
+    with database.transaction():
+        database.insert(
+            "INSERT OR IGNORE INTO allocations SELECT $audit_id, checkpoint_id, problem_id, n", more, audit_id=audit_id
+        )
 
 
 def record(database: Database, part: Recording) -> None:

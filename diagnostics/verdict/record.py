@@ -12,7 +12,7 @@ from typing import Any, Literal
 from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.rule import Label
-from diagnostics.verdict.steps import ranges
+from diagnostics.verdict.steps import Accuracy, ranges
 
 #: ``no_verdict``: nothing could be compared, ``why`` says why.
 VerdictLabel = Label | Literal["no_verdict"]
@@ -200,7 +200,8 @@ class Verdict:
     ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
     about what may mislead in this very series, ``warnings`` those of them about how its problems and samples came to
     be. ``shipping`` says which checkpoint to ship, of all series that can be compared; None in verdicts of before.
-    ``repaired``: the series is weights between the base and a checkpoint.
+    ``repaired``: the series is weights between the base and a checkpoint. ``accuracies``: of base and compared
+    checkpoints where each problem has one response; empty otherwise.
     """
 
     series: str
@@ -236,6 +237,7 @@ class Verdict:
     remedy: Remedy | None = None
     shipping: Recommendation | None = None
     repaired: bool = False
+    accuracies: tuple[Accuracy, ...] = ()
 
     @property
     def title(self) -> str:
@@ -297,6 +299,7 @@ class Verdict:
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
                 "left_out": tuple(LeftOut(**one) for one in fields.get("left_out", ())),
+                "accuracies": tuple(Accuracy(**one) for one in fields.get("accuracies", ())),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),
