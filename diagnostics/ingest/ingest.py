@@ -105,6 +105,7 @@ def _previewed(store: Store | None, name: str, planned: Sequence[PlannedFile], c
     reader = SeriesReader(None, name, config, verifier=verifier)
     if store is not None:
         reader.places.problems.add_stored(store, name)
+    planned, copies = _without_copies(planned)
     files = tuple(_read_all(reader, planned, SilentProgress()))
     read = pd.DataFrame(reader.places.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
     if store is not None and reader.settings is not None:
@@ -113,13 +114,13 @@ def _previewed(store: Store | None, name: str, planned: Sequence[PlannedFile], c
         # a file that is in the store already adds nothing
         read = together.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
     if read.empty:
-        return SeriesPreview(name=name, files=files, why=_nothing_usable(files))
+        return SeriesPreview(name=name, files=files, notes=copies, why=_nothing_usable(files))
     try:
         chosen = choose(read, config, hint=lambda: reader.places.problems.hint)
     except ConfigError as error:
-        return SeriesPreview(name=name, files=files, why=str(error))
+        return SeriesPreview(name=name, files=files, notes=copies, why=str(error))
     left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
-    return SeriesPreview(name=name, files=files, notes=(*chosen.notes, *left_out))
+    return SeriesPreview(name=name, files=files, notes=(*copies, *chosen.notes, *left_out))
 
 
 def refused(plan: ImportPlan) -> tuple[FileResult, ...]:
@@ -149,6 +150,9 @@ def import_samples(
         for name, planned in plan.by_series.items():
             terms = settled_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
+            planned, copies = _without_copies(planned)
+            for note in copies:
+                progress.note(f"{name}: {note}")
             results = _read_all(reader, planned, progress)
             reader.close()
             files += results
@@ -215,6 +219,25 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
             "to grade it otherwise run `oversharp regrade`"
         )
     return verifier
+
+
+def _without_copies(planned: Sequence[PlannedFile]) -> tuple[Sequence[PlannedFile], tuple[str, ...]]:
+    """The files without those whose samples another one has with their scores, and a line for each of these."""
+    samples = {file.path: file.importer.samples_of(file.path) for file in planned}
+    scored: dict[tuple[str, int | None], Path] = {}
+    for file in planned:
+        of = samples[file.path]
+        if of is not None and of[1]:
+            scored.setdefault((of[0], file.step), file.path)
+    kept, notes = [], []
+    for file in planned:
+        of = samples[file.path]
+        other = None if of is None or of[1] else scored.get((of[0], file.step))
+        if other is None:
+            kept.append(file)
+        else:
+            notes.append(f"{file.path} not read: {other} has the same samples with their scores")
+    return kept, tuple(notes)
 
 
 def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: ProgressSink) -> list[FileResult]:

@@ -24,7 +24,7 @@ from diagnostics.ingest.formats.rows import parsed
 from diagnostics.ingest.formats.steps import run_above
 from diagnostics.records.errors import ImportFileError
 from diagnostics.series.folders import run_and_step
-from diagnostics.verifiers.extraction import hash_answer
+from diagnostics.verifiers.extraction import announced_answer
 
 _STATE = re.compile(rb'\s*\{\s*"adapter_spec"\s*:\s*\{')
 _STATS = "per_instance_stats.json"
@@ -81,12 +81,22 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     state = _json(path)
     greedy = inner(state, "adapter_spec").get("temperature") == 0
     scores = _scores(path.parent / _STATS)
-    requests = state.get("request_states")
-    for line, request in enumerate(requests if isinstance(requests, list) else (), start=1):
+    held = state.get("request_states")
+    requests = held if isinstance(held, list) else []
+    related = any(map(_is_related, requests))
+    for line, request in enumerate(requests, start=1):
         try:
-            yield from _samples(line, request, scores, options.reward, greedy=greedy)
+            for sample in _samples(line, request, scores, options.reward, greedy=greedy):
+                sample.cluster = sample.problem if related else None
+                yield sample
         except BadField as bad:
             yield Fault(line, str(bad))
+
+
+def _is_related(request: Any) -> bool:
+    """Whether it is a perturbed copy of an instance, or a trial with other examples."""
+    trial = request.get("train_trial_index") if isinstance(request, dict) else None
+    return bool(trial or inner(inner(request, "instance"), "perturbation"))
 
 
 def _samples(
@@ -112,13 +122,12 @@ def _samples(
             line=line,
             prompt=prompt,
             response=_response(completion),
-            gold=(hash_answer(gold) or gold) if gold else None,
+            gold=gold or None,
             reward=value if alone else None,
             problem=source_id if isinstance(source_id, str) else None,
             greedy=greedy and alone,
             n_tokens=len(tokens) if isinstance(tokens, list) and tokens else None,
             finish_reason=known_finish(inner(completion, "finish_reason").get("reason")),
-            cluster=source_id if isinstance(source_id, str) else None,
             claim=None if index else claim,
         )
 
@@ -142,12 +151,13 @@ def _response(completion: Any) -> str:
 
 
 def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
-    """The first correct reference; of multiple choice its letter."""
+    """The first correct reference; of multiple choice its letter, of a worked solution (GSM8K) the answer it states."""
     references = instance.get("references")
     for one in references if isinstance(references, list) else ():
         tags, text = (one.get("tags"), inner(one, "output").get("text")) if isinstance(one, dict) else (None, None)
         if isinstance(tags, list) and "correct" in tags and isinstance(text, str):
-            return next((letter for letter, choice in letters.items() if choice == text), text)
+            letter = next((letter for letter, choice in letters.items() if choice == text), None)
+            return letter or (announced_answer(text) or text).removesuffix(".")
     return None
 
 

@@ -82,6 +82,18 @@ def settings(path: Path) -> dict[str, Any]:
     return {**sampling_settings(config), **({"system_prompt": system} if isinstance(system, str) else {})}
 
 
+def samples_of(path: Path) -> tuple[str, bool] | None:
+    """The evaluation, which a log shares with what ``inspect score`` makes of it, and whether it has scores."""
+    try:
+        header = _header(path)
+    except ImportFileError:
+        return None
+    spec = inner(header, "eval")
+    names = [spec.get(name) for name in ("eval_id", "run_id", "task_id", "created")]
+    scores = inner(header, "results").get("scores")
+    return "/".join(map(str, names)), bool(scores)
+
+
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per problem and epoch; ``line`` is its place in the log.
 
@@ -322,4 +334,5 @@ IMPORTER = Importer(
     place=place,
     read=read,
     settings=settings,
+    samples_of=samples_of,
 )

@@ -6,7 +6,8 @@ text (``problem`` or ``question``) stands for it. The score is ``symbolic_correc
 --reward names another field, and ``judge_correct`` is the judgement. Without a score ``expected_answer`` grades.
 
 Temperatures are not written: of ``output.jsonl`` NeMo-Skills' own default, greedy, is assumed. The step is in the name
-of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``.
+of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``. What waits for a judge in ``tmp-eval-results`` is
+not read where the judged file is there.
 
 Source: NVIDIA-NeMo/Skills 8b18f39, ``GenerationTask.dump_outputs``, ``evaluate_result`` and ``MathMetrics``.
 """
@@ -39,6 +40,7 @@ _KNOWN_BY = frozenset(
 _QUESTIONS = ("problem", "question")
 _IDS = ("id", "problem_id", "unique_id", "uuid", "task_id")
 _JUDGED = "judge_correct"
+_JUDGED_LATER = {"tmp-eval-results": "eval-results"}
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
@@ -52,6 +54,12 @@ def place(path: Path) -> FilePlace:
     run, step = run_above(path.absolute().parent)
     benchmark = path.absolute().parent.name
     return FilePlace(run=run, step=step, task=benchmark if _FILE.fullmatch(path.name) else None)
+
+
+def samples_of(path: Path) -> tuple[str, bool] | None:
+    """A file of ``eval-results``, which before the judge has seen it lies in ``tmp-eval-results``."""
+    folders = [_JUDGED_LATER.get(name, name) for name in path.absolute().parts]
+    return "/".join(folders), _JUDGED_LATER.keys().isdisjoint(path.absolute().parts)
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
@@ -99,4 +107,5 @@ IMPORTER = Importer(
     recognises=recognises,
     place=place,
     read=read,
+    samples_of=samples_of,
 )

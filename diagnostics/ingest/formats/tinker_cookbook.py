@@ -15,7 +15,7 @@ Source: thinking-machines-lab/tinker-cookbook 9dfcc3a, ``StoredTrajectory``, ``E
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +88,20 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Recorded:
     if fields.get("error") is not None:
         raise BadField("the example ended in an error")
-    turns = fields.get("turns")
-    texts = (
-        [(one.get("role"), one.get("content")) for one in turns if isinstance(one, dict)]
-        if isinstance(turns, list)
-        else []
-    )
-    if len(texts) < 2 or any(not isinstance(content, str) for _, content in texts):
+    held = fields.get("turns")
+    turns = [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
+    texts = [one.get("content") for one in turns]
+    if len(texts) < 2 or not all(isinstance(content, str) for content in texts):
         raise BadField("no turns of prompt and answer")
     metrics, logs = inner(fields, "metrics"), inner(fields, "logs")
     if chosen is not None and chosen not in metrics and chosen != "reward":
         raise BadField(f"no metric {chosen}")
     name = chosen or ("correct" if "correct" in metrics else "reward")
-    said = [content for _, content in texts[1:]]
+    prompt, *said = map(str, texts)
     return Recorded(
         line=line,
-        prompt=str(texts[0][1]),
-        response=without_end_token("\n".join(map(str, said))),
+        prompt=prompt,
+        response=without_end_token("\n".join(said)),
         gold=optional_text(logs, "expected"),
         reward=numeric(fields if name == "reward" else metrics, name),
         problem=optional_text(fields, "example_id") or optional_text(fields, "idx"),
@@ -116,7 +113,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     )
 
 
-def _n_tokens(turns: Any) -> int | None:
+def _n_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
     """Of the model's turns together; None where one does not tell."""
     counts = [whole(one, "token_count") for one in turns if one.get("role") == "assistant"]
     known = [count for count in counts if count]
