@@ -311,9 +311,8 @@ def _audit(
     store.require_regex("--strategy-regex", config.strategy_regex)
     clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
-    if len(chosen.unequal):
-        ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
-        store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
+    ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
+    store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
     # a reward is committed with its sample
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))

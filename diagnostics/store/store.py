@@ -210,8 +210,8 @@ class Store:
         )  # fmt: skip
 
     def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
-        """Let an audit of imported samples use more than its n: rows of checkpoint_id, problem_id and n."""
-        plan_recorded(self._database, key.audit_id, more)
+        """Number imported samples from 0, without gaps, and use ``more`` (checkpoint_id, problem_id, n) than the n."""
+        plan_recorded(self._database, key, more)
 
     def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
         """Count a verdict that compares the checkpoints of ``steps`` with the base; returns the number of this look."""

@@ -57,7 +57,7 @@ def accuracy_lines(verdict: Verdict) -> tuple[str, ...]:
 
 def _accuracy_line(one: Accuracy) -> str:
     what = "greedy accuracy" if one.greedy else "accuracy"
-    share = f"{points_text(one.share)} % ({one.n_correct:,} of {one.n_problems:,} problems)"
+    share = f"{points_text(one.share)} % ({one.n_correct:,} of {plural(one.n_problems, 'problem')})"
     line = f"{one.checkpoint}: {what} {share}"
     if one.change is None:
         return line

@@ -144,6 +144,25 @@ def test_all_samples_of_a_step_count_in_pass_at_k(tmp_path: Path) -> None:
     assert again.series[0].verdict == one.verdict
 
 
+def test_samples_that_the_tool_numbers_from_1_or_with_gaps_are_all_compared(tmp_path: Path) -> None:
+    rows = [
+        row(problem, right=repeat % 2 == 0, step=step, j=3 * repeat + 1, text=f"try {repeat}")
+        for step in (0, 20)
+        for problem in range(4)
+        for repeat in range(6)
+        if (step, problem, repeat) != (20, 3, 2)
+    ]
+    (one,) = imported(tmp_path, rows, map={**MAP, "step": "step", "index": "j"}, n=5).series
+    assert (one.n_problems, one.n) == (4, 5)
+    with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
+        numbers = store.frame(
+            "SELECT DISTINCT list(sample_index ORDER BY text) AS i FROM samples GROUP BY checkpoint_id, problem_id"
+        )
+    assert sorted(map(list, numbers["i"])) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]]
+    assert one.verdict is not None
+    assert one.verdict.changes[0].base == pytest.approx(0.5)
+
+
 def test_n_leaves_samples_beyond_it_unused_and_says_so(tmp_path: Path) -> None:
     rows = [row(p, right=r % 2 == 0, step=s) for s in (0, 20) for p in range(4) for r in range(8 if s else 4)]
     (one,) = imported(tmp_path, rows, n=4).series
