@@ -100,7 +100,7 @@ def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]
         return tuple(_previewed(held, name, planned, config) for name, planned in plan.by_series.items())
 
 
-def _previewed(store: Store | None, name: str, planned: Sequence[PlannedFile], config: ImportConfig) -> SeriesPreview:
+def _previewed(store: Store | None, name: str, planned: tuple[PlannedFile, ...], config: ImportConfig) -> SeriesPreview:
     verifier = None if store is None else _held_verifier(store, name, planned[0], config)
     reader = SeriesReader(None, name, config, verifier=verifier)
     if store is not None:
@@ -221,7 +221,7 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
     return verifier
 
 
-def _without_copies(planned: Sequence[PlannedFile]) -> tuple[Sequence[PlannedFile], tuple[str, ...]]:
+def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
     """The files without those whose samples another one has with their scores, and a line for each of these."""
     samples = {file.path: file.importer.samples_of(file.path) for file in planned}
     scored: dict[tuple[str, int | None], Path] = {}
@@ -237,7 +237,7 @@ def _without_copies(planned: Sequence[PlannedFile]) -> tuple[Sequence[PlannedFil
             kept.append(file)
         else:
             notes.append(f"{file.path} not read: {other} has the same samples with their scores")
-    return kept, tuple(notes)
+    return tuple(kept), tuple(notes)
 
 
 def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: ProgressSink) -> list[FileResult]:

@@ -92,13 +92,18 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
         line=line,
         prompt=prompt,
         response=response,
-        gold=optional_text(fields, "target"),
+        gold=_gold(fields.get("target")),
         reward=numeric(values, name),
         problem=optional_text(sampled, "group_id") or optional_text(fields, "index"),
         answer=None if answer == response else answer,
         greedy=greedy,
         n_tokens=_n_tokens(given),
     )
+
+
+def _gold(target: object) -> str | None:
+    """The answer; the first one where several would be right."""
+    return optional_text({"target": target[0] if isinstance(target, list) and target else target}, "target")
 
 
 def _said(message: Mapping[str, Any]) -> str:

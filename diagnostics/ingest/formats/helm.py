@@ -13,13 +13,22 @@ Source: stanford-crfm/helm 63754d0, ``ScenarioState``, ``RequestState`` and ``co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
-from diagnostics.ingest.formats.fields import BadField, chat_text, finite, inner, known_finish, sampling_settings
+from diagnostics.ingest.formats.fields import (
+    LARGEST_NUMBER,
+    BadField,
+    chat_text,
+    finite,
+    inner,
+    known_finish,
+    sampling_settings,
+)
 from diagnostics.ingest.formats.rows import parsed
 from diagnostics.ingest.formats.steps import run_above
 from diagnostics.records.errors import ImportFileError
@@ -40,7 +49,7 @@ _METRICS = (
     "exact_match",
 )
 #: What tells the scores of one instance: its id, its perturbation, the trial.
-_Key = tuple[object, str, object]
+_Key = tuple[str, str, str]
 
 
 def is_scenario_state(path: Path) -> bool:
@@ -176,7 +185,7 @@ def _scores(path: Path) -> dict[_Key, dict[str, float]] | None:
     for one in held[0]:
         if not isinstance(one, dict) or not isinstance(one.get("stats"), list):
             continue
-        key = (one.get("instance_id"), _text_of(one.get("perturbation")), one.get("train_trial_index"))
+        key = _key_of(one.get("instance_id"), one.get("perturbation"), one.get("train_trial_index"))
         for stat in one["stats"]:
             name, mean = inner(stat, "name").get("name"), _mean(stat)
             if isinstance(name, str) and mean is not None:
@@ -188,15 +197,17 @@ def _mean(stat: Any) -> float | None:
     if not isinstance(stat, dict):
         return None
     total, count = finite(stat.get("sum")), finite(stat.get("count"))
-    return total / count if total is not None and count else None
+    mean = total / count if total is not None and count is not None and count >= 1 else math.inf
+    return mean if abs(mean) <= LARGEST_NUMBER else None
 
 
 def _key(instance: Mapping[str, Any], trial: object) -> _Key:
-    return (instance.get("id"), _text_of(instance.get("perturbation")), trial)
+    return _key_of(instance.get("id"), instance.get("perturbation"), trial)
 
 
-def _text_of(perturbation: object) -> str:
-    return str(sorted(perturbation.items(), key=str)) if isinstance(perturbation, dict) else ""
+def _key_of(instance_id: object, perturbation: object, trial: object) -> _Key:
+    changes = sorted(perturbation.items(), key=str) if isinstance(perturbation, dict) else ""
+    return str(instance_id), str(changes), str(trial)
 
 
 def _score(scores: Mapping[str, float], chosen: str | None) -> tuple[str, float | None]:

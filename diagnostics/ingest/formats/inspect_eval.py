@@ -278,9 +278,9 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _gold(target: object) -> str | None:
-    """The one answer; none where several would be right, since no verifier takes several."""
+    """The answer; the first one where several would be right."""
     if isinstance(target, list):
-        target = target[0] if len(target) == 1 else None
+        target = target[0] if target else None
     return target or None if isinstance(target, str) else None
 
 

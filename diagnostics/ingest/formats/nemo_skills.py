@@ -76,7 +76,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
                 line=line,
                 prompt=text(fields, next((name for name in _QUESTIONS if fields.get(name)), _QUESTIONS[0])),
                 response=text(fields, "_full_generation" if fields.get("_full_generation") else "generation"),
-                gold=optional_text(fields, "expected_answer"),
+                gold=_gold(fields.get("expected_answer")),
                 reward=_reward(fields, options.reward),
                 problem=next((found for name in _IDS if (found := optional_text(fields, name)) is not None), None),
                 answer=optional_text(fields, "predicted_answer"),
@@ -86,6 +86,11 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             )
         except BadField as bad:
             yield Fault(line, str(bad))
+
+
+def _gold(expected: object) -> str | None:
+    """The answer; the first one where several would be right."""
+    return optional_text({"gold": expected[0] if isinstance(expected, list) and expected else expected}, "gold")
 
 
 def _reward(fields: Mapping[str, Any], chosen: str | None) -> float | None:

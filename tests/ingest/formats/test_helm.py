@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import find_files, helm
@@ -14,6 +15,7 @@ from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded, Tool
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
+from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed
 
 read = reader(helm)
 
@@ -123,6 +125,17 @@ def test_a_file_that_is_cut_short_is_told(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-40])
     with pytest.raises(ImportFileError, match=r"scenario_state\.json: .*cut short\? copy it again"):
         read(path)
+
+
+@given(change=changed(request(12, "72.", "71.")) | JSON, score=changed(stats(12, 1.0)) | JSON)
+@SETTINGS
+def test_no_request_and_no_score_stops_the_reader(tmp_path: Path, change: Any, score: Any) -> None:
+    path = written(tmp_path, [change, request(2, "12.")], [score, stats(2, 1.0)])
+    helm.place(path)
+    helm.settings(path)
+    last = read(path)[-1]
+    assert isinstance(last, Recorded)
+    assert (last.line, last.reward) == (2, 1.0)
 
 
 @pytest.mark.usefixtures("few_measures")

@@ -212,7 +212,11 @@ def test_samples_of_a_mixed_log(planted: Path) -> None:
     assert (first.n_tokens, first.logp_sum, first.finish_reason) == (4, -2.0, "length")
     assert (empty.response, empty.reward, empty.logp_sum, empty.n_tokens) == ("", 0.0, None, 9)
     assert (chat.prompt, chat.response) == ("system: Be brief.\n\nuser: Hi", "six")
-    assert (chat.gold, chat.logp_sum, chat.n_tokens) == (None, None, 9)  # several golds; another text's tokens
+    assert (chat.gold, chat.logp_sum, chat.n_tokens) == (
+        "six",
+        None,
+        9,
+    )  # first gold; another text
     assert [one.why for one in read(planted) if isinstance(one, Fault)] == ["the sample ended in an error"]
     assert inspect_eval.place(planted) == FilePlace(run="lucky", step=7, task="mixed")
 
