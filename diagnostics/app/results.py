@@ -124,8 +124,8 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             for name, file in files
         ]
         rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused(plan)]
-        told = [{"series": one.name, "why_no_verdict": one.why, "notes": list(one.notes)} for one in series]
-        _print_json({"files": rows, "series": told, "unknown": [str(path) for path in plan.unknown]})
+        summaries = [{"series": one.name, "why_no_verdict": one.why, "notes": list(one.notes)} for one in series]
+        _print_json({"files": rows, "series": summaries, "unknown": [str(path) for path in plan.unknown]})
     else:
         for name, file in files:
             _say(f"{file.path}  {file.format}  series {name}")

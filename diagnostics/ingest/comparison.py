@@ -109,7 +109,7 @@ def compare_grades(
     """Where ``verifier``, which is not the tool's reward, differs from the tool.
 
     The files are read once more: a store does not hold what the tool says where it is no grade. The second value counts
-    what could not be compared, as not all of the responses that it is told of were graded. ``problems`` maps samples to
+    what could not be compared, as not all of the responses of the claim were graded. ``problems`` maps samples to
     problems.
     """
     found: list[Disagreement] = []

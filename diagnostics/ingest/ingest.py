@@ -79,7 +79,7 @@ class ImportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPreview:
-    """What an import would read of a series. ``why``: it could compare nothing."""
+    """Preview of a series. ``why``: the reason why the import could compare nothing."""
 
     name: str
     files: tuple[FileResult, ...]

@@ -15,7 +15,7 @@ from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.columns import differs
 from diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
 from diagnostics.ingest.plan import PlannedFile
-from diagnostics.ingest.problems import KnownProblems
+from diagnostics.ingest.problems import KnownProblems, text_key
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.types import Problem, content_hash
@@ -106,7 +106,7 @@ class Places:
         self._config = config
         self._only_steps = frozenset(config.steps)
         self.problems = KnownProblems(by_id=config.match == "id")
-        self._faults: dict[tuple[str, str | None, str], Fault] = {}  # of problems that cannot be used
+        self._faults: dict[bytes, Fault] = {}  # of problems that cannot be used
         self._seen: dict[Where, int] = {}  # bit i: sample i is there
         self._checkpoint_ids: dict[int, str] = {}
 
@@ -195,13 +195,13 @@ class Places:
         fault = self.problems.fault_of(item, task, step)
         if fault is not None:
             return fault
-        known = self.problems.find(item, task) or self._faults.get((item.prompt, item.gold, task))
+        known = self.problems.find(item, task) or self._faults.get(text_key(item.prompt, item.gold, task))
         return known or self._new_problem(item, task, step, reading)
 
     def _new_problem(self, item: Recorded, task: str, step: int, reading: Reading) -> str | Fault:
         fault = self._unusable(item, reading)
         if fault is not None:
-            self._faults[item.prompt, item.gold, task] = fault
+            self._faults[text_key(item.prompt, item.gold, task)] = fault
             return fault
         assert self.verifier is not None  # the first samples chose it
         problem = problem_of(item, reading.file, self.verifier)

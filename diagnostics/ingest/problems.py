@@ -13,15 +13,21 @@ NO_ID = "no problem id, which --match id needs"
 OTHER_PROMPT = "its id belongs to another prompt at the same step; --match id needs one id per problem"
 #: Characters of two texts that differ, from shortly before the difference.
 _SHOWN, _BEFORE = 40, 10
+#: Problems whose ids are kept for the hint alone: their texts take memory.
+_MOST_FOR_HINT = 10_000
 
 _STORED = """
-    SELECT min(c.step) AS step, p.problem_id, p.task, p.prompt, p.gold, p.source_id
-    FROM series_checkpoints AS c
-    JOIN (SELECT DISTINCT checkpoint_id, problem_id FROM samples) AS s USING (checkpoint_id)
-    JOIN problems AS p USING (problem_id)
-    WHERE c.series = $series
-    GROUP BY ALL
-    ORDER BY step, p.problem_id
+    WITH held AS (
+        SELECT s.problem_id, min(c.step) AS step
+        FROM series_checkpoints AS c
+        JOIN samples AS s USING (checkpoint_id)
+        WHERE c.series = $series
+        GROUP BY s.problem_id
+    )
+    SELECT step, problem_id, task, prompt, gold, source_id
+    FROM held
+    JOIN problems USING (problem_id)
+    ORDER BY step, problem_id
 """
 
 
@@ -54,32 +60,34 @@ class KnownProblems:
         if self.by_id and item.problem is not None:
             known = self._of_id.get((task, item.problem))
             return None if known is None else known.problem_id
-        return self._of_text.get(_key(item.prompt, item.gold, task))
+        return self._of_text.get(text_key(item.prompt, item.gold, task))
 
     def fault_of(self, item: Recorded, task: str, step: int) -> Fault | None:
-        """Why the tool's id does not tell the problem; None where it does, or need not."""
+        """Why the tool's id identifies no problem; None where it does, or is not used."""
         if not self.by_id:
             return None
         if item.problem is None:
             return Fault(item.line, NO_ID)
-        key = _key(item.prompt, item.gold, task)
+        key = text_key(item.prompt, item.gold, task)
         same = self._texts.setdefault((step, task, item.problem), key) == key
         return None if same else Fault(item.line, OTHER_PROMPT)
 
     def add(self, item: Recorded, task: str, step: int, problem_id: str) -> None:
         """A problem that was not known."""
-        self._of_text[_key(item.prompt, item.gold, task)] = problem_id
+        self._of_text[text_key(item.prompt, item.gold, task)] = problem_id
         if item.problem is not None:
             self._add_id(task, item.problem, _First(step, problem_id, item.prompt, item.gold or ""))
 
     def add_stored(self, store: Store, series: str) -> None:
         """The problems that earlier imports brought into the series."""
         for row in store.frame(_STORED, series=series).itertuples(index=False):
-            self._of_text.setdefault(_key(row.prompt, row.gold, row.task), row.problem_id)
+            self._of_text.setdefault(text_key(row.prompt, row.gold, row.task), row.problem_id)
             if isinstance(row.source_id, str):
                 self._add_id(row.task, row.source_id, _First(int(row.step), row.problem_id, row.prompt, row.gold))
 
     def _add_id(self, task: str, source_id: str, this: _First) -> None:
+        if not self.by_id and len(self._of_id) >= _MOST_FOR_HINT and (task, source_id) not in self._of_id:
+            return
         first = self._of_id.setdefault((task, source_id), this)
         if first.problem_id == this.problem_id:
             return
@@ -103,8 +111,8 @@ class KnownProblems:
         )
 
 
-def _key(prompt: str, gold: str | None, task: str) -> bytes:
-    """Of prompt, task, and gold without its white space."""
+def text_key(prompt: str, gold: str | None, task: str) -> bytes:
+    """Hash of prompt, task, and gold without its white space."""
     text = f"{prompt}\0{''.join((gold or '').split())}\0{task}"
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 

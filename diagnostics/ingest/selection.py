@@ -22,7 +22,7 @@ ONLY_GREEDY = "only greedy responses, while other steps have samples"
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What is compared: problems with at least ``n`` samples at every step, ``n_base`` at the base.
+    """Selection of an audit: problems with at least ``n`` samples at every step, ``n_base`` at the base.
 
     ``unequal`` has a row (step, problem_id, n) for every problem and step with more samples than that: all of them
     count in pass@k. ``greedy``: the one greedy response of each problem is compared, since there are no samples.
@@ -38,7 +38,7 @@ class Selection:
 
 
 def choose(counts: pd.DataFrame, config: ImportConfig, *, hint: Callable[[], str | None] = lambda: None) -> Selection:
-    """What an audit can compare of ``counts`` (step, checkpoint, problem_id, greedy, n).
+    """Choose what an audit can compare of ``counts`` (step, checkpoint, problem_id, greedy, n).
 
     ``hint`` says why problems of different steps may be the same and were not joined. Raises ``ConfigError`` if there
     is only one step, or no problem was answered at all of them.

@@ -16,7 +16,7 @@ from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
-#: What one response per problem cannot show.
+#: Limit of an audit with one response per problem.
 NEEDS_SAMPLES = "pass@k for k > 1 needs samples: draw 8 or more of each problem"
 #: A rate of samples without a readable answer that changed by more than this (probability) is told.
 NOTABLE_RISE = 0.01

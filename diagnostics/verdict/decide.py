@@ -100,8 +100,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         # without anything compared, the reasons are the sentence
         unread = tuple(unread_of(counts))
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
-        said = replace(said, why=why, caveats=(*unread, *left_out), warnings=unread)
-        return _with_sentence(said)
+        return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
     seen, ruling = _ruled(counts, compared, window, rule_rng)
@@ -334,7 +333,7 @@ def _n_within_reach(counts: SeriesCounts) -> int:
 
 
 def _accuracies(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> tuple[Accuracy, ...]:
-    """Of base and compared checkpoints, where each problem has one response."""
+    """Accuracy of base and compared checkpoints; empty unless each problem has one response."""
     base = counts.base
     if base.why is not None or not compared or any(one.n != 1 for one in (base, *compared)) or not len(base.correct_P):
         return ()

@@ -25,7 +25,7 @@ from diagnostics.verdict.explanations import Cause
 _STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS, _NEAR = 0.99, 1_999, 19_999, 0.02
 #: Draws of the exact key of one checkpoint, of which nothing is told but whether it turns.
 _EXACT_DRAWS = 199
-#: Of differences of yes and no, so many problems more deviate by a full point (``share_interval``).
+#: ``floor`` of ``share_interval`` for differences of yes and no.
 _FLOOR = 2.0
 
 

@@ -1,4 +1,4 @@
-"""What an import compares: greedy responses, unequal numbers of samples, and problems whose texts changed."""
+"""The selection of an import: greedy responses, unequal numbers of samples, and problems whose texts changed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MAP = {"prompt": "q", "response": "text", "gold": "gold", "reward": "ok", "probl
 
 def row(problem: int, *, right: bool, step: int, **more: Any) -> dict[str, Any]:
     answer = problem * 7 if right else -1
-    said = {"q": f"What is 7 times {problem}?", "gold": str(problem * 7), "text": f"So \\boxed{{{answer}}}"}
-    return {**said, "ok": float(right), "id": f"p{problem}", "greedy": False, "step": step, **more}
+    fields = {"q": f"What is 7 times {problem}?", "gold": str(problem * 7), "text": f"So \\boxed{{{answer}}}"}
+    return {**fields, "ok": float(right), "id": f"p{problem}", "greedy": False, "step": step, **more}
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -86,9 +86,9 @@ def test_greedy_responses_are_reported_and_shipped_without_a_recommendation(
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == code
-    said = capsys.readouterr().out
-    assert "step 20: greedy accuracy" in said
-    assert "No recommendation: there is one greedy response per problem" in said
+    output = capsys.readouterr().out
+    assert "step 20: greedy accuracy" in output
+    assert "No recommendation: there is one greedy response per problem" in output
     assert "Greedy accuracy at 2 checkpoints" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -45,7 +45,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """What the configuration beside the reviews says."""
+    """Sampling settings of the run's configuration."""
     try:
         config = (_split(path)[0] / "configs" / "task_config.yaml").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -72,7 +72,9 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     sampled = inner(fields, "sample_score")
     score = inner(sampled, "score")
     messages = fields.get("messages")
-    given = [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    given: list[Mapping[str, Any]] = (
+        [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    )
     if not given and isinstance(fields.get("input"), str):  # reviews of 2025
         prompt = str(fields["input"])
         response = score.get("prediction")
@@ -82,7 +84,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
         last = max((i for i, one in enumerate(given) if one.get("role") == "assistant"), default=0)
         if not last:
             raise BadField("no answer of the model among the messages")
-        prompt, response = chat_text(given[:last], "messages"), _said(given[last])
+        prompt, response = chat_text(given[:last], "messages"), _answer_text(given[last])
     values, main = inner(score, "value"), score.get("main_score_name")
     if chosen is not None and chosen not in values:
         raise BadField(f"no score {chosen}")
@@ -106,24 +108,25 @@ def _gold(target: object) -> str | None:
     return optional_text({"target": target[0] if isinstance(target, list) and target else target}, "target")
 
 
-def _said(message: Mapping[str, Any]) -> str:
-    """All that the model said, its reasoning inside ``<think>``."""
+def _answer_text(message: Mapping[str, Any]) -> str:
+    """The text of the model's message, its reasoning inside ``<think>``."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    said = []
+    texts: list[str] = []
     for part in parts:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "reasoning" and isinstance(part.get("reasoning"), str):
-            said.append(f"<think>{part['reasoning']}</think>")
-        elif kind == "text" and isinstance(part.get("text"), str):
-            said.append(part["text"])
-    if not said:
+        fields = part if isinstance(part, dict) else {}
+        kind, text, thought = fields.get("type"), fields.get("text"), fields.get("reasoning")
+        if kind == "reasoning" and isinstance(thought, str):
+            texts.append(f"<think>{thought}</think>")
+        elif kind == "text" and isinstance(text, str):
+            texts.append(text)
+    if not texts:
         raise BadField("an answer without text")
-    return "\n".join(said)
+    return "\n".join(texts)
 
 
-def _n_tokens(messages: list[dict[str, Any]]) -> int | None:
-    """Of the last message, where the evaluation measured it."""
+def _n_tokens(messages: list[Mapping[str, Any]]) -> int | None:
+    """Number of tokens of the last message; None where the evaluation did not measure it."""
     n = inner(messages[-1], "perf_metrics").get("output_tokens") if messages else None
     return n if type(n) is int and 0 < n < 2**31 else None
 

@@ -1,4 +1,4 @@
-"""HELM: ``scenario_state.json`` of a run, with the scores of ``per_instance_stats.json`` beside it.
+"""HELM: ``scenario_state.json`` of a run, with the scores of its ``per_instance_stats.json``.
 
 A request state is one prompt with its completions. With one completion the score counts: the first of ``_METRICS`` that
 the run has, or the one that --reward names. With several, HELM's scores are of the first completion and of the best of
@@ -48,7 +48,7 @@ _METRICS = (
     "quasi_exact_match",
     "exact_match",
 )
-#: What tells the scores of one instance: its id, its perturbation, the trial.
+#: Key of the scores of one instance: its id, its perturbation, the trial.
 _Key = tuple[str, str, str]
 
 
@@ -78,7 +78,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """What the run asked for."""
+    """Sampling settings of the run."""
     try:
         return sampling_settings(inner(_json(path), "adapter_spec"), top_k="no such field", seed="no such field")
     except ImportFileError:

@@ -2,7 +2,7 @@
 
 They lie in ``eval-results/{benchmark}/``. A row holds the fields of the dataset and ``generation``; with
 ``remove_thinking`` the whole response is in ``_full_generation``. The filled prompt is not written: the problem's own
-text (``problem`` or ``question``) stands for it. The score is ``symbolic_correct``, else the judge's ``judgement``;
+text (``problem`` or ``question``) is used instead. The score is ``symbolic_correct``, else the judge's ``judgement``;
 --reward names another field, and ``judge_correct`` is the judgement. Without a score ``expected_answer`` grades.
 
 Temperatures are not written: of ``output.jsonl`` NeMo-Skills' own default, greedy, is assumed. The step is in the name
@@ -33,7 +33,7 @@ from diagnostics.ingest.formats.rows import records
 from diagnostics.ingest.formats.steps import run_above
 
 _FILE = re.compile(r"output(?P<seed>-rs\d+)?(?:_chunk_\d+)?\.jsonl")
-#: One of these beside the generation: other tools call a response so too.
+#: A row has one of these too: other tools also call a response ``generation``.
 _KNOWN_BY = frozenset(
     {"predicted_answer", "symbolic_correct", "judgement", "num_generated_tokens", "generation_time", "_full_generation"}
 )
@@ -57,7 +57,7 @@ def place(path: Path) -> FilePlace:
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """A file of ``eval-results``, which before the judge has seen it lies in ``tmp-eval-results``."""
+    """The file in ``eval-results``; until the judge has graded it, it is in ``tmp-eval-results``."""
     folders = [_JUDGED_LATER.get(name, name) for name in path.absolute().parts]
     return "/".join(folders), _JUDGED_LATER.keys().isdisjoint(path.absolute().parts)
 

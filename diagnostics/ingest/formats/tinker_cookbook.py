@@ -3,7 +3,7 @@
 A row holds the turns of one example as texts, ``metrics``, ``reward`` and ``logs``. The first turn is the prompt as the
 model saw it; what follows are the model's turns and the environment's. The score is the metric ``correct``, else the
 reward; --reward names another metric. The gold is the log's ``expected``. Examples that ended in an error are faults.
-An evaluation store tells the checkpoint and the sampling settings in ``runs/{run}/metadata.json``; a run without a
+An evaluation store names the checkpoint and the sampling settings in ``runs/{run}/metadata.json``; a run without a
 checkpoint is the base, step 0. Otherwise the step is in the name of a folder above.
 
 The training loop's ``*_rollout_summaries.jsonl`` hold rewards and lengths and no text: they are named and not read.
@@ -36,7 +36,7 @@ from diagnostics.series.folders import run_and_step
 _KNOWN_BY = frozenset({"benchmark", "example_id", "turns", "reward"})
 _SUMMARY = frozenset({"group_idx", "traj_idx", "total_reward", "steps"})
 NO_TEXTS = "a rollout summary, which holds no texts; import trajectories.jsonl of an evaluation"
-#: ``step500``, ``000040``: what a checkpoint's name ends in.
+#: The number at the end of a checkpoint's name: ``step500``, ``000040``.
 _NUMBER = re.compile(r"(?:\A|[a-z_-])(\d{1,9})\Z")
 
 
@@ -53,7 +53,7 @@ def place(path: Path) -> FilePlace:
     for name in ("checkpoint_name", "checkpoint_path"):
         named = metadata.get(name)
         if isinstance(named, str):
-            run, step = run_and_step(named)
+            step = run_and_step(named)[1]
             number = _NUMBER.search(named.rstrip("/").rpartition("/")[2])
             if step is None and number:
                 step = int(number[1])
@@ -64,7 +64,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """What the store says of the evaluation."""
+    """Sampling settings of the evaluation."""
     return sampling_settings(inner(_metadata(path), "config"))
 
 
@@ -97,11 +97,11 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     if chosen is not None and chosen not in metrics and chosen != "reward":
         raise BadField(f"no metric {chosen}")
     name = chosen or ("correct" if "correct" in metrics else "reward")
-    prompt, *said = map(str, texts)
+    prompt, *answers = map(str, texts)
     return Recorded(
         line=line,
         prompt=prompt,
-        response=without_end_token("\n".join(said)),
+        response=without_end_token("\n".join(answers)),
         gold=optional_text(logs, "expected"),
         reward=numeric(fields if name == "reward" else metrics, name),
         problem=optional_text(fields, "example_id") or optional_text(fields, "idx"),
@@ -114,14 +114,14 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 
 
 def _n_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """Of the model's turns together; None where one does not tell."""
+    """Number of tokens of all turns of the model; None where one is unknown."""
     counts = [whole(one, "token_count") for one in turns if one.get("role") == "assistant"]
     known = [count for count in counts if count]
     return sum(known) if known and len(known) == len(counts) and sum(known) < 2**31 else None
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
-    """Of the run that holds the benchmark's folder; empty where there is none."""
+    """Metadata of the run that holds the benchmark's folder; empty where there is none."""
     try:
         held = parsed((path.absolute().parent.parent / "metadata.json").read_bytes())
     except OSError:

@@ -44,8 +44,8 @@ def request(i: int, *texts: str, **more: Any) -> dict[str, Any]:
 
 def stats(i: int, value: float, **more: Any) -> dict[str, Any]:
     names = {"num_references": 1.0, "exact_match": 0.0, "final_number_exact_match": value}
-    said = [{"name": {"name": name, "split": "test"}, "count": 1, "sum": mean} for name, mean in names.items()]
-    return {"instance_id": f"id{i}", "train_trial_index": 0, "stats": said, **more}
+    listed = [{"name": {"name": name, "split": "test"}, "count": 1, "sum": mean} for name, mean in names.items()]
+    return {"instance_id": f"id{i}", "train_trial_index": 0, "stats": listed, **more}
 
 
 def written(folder: Path, requests: list[dict[str, Any]], scores: list[dict[str, Any]] | None, **adapter: Any) -> Path:

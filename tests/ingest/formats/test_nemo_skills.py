@@ -53,7 +53,7 @@ def test_output_without_a_seed_is_greedy_and_thoughts_are_part_of_the_response(t
 
 
 @pytest.mark.parametrize(
-    ("change", "reward", "said"),
+    ("change", "reward", "score"),
     [
         ({}, None, 1.0),
         ({}, "judge_correct", 0.0),
@@ -65,10 +65,10 @@ def test_output_without_a_seed_is_greedy_and_thoughts_are_part_of_the_response(t
     ],
 )
 def test_the_score_is_symbolic_and_then_the_judges(
-    tmp_path: Path, change: dict[str, Any], reward: str | None, said: float | None
+    tmp_path: Path, change: dict[str, Any], reward: str | None, score: float | None
 ) -> None:
     (sample,) = samples(read(write_lines(tmp_path / "output-rs0.jsonl", ROW | change), reward))
-    assert sample.reward == said
+    assert sample.reward == score
 
 
 def test_what_is_no_sample_is_told(tmp_path: Path) -> None:
