@@ -91,7 +91,8 @@ def show_import(result: ImportResult, as_json: bool) -> int:
                 _say(f"series  {one.name}: {one.why}")
             else:
                 held = f"{plural(len(one.steps), 'step')}, {plural(one.n_problems, 'problem')}"
-                _say(f"series  {one.name}: {held}, {plural(one.n, 'sample')} each")
+                is_greedy = any(of_step.greedy for of_step in one.verdict.accuracies)
+                _say(f"series  {one.name}: {held}, {plural(one.n, 'greedy response' if is_greedy else 'sample')} each")
                 print_verdict(one.verdict, f"verdict of {one.name}:", made_of_series(result.store_path, one.name))
         if result.report_path is not None:
             _say(f"report  {result.report_path}")
@@ -111,30 +112,38 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
     """What an import would read, by file and step; nothing is written."""
     from diagnostics.ingest.ingest import preview, refused
 
-    files = [(series, one) for series, results in preview(plan, config).items() for one in results]
+    series = preview(plan, config)
+    files = [(one.name, file) for one in series for file in one.files]
     if as_json:
         rows = [
             {
-                **_file_summary(one),
-                "series": series,
-                "steps": [{"step": step, "samples": n, "problems": p} for step, n, p in _by_step(one)],
+                **_file_summary(file),
+                "series": name,
+                "steps": [{"step": step, "samples": n, "problems": p} for step, n, p in _by_step(file)],
             }
-            for series, one in files
+            for name, file in files
         ]
         rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused(plan)]
-        _print_json({"files": rows, "unknown": [str(path) for path in plan.unknown]})
+        summaries = [{"series": one.name, "why_no_verdict": one.why, "notes": list(one.notes)} for one in series]
+        _print_json({"files": rows, "series": summaries, "unknown": [str(path) for path in plan.unknown]})
     else:
-        for series, one in files:
-            _say(f"{one.path}  {one.format}  series {series}")
-            for step, n_samples, n_problems in _by_step(one):
+        for name, file in files:
+            _say(f"{file.path}  {file.format}  series {name}")
+            for step, n_samples, n_problems in _by_step(file):
                 _say(f"  step {step}: {plural(n_samples, 'sample')} of {plural(n_problems, 'problem')}")
-    every = [*(one for _, one in files), *refused(plan)]
+    every = [*(file for _, file in files), *refused(plan)]
     _warn_files(every)
+    for one in series:
+        for note in one.notes:
+            print(visible(f"{one.name}: {note}"), file=sys.stderr)
+        if one.why is not None:
+            _warn(f"{one.name}: nothing can be compared: {one.why}")
     if not as_json:
         for path in plan.unknown:
             _say(f"{path}  nobody's format, not read")
         _say("nothing was written")
-    return LEFT_OUT_EXIT_CODE if any(one.faults or one.why or one.notes for one in every) else 0
+    is_incomplete = any(file.faults or file.why or file.notes for file in every) or any(one.why for one in series)
+    return LEFT_OUT_EXIT_CODE if is_incomplete else 0
 
 
 def show_ship(result: Sequence[Recommendation], as_json: bool) -> int:
@@ -317,7 +326,7 @@ def _warn_left_out(left_out: Mapping[str, str]) -> None:
 
 def print_verdict(verdict: Verdict, head: str, made_of: str | None) -> None:
     """The verdict after ``head``; what the change is made of, better or only sharper, which to ship, what of each."""
-    from diagnostics.verdict.sentence import checkpoints_text, sharpening_text
+    from diagnostics.verdict.sentence import accuracy_lines, checkpoints_text, sharpening_text
 
     _say(f"{head} {verdict.sentence}")
     said = verdict.shipping  # without a recommendation the verdict's own sentence says why
@@ -327,6 +336,7 @@ def print_verdict(verdict: Verdict, head: str, made_of: str | None) -> None:
         ("sharper", sharpening_text(verdict)),
         ("ship", shipping),
         ("steps", checkpoints_text(verdict)),
+        *(("steps", line) for line in accuracy_lines(verdict)),
     )
     for name, told in lines:
         if told:

@@ -50,7 +50,8 @@ base_modes AS (
     SELECT problem_id, mode, count(*) AS n
     FROM graded_samples
     JOIN used USING (step)
-    WHERE series = $series AND is_base AND NOT greedy AND correct AND mode IS NOT NULL AND sample_index < n_used // 2
+    WHERE series = $series AND is_base AND greedy = $greedy AND correct AND mode IS NOT NULL
+      AND sample_index < n_used // 2
     GROUP BY problem_id, mode
 ),
 dominant_modes AS (
@@ -81,12 +82,13 @@ SELECT
 FROM graded_samples
 JOIN used USING (step)
 LEFT JOIN dominant_modes USING (problem_id)
-WHERE series = $series AND NOT greedy AND sample_index < n_used
+WHERE series = $series AND greedy = $greedy AND sample_index < n_used
 GROUP BY step, problem_id
 ORDER BY step, problem_id
 """
 
 
+_ONLY_GREEDY = "SELECT bool_and(greedy) AS only FROM graded_samples WHERE series = $series"
 _CONTROLS = """
 SELECT step, checkpoint, is_base, checkpoint_id, temperature, own_temperature, problem_id, n, n_correct, n_planned
 FROM control_counts
@@ -115,7 +117,8 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
 def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
     planned = store.frame(_PLANNED, series=key.series)
     problems = store.frame(_PROBLEMS, audit_id=key.audit_id)
-    counts = store.frame(_COUNTS, series=key.series)
+    is_greedy = key.n == 1 and bool(store.frame(_ONLY_GREEDY, series=key.series)["only"].fillna(False).iloc[0])
+    counts = store.frame(_COUNTS, series=key.series, greedy=is_greedy)
     index = pd.Index(problems["problem_id"])
     why = _reasons(planned, failed)
     checkpoints = [
@@ -128,7 +131,8 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in believed if one.why is None
     ]
     texts = has_texts(store, key.series)
-    again = repeats(store, key.series, drawn) if texts else {}  # counts are all alike, and no copies
+    # counts are all alike, and no copies; nor are greedy responses
+    again = {} if is_greedy or not texts else repeats(store, key.series, drawn)
     checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
     trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
     cluster_P = numbered_clusters(problems["cluster"])
@@ -160,6 +164,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         controls=controls,
         dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
+        is_greedy=is_greedy,
     )
 
 

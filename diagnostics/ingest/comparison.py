@@ -13,8 +13,9 @@ from jaxtyping import Float
 
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ToolScore
-from diagnostics.ingest.place import problem_of, step_of
+from diagnostics.ingest.place import problem_of, step_of, task_of
 from diagnostics.ingest.plan import PlannedFile
+from diagnostics.ingest.problems import KnownProblems
 from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import response_id
 from diagnostics.statistics.pass_at_k import pass_at_k_table
@@ -103,18 +104,19 @@ def _shown(value: float) -> str:
 
 
 def compare_grades(
-    store: Store, files: Sequence[PlannedFile], verifier: str, config: ImportConfig
+    store: Store, files: Sequence[PlannedFile], verifier: str, config: ImportConfig, problems: KnownProblems
 ) -> tuple[list[Disagreement], int]:
     """Where ``verifier``, which is not the tool's reward, differs from the tool.
 
     The files are read once more: a store does not hold what the tool says where it is no grade. The second value counts
-    what could not be compared, as not all of the responses that it is told of were graded.
+    what could not be compared, as not all of the responses of the claim were graded. ``problems`` maps samples to
+    problems.
     """
     found: list[Disagreement] = []
     n_left = 0
     for file in files:
         tallies: dict[tuple[str, int, str], _Tally] = {}
-        for claims in _parts(_claims(file, verifier, config)):
+        for claims in _parts(_claims(file, verifier, config, problems)):
             grades = _grades(store, claims, verifier)
             for claim in claims:
                 graded = [grades.get((claim.problem_id, one)) for one in claim.response_ids]
@@ -186,7 +188,7 @@ class _Claimed:
     said: ToolScore
 
 
-def _claims(file: PlannedFile, verifier: str, config: ImportConfig) -> Iterator[_Claimed]:
+def _claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: KnownProblems) -> Iterator[_Claimed]:
     """What the tool says of the responses of a file, as far as the file can be read."""
     items = file.importer.read(file.path, ReadOptions(fields=config.map, reward=config.reward))
     try:
@@ -203,7 +205,7 @@ def _claims(file: PlannedFile, verifier: str, config: ImportConfig) -> Iterator[
                         line=item.line,
                         step=step,
                         task=problem.task,
-                        problem_id=problem.problem_id,
+                        problem_id=problems.find(item, task_of(item, file)) or problem.problem_id,
                         response_ids=tuple(response_id(one.response.encode("utf-8", "replace")) for one in together),
                         said=said,
                     )

@@ -65,6 +65,9 @@ class ImportConfig(VerdictConfig):
         Name of the series. Default: the run's name where the files tell it, else the folder's.
     step
         Step of all samples, whatever fields and names say.
+    match
+        What joins a problem across steps: text, its prompt and gold answer, or id, the tool's own id of it, where the
+        prompt template or the spelling of the gold answers changed.
     window
         Merge so many steps into one, named after the last. For rollouts of training: each problem comes once an epoch.
     steps
@@ -111,6 +114,7 @@ class ImportConfig(VerdictConfig):
     base: Path | None = None
     name: str | None = None
     step: int | None = None
+    match: Literal["text", "id"] = "text"
     window: int | None = None
     steps: Annotated[
         tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pandas as pd
 
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.terms import settled_terms
@@ -13,6 +16,7 @@ from diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.place import recorded_id
 from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
+from diagnostics.ingest.problems import KnownProblems
 from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
 from diagnostics.ingest.selection import choose
 from diagnostics.records.amounts import plural
@@ -73,13 +77,50 @@ class ImportResult:
         )
 
 
-def preview(plan: ImportPlan, config: ImportConfig) -> dict[str, list[FileResult]]:
-    """Read all files as an import into an empty store would, and write nothing; by series."""
-    results: dict[str, list[FileResult]] = {}
-    for name, planned in plan.by_series.items():
-        reader = SeriesReader(None, name, config, verifier=None)
-        results[name] = _read_all(reader, planned, SilentProgress())
-    return results
+@dataclass(frozen=True, kw_only=True)
+class SeriesPreview:
+    """Preview of a series. ``why``: the reason why the import could compare nothing."""
+
+    name: str
+    files: tuple[FileResult, ...]
+    notes: tuple[str, ...] = ()
+    why: str | None = None
+
+
+def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]:
+    """Read all files as an import would, choose what it would compare, and write nothing.
+
+    Raises ``StoreError`` where the import would be refused for what the store holds.
+    """
+    config = replace(config, verifier=named_verifier(config.verifier))
+    if config.verifier not in verifier_names():
+        get_verifier(config.verifier)
+    store = Store.open(config.store, read_only=True) if config.store.exists() else nullcontext()
+    with store as held:
+        return tuple(_previewed(held, name, planned, config) for name, planned in plan.by_series.items())
+
+
+def _previewed(store: Store | None, name: str, planned: tuple[PlannedFile, ...], config: ImportConfig) -> SeriesPreview:
+    verifier = None if store is None else _held_verifier(store, name, planned[0], config)
+    reader = SeriesReader(None, name, config, verifier=verifier)
+    if store is not None:
+        reader.places.problems.add_stored(store, name)
+    planned, copies = _without_copies(planned)
+    files = tuple(_read_all(reader, planned, SilentProgress()))
+    read = pd.DataFrame(reader.places.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
+    if store is not None and reader.settings is not None:
+        held = store.frame(_HELD_COUNTS, series=name, settings_id=reader.settings.settings_id)
+        together = pd.concat([held, read]) if len(held) else read
+        # a file that is in the store already adds nothing
+        read = together.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
+    if read.empty:
+        return SeriesPreview(name=name, files=files, notes=copies, why=_nothing_usable(files))
+    try:
+        chosen = choose(read, config, hint=lambda: reader.places.problems.hint)
+    except ConfigError as error:
+        return SeriesPreview(name=name, files=files, notes=copies, why=str(error))
+    left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
+    return SeriesPreview(name=name, files=files, notes=(*copies, *chosen.notes, *left_out))
 
 
 def refused(plan: ImportPlan) -> tuple[FileResult, ...]:
@@ -109,6 +150,9 @@ def import_samples(
         for name, planned in plan.by_series.items():
             terms = settled_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
+            planned, copies = _without_copies(planned)
+            for note in copies:
+                progress.note(f"{name}: {note}")
             results = _read_all(reader, planned, progress)
             reader.close()
             files += results
@@ -116,7 +160,14 @@ def import_samples(
                 series.append(_without_audit(name, _nothing_usable(results)))
                 continue
             used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
-            samples = _Samples(series=name, settings=reader.settings, verifier=reader.verifier, files=used, terms=terms)
+            samples = _Samples(
+                series=name,
+                settings=reader.settings,
+                verifier=reader.verifier,
+                files=used,
+                problems=reader.places.problems,
+                terms=terms,
+            )
             series.append(_audit(store, samples, config, command, progress))
         # the last told all verdicts what is shipped of all series
         series = [one if one.verdict is None else replace(one, verdict=store.verdict(one.name)) for one in series]
@@ -170,6 +221,25 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
     return verifier
 
 
+def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
+    """The files without those whose samples another one has with their scores, and a line for each of these."""
+    samples = {file.path: file.importer.samples_of(file.path) for file in planned}
+    scored: dict[tuple[str, int | None], Path] = {}
+    for file in planned:
+        of = samples[file.path]
+        if of is not None and of[1]:
+            scored.setdefault((of[0], file.step), file.path)
+    kept, notes = [], []
+    for file in planned:
+        of = samples[file.path]
+        other = None if of is None or of[1] else scored.get((of[0], file.step))
+        if other is None:
+            kept.append(file)
+        else:
+            notes.append(f"{file.path} not read: {other} has the same samples with their scores")
+    return tuple(kept), tuple(notes)
+
+
 def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: ProgressSink) -> list[FileResult]:
     results = []
     with progress.stage(f"import {reader.series}", len(planned)) as advance, Verifiers() as verifiers:
@@ -187,6 +257,16 @@ def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: Pr
 # ---------------------------------------------------------------- the audit
 
 
+_HELD_COUNTS = """
+    SELECT c.step, c.checkpoint, s.problem_id, s.greedy, count(*) AS n
+    FROM series_checkpoints AS c
+    JOIN samples AS s USING (checkpoint_id)
+    WHERE c.series = $series AND s.settings_id = $settings_id
+    GROUP BY ALL
+    ORDER BY ALL
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Samples:
     """What was imported into one series: how the samples were drawn, who grades them, their files, and the terms."""
@@ -195,6 +275,7 @@ class _Samples:
     settings: RecordedSettings
     verifier: str
     files: Sequence[PlannedFile]
+    problems: KnownProblems
     terms: VerdictTerms
 
 
@@ -202,26 +283,16 @@ def _audit(
     store: Store, imported: _Samples, config: ImportConfig, command: str, progress: ProgressSink
 ) -> ImportedSeries:
     series, settings = imported.series, imported.settings
-    counts = store.frame(
-        """
-        SELECT c.step, c.checkpoint, s.problem_id, count(*) AS n
-        FROM series_checkpoints AS c
-        JOIN samples AS s USING (checkpoint_id)
-        WHERE c.series = $series AND s.settings_id = $settings_id AND NOT s.greedy
-        GROUP BY ALL
-        ORDER BY ALL
-        """,
-        series=series,
-        settings_id=settings.settings_id,
-    )
+    counts = store.frame(_HELD_COUNTS, series=series, settings_id=settings.settings_id)
     try:
-        chosen = choose(counts, config)
+        chosen = choose(counts, config, hint=lambda: imported.problems.hint)
     except ConfigError as error:
         return _without_audit(series, str(error), steps=tuple(sorted(set(counts["step"].tolist()))))
     for note in chosen.notes:
         progress.note(f"{series}: {note}")
     ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
-    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks)
+    more = (chosen.unequal.to_csv(index=False),) if len(chosen.unequal) else ()
+    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *more)
     key = AuditKey(
         audit_id=content_hash("recorded", *compared, config.strategy_regex),
         series=series,
@@ -240,6 +311,8 @@ def _audit(
     store.require_regex("--strategy-regex", config.strategy_regex)
     clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
+    ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
+    store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
     # a reward is committed with its sample
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))
@@ -252,7 +325,7 @@ def _audit(
     if imported.verifier.startswith(RECORDED):
         partial = partial_rewards(store, series, settings.settings_id, imported.verifier, config)
     else:
-        disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config)
+        disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config, imported.problems)
         if n_left:
             notes.append(
                 f"{plural(n_left, 'score')} of the tool not compared: of responses that are not all graded here"

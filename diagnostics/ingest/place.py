@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from diagnostics.ingest.formats import BY_NAME_ONLY
 from diagnostics.ingest.formats.columns import differs
 from diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
 from diagnostics.ingest.plan import PlannedFile
+from diagnostics.ingest.problems import KnownProblems, text_key
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ProblemError, VerifierError
 from diagnostics.records.types import Problem, content_hash
@@ -106,9 +106,19 @@ class Places:
         self._series = series
         self._config = config
         self._only_steps = frozenset(config.steps)
-        self._problems: dict[bytes, str | Fault] = {}
+        self.problems = KnownProblems(by_id=config.match == "id")
+        self._faults: dict[bytes, Fault] = {}  # of problems that cannot be used
         self._seen: dict[Where, int] = {}  # bit i: sample i is there
         self._checkpoint_ids: dict[int, str] = {}
+
+    @property
+    def counts(self) -> Iterator[tuple[int, str, str, bool, int]]:
+        """Step, label, problem, whether greedy, and how many samples were read, or were there before."""
+        steps = {checkpoint_id: step for step, checkpoint_id in self._checkpoint_ids.items()}
+        for (checkpoint_id, problem_id, greedy), seen in self._seen.items():
+            if checkpoint_id in steps:
+                step = steps[checkpoint_id]
+                yield step, f"step {step}", problem_id, greedy, seen.bit_count()
 
     def know(self, where: Where, indices: Iterable[int]) -> None:
         """The numbers of the samples that an earlier import brought there."""
@@ -170,7 +180,7 @@ class Places:
         why = self._misplaced(step) or self._ungradable(item)
         if step is None or why is not None:
             return why or NO_STEP
-        problem_id = self._problem(item, reading)
+        problem_id = self._problem(item, step, reading)
         if isinstance(problem_id, Fault):
             return problem_id.why
         reading.note_step(item)
@@ -181,16 +191,30 @@ class Places:
             return None
         return NO_REWARD if item.reward is None or self._config.regrade else None
 
-    def _problem(self, item: Recorded, reading: Reading) -> str | Fault:
+    def _problem(self, item: Recorded, step: int, reading: Reading) -> str | Fault:
         task = task_of(item, reading.file)
-        gold = item.gold or ""
-        key = blake2b(f"{item.prompt}\0{gold}\0{task}".encode("utf-8", "replace"), digest_size=16).digest()
-        known = self._problems.get(key)
-        if known is None:
-            known = self._problems[key] = self._new_problem(item, reading)
-        return known
+        fault = self.problems.fault_of(item, task, step)
+        if fault is not None:
+            return fault
+        known = self.problems.find(item, task) or self._faults.get(text_key(item.prompt, item.gold, task))
+        return known or self._new_problem(item, task, step, reading)
 
-    def _new_problem(self, item: Recorded, reading: Reading) -> str | Fault:
+    def _new_problem(self, item: Recorded, task: str, step: int, reading: Reading) -> str | Fault:
+        fault = self._unusable(item, reading)
+        if fault is not None:
+            self._faults[text_key(item.prompt, item.gold, task)] = fault
+            return fault
+        assert self.verifier is not None  # the first samples chose it
+        problem = problem_of(item, reading.file, self.verifier)
+        source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
+        reading.part.add_problem(
+            problem.problem_id, problem.task, problem.prompt, problem.gold, self.verifier, source_id, cluster
+        )
+        self.problems.add(item, task, step, problem.problem_id)
+        return problem.problem_id
+
+    def _unusable(self, item: Recorded, reading: Reading) -> Fault | None:
+        """Why a problem cannot be graded."""
         assert self.verifier is not None  # the first samples chose it
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
@@ -202,11 +226,7 @@ class Places:
                 reading.verifiers.check_gold(problem)
             except (ProblemError, VerifierError):
                 return Fault(item.line, UNREADABLE_GOLD.format(self.verifier))
-        source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
-        reading.part.add_problem(
-            problem.problem_id, problem.task, problem.prompt, problem.gold, self.verifier, source_id, cluster
-        )
-        return problem.problem_id
+        return None
 
     def _numbered(
         self, where: Where, given: Sequence[int | None], lines: Sequence[int], reading: Reading

@@ -56,7 +56,7 @@ class SeriesReader:
         self.settings: RecordedSettings | None = None
         self._store = store
         self._config = config
-        self._places = Places(series, config, verifier=verifier)
+        self.places = Places(series, config, verifier=verifier)
         self._at_temperature_1 = True
         self._texts = Texts()
         self._graded: GradedPairs | None = None  # None: what was graded before is not known here
@@ -68,7 +68,7 @@ class SeriesReader:
     @property
     def verifier(self) -> str | None:
         """Who grades the samples; None: no sample was seen yet."""
-        return self._places.verifier
+        return self.places.verifier
 
     def read(self, file: PlannedFile, verifiers: Verifiers) -> FileResult:
         """Write the file's samples that the store lacks. Raises ``ImportFileError`` for a file that cannot be read."""
@@ -127,7 +127,7 @@ class SeriesReader:
         if not held.file_hash.endswith(f":{options}"):
             return _left_out(
                 file,
-                "was imported before with another --map, --reward, --correct-at, --step, --steps or --window; "
+                "was imported before with another --map, --match, --reward, --correct-at, --step, --steps or --window; "
                 "give this reading of it a --name of its own",
             )
         if held.n_bytes > n_bytes or held.file_hash != f"{_content(file.path, held.n_bytes)}:{options}":
@@ -138,7 +138,7 @@ class SeriesReader:
         """What makes other samples of the same content."""
         config = self._config
         asked = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
-        return content_hash(file.step, file.fixed, *asked)
+        return content_hash(file.step, file.fixed, *asked, *(["id"] if config.match == "id" else []))
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
@@ -155,8 +155,9 @@ class SeriesReader:
             """,
             settings_id=settings.settings_id,
         )
+        self.places.problems.add_stored(self._store, self.series)
         for row in held.itertuples(index=False):
-            self._places.know((row.checkpoint_id, row.problem_id, row.greedy), row.indices)
+            self.places.know((row.checkpoint_id, row.problem_id, row.greedy), row.indices)
 
     def _read(self, reading: Reading, done: int) -> FileResult:
         """Read what comes after line ``done``."""
@@ -205,7 +206,7 @@ class SeriesReader:
 
     def _take(self, block: Sequence[Recorded], reading: Reading) -> None:
         """Put the samples of a block into the part."""
-        placed = self._places.place(block, reading)
+        placed = self.places.place(block, reading)
         if placed.items and self.verifier is not None:
             reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
 
@@ -216,7 +217,7 @@ class SeriesReader:
             if reading.part.room <= 0:
                 self._write(reading, done, complete=False)
             n = min(len(rest), reading.part.room, rest.fitting(CHARACTERS_PER_BLOCK))
-            placed = self._places.place_rows(rest.rows(0, n), reading)
+            placed = self.places.place_rows(rest.rows(0, n), reading)
             if placed.places and self.verifier is not None:
                 reading.part.add_rows(placed, with_numbers=self._at_temperature_1)
             done, rest = rest.first + n - 1, rest.rows(n)
@@ -225,7 +226,7 @@ class SeriesReader:
     def _register(self, store: Store) -> None:
         """Make the steps known that were read so far, beside those of earlier imports."""
         held = held_steps(store, self.series)
-        together = {**self._places.steps, **held}
+        together = {**self.places.steps, **held}
         if together.keys() == held.keys():
             return
         root = store.frame("SELECT path FROM series WHERE series = $series", series=self.series)["path"]
@@ -253,7 +254,7 @@ class SeriesReader:
         grades = self._grades(reading.part)
         reading.n_otherwise += grades.n_otherwise
         if self._store is None:
-            reading.count({recorded_id(self.series, step): step for step in self._places.steps})
+            reading.count({recorded_id(self.series, step): step for step in self.places.steps})
         else:
             self._commit(self._store, reading, grades, line, complete=complete)
         reading.part = SampleBatch(self._texts)

@@ -48,7 +48,7 @@ from diagnostics.measures._budget import MOST_K_OF_WAYS, budgets, piece_of
 from diagnostics.measures._budget_groups import GROUPS, Ways
 from diagnostics.measures._budget_laws import Graded, Gradings, Undoable, missed, said
 from diagnostics.measures._counts import OF_ANSWERS, CorrectCounts, common_counts, sampled_counts
-from diagnostics.measures._findings import comparisons, findings_at, told
+from diagnostics.measures._findings import comparisons, findings_at, told, unknown
 from diagnostics.measures._frontier import SEED, controls
 from diagnostics.measures._ways import LEVELS, MISSING, OF_WAYS
 from diagnostics.measures.contract import Evidence, Measure, Plot
@@ -65,6 +65,7 @@ _ONE_GRADER = "graded by one verifier; `oversharp regrade` grades the same sampl
 _WAYS_AT_1 = (
     "a way that is gone is told at k = 1 alone: beyond it rarely solved problems count, and few samples tell their ways"
 )
+_ONE_RESPONSE = "one response per problem: the parts of a change need several"
 _BY_FIRST = "known of what the first verifier accepts alone"
 
 
@@ -90,6 +91,9 @@ def compute(evidence: Evidence) -> list[Finding]:
 
 
 def _budget(evidence: Evidence, counts: CorrectCounts, checkpoint_id: str) -> Iterator[Finding]:
+    if min(counts.least(one) for one in (evidence.base_id, checkpoint_id)) < 2:
+        yield from (unknown(MEASURE, checkpoint_id, _ONE_RESPONSE, scope=scope) for scope in SCOPES)
+        return
     base, late = (_drawn(evidence, counts, one) for one in (evidence.base_id, checkpoint_id))
     why = _why_not(evidence, checkpoint_id, has_second=base.second is not None and late.second is not None)
     causes: list[Undoable] = [one for one in get_args(Undoable) if one not in why]

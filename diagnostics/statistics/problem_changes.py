@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import hypergeom
+from scipy.stats import binom, hypergeom
 
 from diagnostics.statistics.confirmation import fisher_fell, holm
 
@@ -106,3 +106,23 @@ def _state(before: int, after: int, change: int) -> State:
     if change > 0:
         return "rose" if before else "gained"
     return "unchanged"
+
+
+def mcnemar_p(n_lost: int, n_gained: int) -> float:
+    """Two-sided p of "a problem whose outcome changed was as likely lost as gained", by the exact binomial test.
+
+    Args:
+        n_lost: problems solved before and not after.
+        n_gained: problems solved after and not before.
+
+    Twice the smaller tail of Binomial(n_lost + n_gained, 1/2), at most 1; without a change it is 1. Problems are
+    assumed independent. Source: McNemar 1947 (Psychometrika 12:153). Raises ``ValueError`` for a negative count.
+
+    >>> mcnemar_p(1, 5)  # 2 · (C(6, 0) + C(6, 1)) / 2^6
+    0.21875
+    >>> mcnemar_p(0, 6), mcnemar_p(3, 3), mcnemar_p(0, 0)  # 2 / 2^6
+    (0.03125, 1.0, 1.0)
+    """
+    if min(n_lost, n_gained) < 0:
+        raise ValueError(f"counts of problems are 0 or more; got {n_lost} lost, {n_gained} gained")
+    return min(1.0, 2.0 * float(binom.cdf(min(n_lost, n_gained), n_lost + n_gained, 0.5)))

@@ -51,7 +51,7 @@ from diagnostics.store.write_audit import (
     register_training,
     share_plan,
 )
-from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, record
+from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, plan_recorded, record
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.record import Verdict
 
@@ -205,13 +205,13 @@ class Store:
         ``clusters`` maps problem ids to the cluster of each; a problem without one stands for itself.
         """
         register_audit(
-            self._database,
-            key,
-            settings=settings,
-            panel_settings=panel_settings,
-            problem_ids=problem_ids,
-            clusters=clusters,
-        )
+            self._database, key, settings=settings, panel_settings=panel_settings,
+            problem_ids=problem_ids, clusters=clusters,
+        )  # fmt: skip
+
+    def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
+        """Number imported samples from 0, without gaps, and use ``more`` (checkpoint_id, problem_id, n) than the n."""
+        plan_recorded(self._database, key, more)
 
     def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
         """Count a verdict that compares the checkpoints of ``steps`` with the base; returns the number of this look."""

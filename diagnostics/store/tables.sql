@@ -210,12 +210,13 @@ CREATE TABLE audit_problems (
     PRIMARY KEY (audit_id, problem_id)
 );
 
--- Samples planned per problem where an adaptive audit decided on them; without a row: n, and n_base from the base.
+-- Samples planned per problem where an adaptive audit decided on them, or where an import has more than its n; without a
+-- row: n, and n_base from the base.
 CREATE TABLE allocations (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
-    n INTEGER NOT NULL,                 -- samples planned, at most the audit's n
+    n INTEGER NOT NULL,                 -- samples planned; of an adaptive audit at most its n
     PRIMARY KEY (audit_id, checkpoint_id, problem_id)
 );
 

@@ -48,7 +48,7 @@ WITH planned AS (
         c.step,
         c.is_base,
         ap.problem_id,
-        CASE WHEN c.is_base THEN a.n_base ELSE coalesce(al.n, a.n) END AS n_planned
+        CASE WHEN c.is_base THEN greatest(a.n_base, al.n) ELSE coalesce(al.n, a.n) END AS n_planned
     FROM current_audits AS a
     JOIN series_checkpoints AS c USING (series)
     JOIN audit_problems AS ap USING (audit_id)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
 import pyarrow as pa
 
+from diagnostics.records.types import AuditKey
 from diagnostics.store.database import Database
 from diagnostics.store.write_audit import UNGRADED
 
@@ -118,6 +120,46 @@ def _held(database: Database, column: str, series: str, value: str) -> ImportedF
         complete=complete,
         faults={why: FaultCount(n=n, first_line=first) for why, n, first in faults},
     )
+
+
+_CLOSE_GAPS = """
+    WITH gapped AS (
+        SELECT checkpoint_id, problem_id, greedy
+        FROM samples
+        WHERE settings_id = $settings_id
+          AND checkpoint_id IN (SELECT checkpoint_id FROM series_checkpoints WHERE series = $series)
+        GROUP BY ALL
+        HAVING max(sample_index) >= count(*)
+    ),
+    ranked AS (
+        SELECT
+            checkpoint_id, problem_id, greedy, sample_index,
+            row_number() OVER (PARTITION BY checkpoint_id, problem_id, greedy ORDER BY sample_index) - 1 AS place
+        FROM samples
+        SEMI JOIN gapped USING (checkpoint_id, problem_id, greedy)
+        WHERE settings_id = $settings_id
+    )
+    UPDATE samples
+    SET sample_index = place
+    FROM ranked AS r
+    WHERE samples.settings_id = $settings_id
+      AND samples.checkpoint_id = r.checkpoint_id
+      AND samples.problem_id = r.problem_id
+      AND samples.greedy = r.greedy
+      AND samples.sample_index = r.sample_index
+      AND r.sample_index <> r.place
+"""
+
+
+def plan_recorded(database: Database, key: AuditKey, more: pd.DataFrame) -> None:
+    """See ``Store.plan_recorded``."""
+    with database.transaction():
+        database.rows(_CLOSE_GAPS, {"series": key.series, "settings_id": key.settings_id})
+        database.insert(
+            "INSERT OR IGNORE INTO allocations SELECT $audit_id, checkpoint_id, problem_id, n",
+            more,
+            audit_id=key.audit_id,
+        )
 
 
 def record(database: Database, part: Recording) -> None:

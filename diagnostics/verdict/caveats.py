@@ -16,6 +16,8 @@ from diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
+#: Limit of an audit with one response per problem.
+NEEDS_SAMPLES = "pass@k for k > 1 needs samples: draw 8 or more of each problem"
 #: A rate of samples without a readable answer that changed by more than this (probability) is told.
 NOTABLE_RISE = 0.01
 #: … and by which it must have fallen to hide a loss that matters.
@@ -65,8 +67,8 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         yield "No problem shows a second correct mode: mode collapse could not be seen."
     if any(one.n < one.n_most for one in window):
         yield (
-            "An adaptive audit: every problem counts with as many samples as the least sampled has, "
-            f"{n_least} per checkpoint."
+            "Problems have unequal numbers of samples: the verdict counts the first ones of each, as many as the least "
+            f"sampled has, {n_least} per checkpoint."
         )
     yield from (f"Left out: {one.checkpoint} ({one.why})." for one in left_out_of(counts))
     if len(counts.tasks) > 1:
@@ -101,6 +103,7 @@ def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: Ver
     """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
     yield from _of_style(lenient, label)
     yield from unread_of(counts)
+    yield from _of_one_response(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)
     yield from _of_looks(counts)
@@ -161,6 +164,11 @@ _UNREAD: tuple[tuple[Callable[[Rates], float | None], str, str], ...] = (
         "tells more.",
     ),
 )
+
+
+def _of_one_response(counts: SeriesCounts) -> Iterator[str]:
+    if counts.base.n == 1 and not counts.is_greedy and all(one.n == 1 for one in counts.trained if one.why is None):
+        yield f"One response per problem and checkpoint: {NEEDS_SAMPLES}."
 
 
 def _of_relations(counts: SeriesCounts) -> Iterator[str]:

@@ -107,7 +107,7 @@ class SeriesCounts:
     ``sharper``: the base at lower temperatures, if it was drawn there. ``controls`` are all that was drawn at
     others, of checkpoints that can be compared. ``dependence`` says how samples of a problem hang together, in words;
     None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
-    the base to a checkpoint.
+    the base to a checkpoint. ``is_greedy``: counts are of the one greedy response to each problem.
     """
 
     series: str
@@ -126,6 +126,7 @@ class SeriesCounts:
     controls: tuple[ControlCounts, ...] = ()
     dependence: str | None = None
     is_repaired: bool = False
+    is_greedy: bool = False
 
 
 def seen_counts(

@@ -21,7 +21,15 @@ from diagnostics.statistics.onset import onset
 from diagnostics.statistics.pass_at_k import pass_at_k_table
 from diagnostics.statistics.units import too_few_to_generalise
 from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import FEW_PROBLEMS, caveats_of, left_out_of, misread_base_of, unread_of, warnings_of
+from diagnostics.verdict.caveats import (
+    FEW_PROBLEMS,
+    NEEDS_SAMPLES,
+    caveats_of,
+    left_out_of,
+    misread_base_of,
+    unread_of,
+    warnings_of,
+)
 from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, seen_counts
 from diagnostics.verdict.explanations import (
@@ -52,6 +60,7 @@ from diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
 from diagnostics.verdict.sharpening import sharpening_of
 from diagnostics.verdict.shipping.choice import recommend
 from diagnostics.verdict.shipping.options import JudgedSeries
+from diagnostics.verdict.steps import Accuracy, accuracy_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
@@ -103,6 +112,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         graders=counts.graders,
         left_out=left_out_of(counts),
         repaired=counts.is_repaired,
+        accuracies=_accuracies(counts, compared),
     )
     why = _why_none(counts, compared)
     if why is not None:
@@ -117,7 +127,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     star = crossing(change_GK, seen.ks)
     said = replace(
         said,
-        label=_label(ruling, counts),
+        label=_label(ruling, counts, seen.ks),
         p_exact=ruling.p_exact,
         p_population=ruling.p_population,
         p_minority=ruling.p_minority,
@@ -157,10 +167,12 @@ def _ruled(
     return seen, with_causes_of_all(rule(seen, rng=rng), seen, rng=rng)
 
 
-def _label(ruling: Ruling, counts: SeriesCounts) -> Label:
+def _label(ruling: Ruling, counts: SeriesCounts, ks: Sequence[int]) -> Label:
     """The label, or what it is worth with few problems that the base solved, few clusters, or dependent samples."""
     if counts.dependence is not None:
         return "inconclusive"
+    if ks == (1,) and ruling.label in ("over_sharpened", "over_sharpened_here"):
+        return "degraded"  # what fell is pass@1, and nothing else was looked at
     if not _too_few(counts):
         return ruling.label
     # of single checkpoints, and so of what explains their loss, nothing is said then
@@ -307,6 +319,8 @@ def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str
         return "the audit has no problems"
     if counts.base.why is not None:
         return f"the base {counts.base.checkpoint} cannot be compared with ({counts.base.why})"
+    if compared and counts.is_greedy:
+        return f"there is one greedy response per problem and checkpoint, and {NEEDS_SAMPLES}"
     if compared:
         return _why_nothing_to_lose(counts)
     left_out = [f"{one.checkpoint} ({one.why})" for one in left_out_of(counts)]
@@ -329,6 +343,26 @@ def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:
 def _n_within_reach(counts: SeriesCounts) -> int:
     """Problems that the base solved at least once: of the others no sample can tell whether they were lost."""
     return int((counts.base.correct_P > 0).sum())
+
+
+def _accuracies(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> tuple[Accuracy, ...]:
+    """Accuracy of base and compared checkpoints; empty unless each problem has one response."""
+    base = counts.base
+    if base.why is not None or not compared or any(one.n != 1 for one in (base, *compared)) or not len(base.correct_P):
+        return ()
+    against = [
+        accuracy_of(
+            base.correct_P,
+            one.correct_P,
+            step=one.step,
+            checkpoint=one.checkpoint,
+            greedy=counts.is_greedy,
+            cluster_P=counts.cluster_P,
+        )
+        for one in (base, *compared)
+    ]
+    of_base = replace(against[0], n_lost=None, n_gained=None, low=None, high=None, p=None)
+    return (of_base, *against[1:])
 
 
 def _changes(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.rule import Label
-from diagnostics.verdict.steps import ranges
+from diagnostics.verdict.steps import Accuracy, ranges
 
 #: ``no_verdict``: nothing could be compared, ``why`` says why.
 VerdictLabel = Label | Literal["no_verdict"]
@@ -219,7 +219,7 @@ class Verdict:
     about what may mislead in this very series, ``warnings`` those of them about how its problems and samples came to
     be. ``lenient`` is given where the style of the answers changed. ``shipping`` says which checkpoint to ship, of all
     series that can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a
-    checkpoint.
+    checkpoint. ``accuracies``: of base and compared checkpoints where each problem has one response; empty otherwise.
     """
 
     series: str
@@ -256,6 +256,7 @@ class Verdict:
     remedy: Remedy | None = None
     shipping: Recommendation | None = None
     repaired: bool = False
+    accuracies: tuple[Accuracy, ...] = ()
 
     @property
     def title(self) -> str:
@@ -317,6 +318,7 @@ class Verdict:
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
                 "left_out": tuple(LeftOut(**one) for one in fields.get("left_out", ())),
+                "accuracies": tuple(Accuracy(**one) for one in fields.get("accuracies", ())),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
                 "sharpening": _sharpening(fields.get("sharpening")),

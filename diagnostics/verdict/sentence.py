@@ -19,8 +19,10 @@ from diagnostics.verdict.record import (
     at_most_text,
     bounds_text,
     points_text,
+    signed_text,
 )
 from diagnostics.verdict.rule import MARGIN
+from diagnostics.verdict.steps import Accuracy
 
 
 def sentence_of(verdict: Verdict) -> str:
@@ -36,9 +38,32 @@ def sentence_of(verdict: Verdict) -> str:
     third of this one training run (steps 40–60), on these 90 problems and on problems like them.'
     """
     if verdict.label == "no_verdict":
-        return f"{verdict.title}: {verdict.why}."
+        last = "".join(f" {line[0].upper()}{line[1:]}." for line in accuracy_lines(verdict)[-1:])
+        return f"{verdict.title}: {verdict.why}.{last}"
     said = _SAID[verdict.label](verdict)
     return f"{verdict.heading}: up to k = {verdict.k_most}, {said}{_single_checkpoints(verdict)}."
+
+
+def accuracy_lines(verdict: Verdict) -> tuple[str, ...]:
+    """A line per checkpoint with one response per problem: accuracy, and the change since the base.
+
+    >>> late = Accuracy(step=20, checkpoint="step 20", n_problems=40, n_correct=24, greedy=True, n_lost=1, n_gained=5,
+    ...     low=-0.03, high=0.23, p=0.21875)
+    >>> print(*accuracy_lines(Verdict(series="run", label="no_verdict", sentence="", accuracies=(late,))))
+    step 20: greedy accuracy 60.0 % (24 of 40 problems), +10.0 points [−3.0, +23.0]; 1 lost, 5 gained, McNemar p = 0.22
+    """
+    return tuple(map(_accuracy_line, verdict.accuracies))
+
+
+def _accuracy_line(one: Accuracy) -> str:
+    what = "greedy accuracy" if one.greedy else "accuracy"
+    share = f"{points_text(one.share)} % ({one.n_correct:,} of {plural(one.n_problems, 'problem')})"
+    line = f"{one.checkpoint}: {what} {share}"
+    if one.change is None:
+        return line
+    p = "" if one.p is None else f", McNemar p = {one.p:.2g}"
+    points = f"{signed_text(one.change)} points{bounds_text(one.low, one.high, signed=True)}"
+    return f"{line}, {points}; {one.n_lost} lost, {one.n_gained} gained{p}"
 
 
 def checkpoints_text(verdict: Verdict) -> str:
@@ -192,13 +217,10 @@ def _format(verdict: Verdict) -> str:
         fell = f"{_MODES_FEWER} {_when(verdict)}, on {_problems(verdict)}"
     elif _step_of(verdict) is not None:
         fell = _fell_at_steps(verdict)
-    lenient = verdict.lenient
-    if lenient is not None and lenient.explains:
-        return (
-            f"{fell}, but {100 * lenient.rise:.0f} % more of the late samples state their answer in a style that the "
-            f"grader does not read: a lenient reader of the same samples finds pass@{lenient.k} "
-            f"{lenient.base:.3f} at the base and {lenient.late:.3f} late"
-        )
+    if (other := verdict.lenient) is not None and other.explains:
+        style = f"{100 * other.rise:.0f} % more of the late samples state their answer in a style that was not read"
+        reader = f"a lenient reader of the same samples finds pass@{other.k} {other.base:.3f} at the base and"
+        return f"{fell}, but {style}: {reader} {other.late:.3f} late"
     return f"{fell}, but more samples than of the base's were {_UNREAD}{_read(verdict)}"
 
 

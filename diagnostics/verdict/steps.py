@@ -14,7 +14,9 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from diagnostics.statistics.clusters import by_cluster
+from diagnostics.statistics.intervals import share_interval
 from diagnostics.statistics.keys import PairedCounts, exact_key
+from diagnostics.statistics.problem_changes import mcnemar_p
 from diagnostics.verdict.explanations import Cause
 
 #: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the
@@ -23,6 +25,8 @@ from diagnostics.verdict.explanations import Cause
 _STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS, _NEAR = 0.99, 1_999, 19_999, 0.02
 #: Draws of the exact key of one checkpoint, of which nothing is told but whether it turns.
 _EXACT_DRAWS = 199
+#: ``floor`` of ``share_interval`` for differences of yes and no.
+_FLOOR = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +135,68 @@ def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence
             found.append((found.pop()[0], step) if before else (step, step))
         before = bool(lost)
     return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Accuracy of a checkpoint with one response per problem, ``greedy`` or sampled.
+
+    Against the base: problems ``n_lost`` and ``n_gained``, the 95 % interval of the change (probability), and ``p`` of
+    McNemar's exact test, two-sided, of this checkpoint alone. None at the base; ``p`` is None of related problems.
+    """
+
+    step: int
+    checkpoint: str
+    n_problems: int
+    n_correct: int
+    greedy: bool
+    n_lost: int | None = None
+    n_gained: int | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Accuracy, a probability."""
+        return self.n_correct / self.n_problems
+
+    @property
+    def change(self) -> float | None:
+        """The change of accuracy since the base (probability); None at the base."""
+        if self.n_gained is None or self.n_lost is None:
+            return None
+        return (self.n_gained - self.n_lost) / self.n_problems
+
+
+def accuracy_of(
+    base_P: Int[np.ndarray, " problem"],
+    late_P: Int[np.ndarray, " problem"],
+    *,
+    step: int,
+    checkpoint: str,
+    greedy: bool,
+    cluster_P: Int[np.ndarray, " problem"] | None = None,
+) -> Accuracy:
+    """Accuracy of a checkpoint against the base, from whether each problem's one response is correct (1 or 0).
+
+    >>> base_P, late_P = np.array([1, 1, 0, 0, 0, 0, 0]), np.array([0, 1, 1, 1, 1, 1, 1])
+    >>> found = accuracy_of(base_P, late_P, step=20, checkpoint="step 20", greedy=True)
+    >>> found.n_lost, found.n_gained, found.p  # 2 · (C(6, 0) + C(6, 1)) / 2^6
+    (1, 5, 0.21875)
+    """
+    change_P = (late_P - base_P).astype(np.float64)
+    change = share_interval(change_P, bounds=(-1.0, 1.0), floor=_FLOOR, cluster_P=cluster_P)
+    n_lost, n_gained = int((change_P < 0).sum()), int((change_P > 0).sum())
+    return Accuracy(
+        step=step,
+        checkpoint=checkpoint,
+        n_problems=len(late_P),
+        n_correct=int(late_P.sum()),
+        greedy=greedy,
+        n_lost=n_lost,
+        n_gained=n_gained,
+        low=change.low,
+        high=change.high,
+        p=mcnemar_p(n_lost, n_gained) if cluster_P is None else None,
+    )

@@ -9,6 +9,7 @@ from diagnostics.verdict.explanations import CAUSES
 from diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
 from diagnostics.verdict.rule import MARGIN
 from diagnostics.verdict.sentence import share_text
+from diagnostics.verdict.steps import Accuracy
 from reports import numbers
 from reports.records import Cell, Column, Table, columns
 
@@ -75,12 +76,35 @@ def _k(value: float) -> str:
 def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
     """All that there is to show of ``verdict``, folded; ``first`` is pass@1 by step, as far as it is known."""
     return (
+        *((_accuracies(verdict),) if verdict.accuracies else ()),
         *((_steps(verdict, first),) if verdict.steps or verdict.left_out else ()),
         *((_claims(verdict),) if verdict.claims else ()),
         *((_explanations(verdict, verdict.explanation),) if verdict.explanation is not None else ()),
         *((_facts(verdict), _changes(verdict)) if verdict.changes else ()),
         *((_rates(verdict.rates),) if verdict.rates else ()),
     )
+
+
+def _accuracies(verdict: Verdict) -> Table:
+    """Accuracy of one response per problem, and the exact test of each checkpoint against the base."""
+    greedy = "Greedy accuracy" if verdict.accuracies[0].greedy else "Accuracy of one response per problem"
+    rows = tuple((Cell.count(one.step), *_accuracy_cells(one)) for one in verdict.accuracies)
+    return Table(
+        title=f"{greedy} at {numbers.plural(len(rows), 'checkpoint')}",
+        columns=columns(numbers=("step", "accuracy", "change (points)", "lost", "gained", "p")),
+        rows=rows,
+        note="Change against the base, with its 95\N{NO-BREAK SPACE}% interval over problems. p: McNemar's exact test, "
+        "two-sided, for each checkpoint alone; not corrected for their number.",
+    )
+
+
+def _accuracy_cells(one: Accuracy) -> tuple[Cell, ...]:
+    share = Cell(text=numbers.percent(one.share), sort=one.share)
+    if one.change is None or one.n_lost is None or one.n_gained is None:
+        return (share, *(Cell(text="–"),) * 4)
+    change = Cell(text=_points(one.change, one.low, one.high), sort=one.change)
+    p = Cell(text=numbers.number(one.p, "p-value"), sort=one.p)
+    return (share, change, Cell.count(one.n_lost), Cell.count(one.n_gained), p)
 
 
 def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:

@@ -28,6 +28,7 @@ from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
 pytestmark = pytest.mark.usefixtures("few_measures")  # but of what a fixture of the module imports
 
 PROBLEMS, REPEATS = 12, 8
+COUNTED = ["step", "checkpoint", "problem_id", "greedy", "n"]
 
 
 def line(problem: int, repeat: int, *, right: bool, step: int | None = None, **more: object) -> str:
@@ -288,8 +289,8 @@ def test_tools_and_sampled_series_do_not_mix(tmp_path: Path, folder: Path) -> No
 
 def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
     counts = pd.DataFrame(
-        [(step, f"step {step}", f"p{p}", 4) for step in (0, 1, 2) for p in range(10) if step < 2 or p < 3],
-        columns=["step", "checkpoint", "problem_id", "n"],
+        [(step, f"step {step}", f"p{p}", False, 4) for step in (0, 1, 2) for p in range(10) if step < 2 or p < 3],
+        columns=COUNTED,
     )
     chosen = choose(counts, ImportConfig())
     assert list(chosen.left_out) == ["step 2"]
@@ -297,7 +298,7 @@ def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
     with pytest.raises(ConfigError, match="--n 5: no problem has so many samples at every step, at most 4"):
         choose(counts, ImportConfig(n=5))
     apart = pd.DataFrame(
-        [(step, f"step {step}", f"p{step}-{p}", 4) for step in (0, 1) for p in range(3)], columns=counts.columns
+        [(step, f"step {step}", f"p{step}-{p}", False, 4) for step in (0, 1) for p in range(3)], columns=COUNTED
     )
     with pytest.raises(ConfigError, match=r"no problem was answered at every step.*--window"):
         choose(apart, ImportConfig())
@@ -305,8 +306,10 @@ def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
 
 def test_problems_with_fewer_samples_are_counted_with_the_n_that_keeps_them() -> None:
     """Ten problems with 4 samples, five with 2, and one that the second step lacks."""
-    rows = [(t, f"step {t}", f"p{p}", 4 if p < 10 else 2) for t in (0, 1) for p in range(16) if (t, p) != (1, 15)]
-    chosen = choose(pd.DataFrame(rows, columns=["step", "checkpoint", "problem_id", "n"]), ImportConfig())
+    rows = [
+        (t, f"step {t}", f"p{p}", False, 4 if p < 10 else 2) for t in (0, 1) for p in range(16) if (t, p) != (1, 15)
+    ]
+    chosen = choose(pd.DataFrame(rows, columns=COUNTED), ImportConfig())
     assert chosen.notes == ("6 of 16 problems left out: not 4 samples at every step; --n 2 compares 15",)
 
 
@@ -415,7 +418,7 @@ def test_steps_that_were_left_out_join_and_the_files_of_the_others_are_left_out(
     imported(tmp_path, folder, steps=(0, 10))
     result = imported(tmp_path, folder)
     assert [file.why is None for file in result.files] == [False, False, True]
-    assert "another --map, --reward, --correct-at, --step, --steps or --window" in (result.files[0].why or "")
+    assert "another --map, --match, --reward, --correct-at, --step, --steps or --window" in (result.files[0].why or "")
     assert result.series[0].steps == (0, 10, 20)
 
 
@@ -461,7 +464,7 @@ def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path)
     shown = preview(plan_import([folder], settings), settings)
     done = import_samples([folder], settings)
     assert done.incomplete
-    (results,) = shown.values()
+    (results,) = (one.files for one in shown)
     kept = ("path", "faults", "notes", "n_samples")
     for was_shown, was_done in zip(results, done.files, strict=True):
         assert [getattr(was_shown, name) for name in kept] == [getattr(was_done, name) for name in kept]

@@ -273,6 +273,33 @@ def test_k_goes_to_half_of_one_checkpoints_samples_not_of_the_pooled_ones() -> N
     assert short_base.k_most == 4
 
 
+def test_greedy_responses_give_accuracies_and_no_verdict() -> None:
+    base_P, late_P = np.arange(40) < 20, (np.arange(40) >= 2) & (np.arange(40) < 30)
+    base, late = (_checkpoint(step, solved_P.astype(int), n=1) for step, solved_P in ((0, base_P), (20, late_P)))
+    verdict = verdict_of(replace(_series(base, late), is_greedy=True))
+    assert verdict.label == "no_verdict"
+    assert "pass@k for k > 1 needs samples" in verdict.sentence
+    of_base, of_late = verdict.accuracies
+    assert (of_base.n_correct, of_base.change, of_base.p) == (20, None, None)
+    assert (of_late.n_correct, of_late.n_lost, of_late.n_gained, of_late.change) == (28, 2, 10, 0.2)
+    assert of_late.p == pytest.approx(2 * (1 + 12 + 66) / 2**12)
+    assert "28 of 40 problems" in verdict.sentence
+    assert Verdict.from_json(verdict.to_json()) == verdict
+    related = verdict_of(replace(_series(base, late), is_greedy=True, cluster_P=np.arange(40) // 2))
+    assert related.accuracies[1].p is None
+    assert "28 of 40 problems" in related.sentence
+
+
+def test_one_sample_is_judged_at_k_1_alone_with_its_exact_test_and_a_note() -> None:
+    solved_P = (np.arange(60) < 30).astype(int)
+    base, late = _checkpoint(0, solved_P, n=1), _checkpoint(20, solved_P * (np.arange(60) < 16), n=1)
+    verdict = verdict_of(_series(base, late))
+    assert verdict.label == "degraded"
+    assert (verdict.accuracies[1].n_lost, verdict.accuracies[1].n_gained) == (14, 0)
+    assert verdict.accuracies[1].p == pytest.approx(2 / 2**14)
+    assert any("pass@k for k > 1 needs samples" in warning for warning in verdict.warnings)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_fewest_samples_still_end_in_a_verdict(n: int) -> None:
     base = _checkpoint(0, np.full(40, n), n=n)
@@ -340,7 +367,7 @@ def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_
     caveats = " ".join(verdict_of(counts).caveats)
     assert "Fewer than 30 problems (12)" in caveats
     assert "Only 32 samples per problem and checkpoint: nothing is seen beyond k = 16." in caveats
-    assert "An adaptive audit" in caveats
+    assert "Problems have unequal numbers of samples" in caveats
     assert "2 tasks (aime, math) are judged together" in caveats
     base, late = (_checkpoint(step, np.full(30, 20), minority=np.full(30, (step or 10) // 2)) for step in (0, 20))
     assert verdict_of(_series(base, late, shows_modes=True)).caveats == ()

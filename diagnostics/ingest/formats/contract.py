@@ -140,10 +140,11 @@ class Importer:
     of its first records (empty where the file is none of JSON Lines, Parquet and CSV), one after the other. ``place``
     tells what the path says, given the folder that the user named. ``read`` gives every sample of a file; it never
     stops at a bad record, and raises ``ImportFileError`` for a file that cannot be read at all. ``pickled``: reading
-    may run code from the file, so the user has to allow it. ``is_also`` is asked of files with any other suffix: such a
-    file may be the tool's by how it begins. ``settings`` are the tool's sampling settings as far as a file tells them,
-    with the field names of ``SamplingSettings``. ``parts`` is as ``read``, and may give rows together: the same samples
-    for less work.
+    may run code from the file, so the user has to allow it. ``samples_of`` names the samples of a file and says whether
+    it has their scores: of two files with the same samples the scored one is read. ``is_also`` is asked of files with
+    any other suffix: such a file may be the tool's by how it begins. ``settings`` are the tool's sampling settings as
+    far as a file tells them, with the field names of ``SamplingSettings``. ``parts`` is as ``read``, and may give rows
+    together: the same samples for less work.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Importer:
     place: Callable[[Path], FilePlace] = field(default=lambda path: FilePlace())
     settings: Callable[[Path], Mapping[str, Any]] = field(default=lambda path: {})
     pickled: bool = False
+    samples_of: Callable[[Path], tuple[str, bool] | None] = field(default=lambda path: None)
     is_also: Callable[[Path], bool] = field(default=lambda path: False)
     parts: Callable[[Path, ReadOptions], Iterator[Recorded | Fault | RecordedRows]] | None = None
     doc: str = ""

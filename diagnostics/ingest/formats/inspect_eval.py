@@ -82,6 +82,18 @@ def settings(path: Path) -> dict[str, Any]:
     return {**sampling_settings(config), **({"system_prompt": system} if isinstance(system, str) else {})}
 
 
+def samples_of(path: Path) -> tuple[str, bool] | None:
+    """The evaluation, which a log shares with what ``inspect score`` makes of it, and whether it has scores."""
+    try:
+        header = _header(path)
+    except ImportFileError:
+        return None
+    spec = inner(header, "eval")
+    names = [spec.get(name) for name in ("eval_id", "run_id", "task_id", "created")]
+    scores = inner(header, "results").get("scores")
+    return "/".join(map(str, names)), bool(scores)
+
+
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per problem and epoch; ``line`` is its place in the log.
 
@@ -266,9 +278,9 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _gold(target: object) -> str | None:
-    """The one answer; none where several would be right, since no verifier takes several."""
+    """The answer; the first one where several would be right."""
     if isinstance(target, list):
-        target = target[0] if len(target) == 1 else None
+        target = target[0] if target else None
     return target or None if isinstance(target, str) else None
 
 
@@ -322,4 +334,5 @@ IMPORTER = Importer(
     place=place,
     read=read,
     settings=settings,
+    samples_of=samples_of,
 )

@@ -98,9 +98,9 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
 
 
 def _gold(doc: Mapping[str, Any]) -> str | None:
-    """The one right choice; none where several are right, since no verifier takes several."""
+    """The right choice; the first one where several are right."""
     choices, which = doc.get("choices"), doc.get("gold_index")
-    if isinstance(which, list) and len(which) == 1:
+    if isinstance(which, list) and which:
         which = which[0]
     if not isinstance(choices, list) or not isinstance(which, int) or not 0 <= which < len(choices):
         return None

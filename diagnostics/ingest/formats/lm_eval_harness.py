@@ -100,7 +100,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | None) -> Iterator[Recorded]:
     """All responses of a row; their score is that of ``metric``, "" for the first, None for no score at all."""
     requests = _requests(fields)
-    gold = optional_text(fields, "target")
+    target = fields.get("target")  # several right answers are a list, of which the first counts
+    gold = optional_text({"target": target[0] if isinstance(target, list) and target else target}, "target")
     alone = len(requests) == len(requests[0][1]) == 1
     value = _reward(fields, metric) if alone and metric is not None else None
     claim = _claim(fields, metric, requests[0][1]) if len(requests) == 1 and not alone and metric is not None else None

@@ -19,15 +19,18 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from diagnostics.ingest.formats import (
+    evalscope_reviews,
     every_eval_ever,
     find_files,
     limit_of_rlvr,
     mapped,
     nemo_gym,
+    nemo_skills,
     own_parquet,
     prime_rl,
     skyrl,
     slime,
+    tinker_cookbook,
     trl_completions,
     verl,
 )
@@ -99,6 +102,24 @@ SHARED = {
     "input": {"raw": "q", "reference": ["2"]}, "output": {"raw": ["2"]}, "evaluation": {"score": 1.0},
     "metadata": {"step": "40", "sample_index": "1", "greedy": "false", "n_tokens": "4", "finish_reason": "stop"},
 }  # fmt: skip
+SKILLS = {
+    "generation": "2", "_full_generation": "2", "num_generated_tokens": 4, "finish_reason": "stop", "id": "x",
+    "problem": "q", "expected_answer": ["2", "two"], "predicted_answer": "2", "symbolic_correct": True,
+    "judgement": "Judgement: Yes", "judge_correct": True,
+}  # fmt: skip
+REVIEWED = {
+    "index": 3, "target": "2", "input": "q",
+    "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": [{"type": "text", "text": "2"}]}],
+    "sample_score": {
+        "score": {"value": {"acc": 1.0}, "prediction": "2", "extracted_prediction": "2", "main_score_name": "acc"},
+        "sample_id": 3, "group_id": 1,
+    },
+}  # fmt: skip
+TRAJECTORY = {
+    "idx": 3, "benchmark": "sums", "example_id": "x", "reward": 1.0, "metrics": {"correct": 1.0}, "error": None,
+    "turns": [{"role": "user", "content": "q", "token_count": 1}, {"role": "assistant", "content": "2"}],
+    "logs": {"expected": "2", "extracted": "2"},
+}  # fmt: skip
 COMPLETION = {"step": 3, "prompt": QUESTION, "completion": "2", "right": 1.0, "advantage": 0.5}
 OF_LINES = [
     Case(importer=verl.IMPORTER, record=VERL, name="40.jsonl"),
@@ -107,6 +128,9 @@ OF_LINES = [
     Case(importer=skyrl.IMPORTER, record=EVALUATED, name="global_step_40_evals/sums.jsonl"),
     Case(importer=nemo_gym.IMPORTER, record=ROLLED_OUT, name="step_40.jsonl"),
     Case(importer=every_eval_ever.IMPORTER, record=SHARED, name="grpo-step-40/x_samples.jsonl"),
+    Case(importer=nemo_skills.IMPORTER, record=SKILLS, name="step_40/eval-results/aime24/output-rs3.jsonl"),
+    Case(importer=evalscope_reviews.IMPORTER, record=REVIEWED, name="reviews/checkpoint-40/gsm8k_main.jsonl"),
+    Case(importer=tinker_cookbook.IMPORTER, record=TRAJECTORY, name="step_40/sums/trajectories.jsonl"),
     Case(importer=limit_of_rlvr.IMPORTER, record=PROBLEM, name="test_cot_-1_seed0_t0.6_s0_e-1.jsonl"),
 ]
 ROLLOUT = {

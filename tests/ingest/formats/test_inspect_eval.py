@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.formats import archive, find_files, inspect_eval
 from diagnostics.ingest.formats.archive import Archive
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from diagnostics.ingest.formats.inspect_eval import DAMAGED
+from diagnostics.ingest.ingest import import_samples, preview
+from diagnostics.ingest.plan import plan_import
 from diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
 from tests.ingest.formats.test_bad_input import SETTINGS, changed
@@ -209,7 +212,11 @@ def test_samples_of_a_mixed_log(planted: Path) -> None:
     assert (first.n_tokens, first.logp_sum, first.finish_reason) == (4, -2.0, "length")
     assert (empty.response, empty.reward, empty.logp_sum, empty.n_tokens) == ("", 0.0, None, 9)
     assert (chat.prompt, chat.response) == ("system: Be brief.\n\nuser: Hi", "six")
-    assert (chat.gold, chat.logp_sum, chat.n_tokens) == (None, None, 9)  # several golds; another text's tokens
+    assert (chat.gold, chat.logp_sum, chat.n_tokens) == (
+        "six",
+        None,
+        9,
+    )  # first gold; another text
     assert [one.why for one in read(planted) if isinstance(one, Fault)] == ["the sample ended in an error"]
     assert inspect_eval.place(planted) == FilePlace(run="lucky", step=7, task="mixed")
 
@@ -318,3 +325,23 @@ def test_no_field_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
     else:
         assert len(items) == 12
         assert name == "header.json" or sum(isinstance(one, Recorded) for one in items) >= 11
+
+
+@pytest.mark.usefixtures("few_measures")
+@pytest.mark.parametrize("names", [("a.eval", "b.eval"), ("b.eval", "a.eval")])
+def test_a_scored_log_is_read_in_place_of_its_unscored_copy(tmp_path: Path, names: tuple[str, str]) -> None:
+    """The second name is that of the copy whose scores were taken out."""
+    parts = members(LOGS[0])
+    log = archived(tmp_path / names[0], parts)
+    for one in samples_of(parts):
+        one["scores"] = None
+    parts["header.json"]["results"]["scores"] = []
+    copy = archived(tmp_path / names[1], parts)
+    settings = ImportConfig(store=tmp_path / "audit.duckdb", step=0)
+    line = f"{copy} not read: {log} has the same samples with their scores"
+    (shown,) = preview(plan_import([tmp_path], settings), settings)
+    assert (shown.notes, [one.path for one in shown.files]) == ((line,), [log])
+    result = import_samples([tmp_path], settings)
+    assert [(one.path, one.n_skipped) for one in result.files] == [(log, 0)]
+    apart = ImportConfig(store=tmp_path / "alone.duckdb", step=0)
+    assert [one.why for one in import_samples([copy], apart).files] == [None]

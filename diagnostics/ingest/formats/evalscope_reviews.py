@@ -1,0 +1,151 @@
+"""evalscope: reviews, ``{work_dir}/reviews/{model}/{dataset}_{subset}.jsonl``.
+
+A row holds the chat with the model's answer as its last message, the ``target`` and the ``sample_score``. Samples of
+one ``group_id`` are ``repeats`` of one problem. The score is the main one, or the one that --reward names; a sample
+whose score is not usable has none. ``predictions`` hold no score and are not read. Temperature and the like are read
+from ``configs/task_config.yaml``, if it is there. Run and step are in the model's name, else in the name of a folder
+above ``reviews``.
+
+Source: modelscope/evalscope fde259d, ``ReviewResult``, ``SampleScore`` and ``CacheManager``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, optional_text, sampling_settings
+from diagnostics.ingest.formats.rows import records
+from diagnostics.ingest.formats.steps import run_above
+from diagnostics.series.folders import run_and_step
+
+_KNOWN_BY = frozenset({"index", "target", "sample_score"})
+_REVIEWS = "reviews"
+#: The block of a YAML file that holds plain numbers, and one of its lines.
+_BLOCK = re.compile(r"^generation_config:[ ]*\n((?:[ ]+.*\n?)+)", re.MULTILINE)
+_LINE = re.compile(r"^[ ]+(\w+):[ ]*([-+.\deE]+)[ ]*$", re.MULTILINE)
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By the fields of a row."""
+    return record.keys() >= _KNOWN_BY and "score" in inner(record, "sample_score")
+
+
+def place(path: Path) -> FilePlace:
+    """Run and step in the model's name, or that of a folder above ``reviews``; dataset and subset in the file's."""
+    work, model = _split(path)
+    run, step = run_and_step(model)
+    if step is None:
+        above, step = run_above(work)
+        run = above or run
+    return FilePlace(run=run or None, step=step, task=path.stem)
+
+
+def settings(path: Path) -> dict[str, float | int]:
+    """Sampling settings of the run's configuration."""
+    try:
+        config = (_split(path)[0] / "configs" / "task_config.yaml").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    block = _BLOCK.search(config)
+    return sampling_settings(dict(_LINE.findall(block[1]))) if block else {}
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per line."""
+    greedy = settings(path).get("temperature") == 0
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        try:
+            yield _sample(line, fields, options.reward, greedy=greedy)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Recorded:
+    sampled = inner(fields, "sample_score")
+    score = inner(sampled, "score")
+    messages = fields.get("messages")
+    given: list[Mapping[str, Any]] = (
+        [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+    )
+    if not given and isinstance(fields.get("input"), str):  # reviews of 2025
+        prompt = str(fields["input"])
+        response = score.get("prediction")
+        if not isinstance(response, str):
+            raise BadField("no prediction")
+    else:
+        last = max((i for i, one in enumerate(given) if one.get("role") == "assistant"), default=0)
+        if not last:
+            raise BadField("no answer of the model among the messages")
+        prompt, response = chat_text(given[:last], "messages"), _answer_text(given[last])
+    values, main = inner(score, "value"), score.get("main_score_name")
+    if chosen is not None and chosen not in values:
+        raise BadField(f"no score {chosen}")
+    name = chosen or (main if isinstance(main, str) and main in values else next(iter(values), None))
+    answer = optional_text(score, "extracted_prediction")
+    return Recorded(
+        line=line,
+        prompt=prompt,
+        response=response,
+        gold=_gold(fields.get("target")),
+        reward=numeric(values, name),
+        problem=optional_text(sampled, "group_id") or optional_text(fields, "index"),
+        answer=None if answer == response else answer,
+        greedy=greedy,
+        n_tokens=_n_tokens(given),
+    )
+
+
+def _gold(target: object) -> str | None:
+    """The answer; the first one where several would be right."""
+    return optional_text({"target": target[0] if isinstance(target, list) and target else target}, "target")
+
+
+def _answer_text(message: Mapping[str, Any]) -> str:
+    """The text of the model's message, its reasoning inside ``<think>``."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts: list[str] = []
+    for part in parts:
+        fields = part if isinstance(part, dict) else {}
+        kind, text, thought = fields.get("type"), fields.get("text"), fields.get("reasoning")
+        if kind == "reasoning" and isinstance(thought, str):
+            texts.append(f"<think>{thought}</think>")
+        elif kind == "text" and isinstance(text, str):
+            texts.append(text)
+    if not texts:
+        raise BadField("an answer without text")
+    return "\n".join(texts)
+
+
+def _n_tokens(messages: list[Mapping[str, Any]]) -> int | None:
+    """Number of tokens of the last message; None where the evaluation did not measure it."""
+    n = inner(messages[-1], "perf_metrics").get("output_tokens") if messages else None
+    return n if type(n) is int and 0 < n < 2**31 else None
+
+
+def _split(path: Path) -> tuple[Path, str]:
+    """The folder that holds ``reviews``, and the model's name."""
+    folders = path.absolute().parts[:-1]
+    if _REVIEWS not in folders:
+        return path.absolute().parent, folders[-1] if folders else ""
+    last = len(folders) - 1 - folders[::-1].index(_REVIEWS)
+    return Path(*folders[:last]), "/".join(folders[last + 1 :])
+
+
+IMPORTER = Importer(
+    name="evalscope",
+    title="evalscope, reviews",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    settings=settings,
+)

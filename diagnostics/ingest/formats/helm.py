@@ -1,0 +1,238 @@
+"""HELM: ``scenario_state.json`` of a run, with the scores of its ``per_instance_stats.json``.
+
+A request state is one prompt with its completions. With one completion the score counts: the first of ``_METRICS`` that
+the run has, or the one that --reward names. With several, HELM's scores are of the first completion and of the best of
+all: the first correct reference grades, and these grades are compared with the score of the first. The gold of multiple
+choice is the letter of the correct choice. Requests that score a reference instead of generating are faults. Perturbed
+copies of an instance, and trials with other examples, are related problems: they share its id as their cluster.
+
+Run and step are in the model's name, else in the name of a folder above: ``runs/step_40/gsm:model=…/``.
+
+Source: stanford-crfm/helm 63754d0, ``ScenarioState``, ``RequestState`` and ``compute_reference_metrics``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
+from diagnostics.ingest.formats.fields import (
+    LARGEST_NUMBER,
+    BadField,
+    chat_text,
+    finite,
+    inner,
+    known_finish,
+    sampling_settings,
+)
+from diagnostics.ingest.formats.rows import parsed
+from diagnostics.ingest.formats.steps import run_above
+from diagnostics.records.errors import ImportFileError
+from diagnostics.series.folders import run_and_step
+from diagnostics.verifiers.exact import labelled_line
+
+_STATE = re.compile(rb'\s*\{\s*"adapter_spec"\s*:\s*\{')
+_STATS = "per_instance_stats.json"
+#: Scores of single completions, those that read an answer before those that compare texts.
+_METRICS = (
+    "final_number_exact_match",
+    "math_equiv_chain_of_thought",
+    "math_equiv",
+    "chain_of_thought_correctness",
+    "code_eval_acc",
+    "quasi_prefix_exact_match",
+    "quasi_exact_match",
+    "exact_match",
+)
+#: Key of the scores of one instance: its id, its perturbation, the trial.
+_Key = tuple[str, str, str]
+
+
+def is_scenario_state(path: Path) -> bool:
+    """Whether a ``.json`` file begins as HELM's does."""
+    if path.suffix.lower() != ".json":
+        return False
+    try:
+        with path.open("rb") as content:
+            return _STATE.match(content.read(4096)) is not None
+    except OSError:
+        return False
+
+
+def place(path: Path) -> FilePlace:
+    """Run and step of the model, or of a folder above; the scenario that the run's folder is named after."""
+    try:
+        model = inner(_json(path), "adapter_spec").get("model")
+    except ImportFileError:
+        model = None
+    run, step = run_and_step(model) if isinstance(model, str) else ("", None)
+    if step is None:
+        above, step = run_above(path.absolute().parent.parent)
+        run = above or run
+    name = path.absolute().parent.name
+    return FilePlace(run=run or None, step=step, task=re.sub(r",?model=[^,]*", "", name).rstrip(":") or None)
+
+
+def settings(path: Path) -> dict[str, float | int]:
+    """Sampling settings of the run."""
+    try:
+        return sampling_settings(inner(_json(path), "adapter_spec"), top_k="no such field", seed="no such field")
+    except ImportFileError:
+        return {}
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per completion; ``line`` is the place of its request. Raises ``ImportFileError`` for a broken file."""
+    state = _json(path)
+    greedy = inner(state, "adapter_spec").get("temperature") == 0
+    scores = _scores(path.parent / _STATS)
+    held = state.get("request_states")
+    requests = held if isinstance(held, list) else []
+    related = any(map(_is_related, requests))
+    for line, request in enumerate(requests, start=1):
+        try:
+            for sample in _samples(line, request, scores, options.reward, greedy=greedy):
+                sample.cluster = sample.problem if related else None
+                yield sample
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _is_related(request: Any) -> bool:
+    """Whether it is a perturbed copy of an instance, or a trial with other examples."""
+    trial = request.get("train_trial_index") if isinstance(request, dict) else None
+    return bool(trial or inner(inner(request, "instance"), "perturbation"))
+
+
+def _samples(
+    line: int, request: Any, scores: Mapping[_Key, Mapping[str, float]] | None, chosen: str | None, *, greedy: bool
+) -> Iterator[Recorded]:
+    instance, result = inner(request, "instance"), inner(request, "result")
+    if not instance:
+        raise BadField("no instance")
+    if request.get("reference_index") is not None:
+        raise BadField("a request that scores a reference: a task that compares likelihoods?")
+    completions = result.get("completions")
+    if not result.get("success") or not isinstance(completions, list) or not completions:
+        raise BadField("the request failed")
+    prompt, source_id = _prompt(inner(request, "request")), instance.get("id")
+    gold, alone = _gold(instance, inner(request, "output_mapping")), len(completions) == 1
+    metric, value = _score((scores or {}).get(_key(instance, request.get("train_trial_index")), {}), chosen)
+    if chosen is not None and value is None:
+        raise BadField(f"no score {chosen}")
+    claim = None if alone or value is None or not 0 <= value <= 1 else ToolScore(metric, value, 1)
+    for index, completion in enumerate(completions):
+        tokens = completion.get("tokens") if isinstance(completion, dict) else None
+        yield Recorded(
+            line=line,
+            prompt=prompt,
+            response=_response(completion),
+            gold=gold or None,
+            reward=value if alone else None,
+            problem=source_id if isinstance(source_id, str) else None,
+            greedy=greedy and alone,
+            n_tokens=len(tokens) if isinstance(tokens, list) and tokens else None,
+            finish_reason=known_finish(inner(completion, "finish_reason").get("reason")),
+            claim=None if index else claim,
+        )
+
+
+def _prompt(request: Mapping[str, Any]) -> str:
+    messages, prompt = request.get("messages"), request.get("prompt")
+    if isinstance(messages, list) and messages and all(isinstance(one, dict) for one in messages):
+        return chat_text(messages, "the prompt")
+    if not isinstance(prompt, str) or not prompt:
+        raise BadField("no prompt")
+    return prompt
+
+
+def _response(completion: Any) -> str:
+    """The text, after the model's reasoning where HELM kept it apart."""
+    text = completion.get("text") if isinstance(completion, dict) else None
+    if not isinstance(text, str):
+        raise BadField("a completion without text")
+    thought = inner(completion, "thinking").get("text")
+    return f"<think>{thought}</think>\n{text}" if isinstance(thought, str) and thought else text
+
+
+def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
+    """The first correct reference; of multiple choice its letter, of a worked solution (GSM8K) the answer it states."""
+    references = instance.get("references")
+    for one in references if isinstance(references, list) else ():
+        tags, text = (one.get("tags"), inner(one, "output").get("text")) if isinstance(one, dict) else (None, None)
+        if isinstance(tags, list) and "correct" in tags and isinstance(text, str):
+            letter = next((letter for letter, choice in letters.items() if choice == text), None)
+            return letter or (labelled_line(text) or text).removesuffix(".")
+    return None
+
+
+# ---------------------------------------------------------------- scores
+
+
+def _scores(path: Path) -> dict[_Key, dict[str, float]] | None:
+    """The scores of every instance by metric; None without a readable file."""
+    try:
+        held = parsed(path.read_bytes())
+    except OSError:
+        return None
+    if isinstance(held, str) or not isinstance(held[0], list):
+        return None
+    found: dict[_Key, dict[str, float]] = {}
+    for one in held[0]:
+        if not isinstance(one, dict) or not isinstance(one.get("stats"), list):
+            continue
+        key = _key_of(one.get("instance_id"), one.get("perturbation"), one.get("train_trial_index"))
+        for stat in one["stats"]:
+            name, mean = inner(stat, "name").get("name"), _mean(stat)
+            if isinstance(name, str) and mean is not None:
+                found.setdefault(key, {})[name] = mean
+    return found
+
+
+def _mean(stat: Any) -> float | None:
+    if not isinstance(stat, dict):
+        return None
+    total, count = finite(stat.get("sum")), finite(stat.get("count"))
+    mean = total / count if total is not None and count is not None and count >= 1 else math.inf
+    return mean if abs(mean) <= LARGEST_NUMBER else None
+
+
+def _key(instance: Mapping[str, Any], trial: object) -> _Key:
+    return _key_of(instance.get("id"), instance.get("perturbation"), trial)
+
+
+def _key_of(instance_id: object, perturbation: object, trial: object) -> _Key:
+    changes = sorted(perturbation.items(), key=str) if isinstance(perturbation, dict) else ""
+    return str(instance_id), str(changes), str(trial)
+
+
+def _score(scores: Mapping[str, float], chosen: str | None) -> tuple[str, float | None]:
+    name = chosen or next((one for one in _METRICS if one in scores), "")
+    return name, scores.get(name)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        held = parsed(path.read_bytes())
+    except OSError as error:
+        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+    if isinstance(held, str) or not isinstance(held[0], dict):
+        raise ImportFileError(f"{path}: {held if isinstance(held, str) else 'not an object'}; cut short? copy it again")
+    state: dict[str, Any] = held[0]
+    return state
+
+
+IMPORTER = Importer(
+    name="helm",
+    title="HELM, scenario_state.json",
+    suffixes=(),
+    is_also=is_scenario_state,
+    recognises=lambda path, record: False,
+    place=place,
+    read=read,
+    settings=settings,
+)

@@ -1,0 +1,116 @@
+"""NeMo-Skills: ``output-rs{seed}.jsonl``, one response per problem and seed, and greedy ``output.jsonl``.
+
+They lie in ``eval-results/{benchmark}/``. A row holds the fields of the dataset and ``generation``; with
+``remove_thinking`` the whole response is in ``_full_generation``. The filled prompt is not written: the problem's own
+text (``problem`` or ``question``) is used instead. The score is ``symbolic_correct``, else the judge's ``judgement``;
+--reward names another field, and ``judge_correct`` is the judgement. Without a score ``expected_answer`` grades.
+
+Temperatures are not written: of ``output.jsonl`` NeMo-Skills' own default, greedy, is assumed. The step is in the name
+of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``. What waits for a judge in ``tmp-eval-results`` is
+not read where the judged file is there.
+
+Source: NVIDIA-NeMo/Skills 8b18f39, ``GenerationTask.dump_outputs``, ``evaluate_result`` and ``MathMetrics``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
+    BadField,
+    chosen_reward,
+    finish_reason,
+    numeric,
+    optional_text,
+    text,
+    whole,
+)
+from diagnostics.ingest.formats.rows import records
+from diagnostics.ingest.formats.steps import run_above
+
+_FILE = re.compile(r"output(?P<seed>-rs\d+)?(?:_chunk_\d+)?\.jsonl")
+#: A row has one of these too: other tools also call a response ``generation``.
+_KNOWN_BY = frozenset(
+    {"predicted_answer", "symbolic_correct", "judgement", "num_generated_tokens", "generation_time", "_full_generation"}
+)
+_QUESTIONS = ("problem", "question")
+_IDS = ("id", "problem_id", "unique_id", "uuid", "task_id")
+_JUDGED = "judge_correct"
+_JUDGED_LATER = {"tmp-eval-results": "eval-results"}
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By the fields of a row."""
+    has_problem = any(name in record for name in (*_QUESTIONS, "expected_answer"))
+    return "generation" in record and has_problem and not _KNOWN_BY.isdisjoint(record)
+
+
+def place(path: Path) -> FilePlace:
+    """The benchmark that the folder is named after; run and step in the name of a folder above."""
+    run, step = run_above(path.absolute().parent)
+    benchmark = path.absolute().parent.name
+    return FilePlace(run=run, step=step, task=benchmark if _FILE.fullmatch(path.name) else None)
+
+
+def samples_of(path: Path) -> tuple[str, bool] | None:
+    """The file in ``eval-results``; until the judge has graded it, it is in ``tmp-eval-results``."""
+    folders = [_JUDGED_LATER.get(name, name) for name in path.absolute().parts]
+    return "/".join(folders), _JUDGED_LATER.keys().isdisjoint(path.absolute().parts)
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per line."""
+    named = _FILE.fullmatch(path.name)
+    greedy = named is not None and named["seed"] is None
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        try:
+            yield Recorded(
+                line=line,
+                prompt=text(fields, next((name for name in _QUESTIONS if fields.get(name)), _QUESTIONS[0])),
+                response=text(fields, "_full_generation" if fields.get("_full_generation") else "generation"),
+                gold=_gold(fields.get("expected_answer")),
+                reward=_reward(fields, options.reward),
+                problem=next((found for name in _IDS if (found := optional_text(fields, name)) is not None), None),
+                answer=optional_text(fields, "predicted_answer"),
+                greedy=greedy,
+                n_tokens=whole(fields, "num_generated_tokens"),
+                finish_reason=finish_reason(fields, "finish_reason"),
+            )
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _gold(expected: object) -> str | None:
+    """The answer; the first one where several would be right."""
+    return optional_text({"gold": expected[0] if isinstance(expected, list) and expected else expected}, "gold")
+
+
+def _reward(fields: Mapping[str, Any], chosen: str | None) -> float | None:
+    judgement = fields.get("judgement")
+    judged = _JUDGED not in fields and isinstance(judgement, str)
+    if chosen is not None and (chosen != _JUDGED or not judged):
+        return chosen_reward(fields, chosen, "")
+    if chosen is None and fields.get("symbolic_correct") is not None:
+        return numeric(fields, "symbolic_correct")
+    if chosen is None and not judged:
+        return numeric(fields, _JUDGED)
+    return float(str(judgement).rpartition("Judgement:")[2].strip().lower().startswith("yes") and judged)
+
+
+IMPORTER = Importer(
+    name="nemo_skills",
+    title="NeMo-Skills, output-rs*.jsonl",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    samples_of=samples_of,
+)

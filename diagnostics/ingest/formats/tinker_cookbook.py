@@ -1,0 +1,141 @@
+"""tinker-cookbook: ``trajectories.jsonl`` of its benchmarks, in ``{save_dir}/{benchmark}/`` or an evaluation store.
+
+A row holds the turns of one example as texts, ``metrics``, ``reward`` and ``logs``. The first turn is the prompt as the
+model saw it; what follows are the model's turns and the environment's. The score is the metric ``correct``, else the
+reward; --reward names another metric. The gold is the log's ``expected``. Examples that ended in an error are faults.
+An evaluation store names the checkpoint and the sampling settings in ``runs/{run}/metadata.json``; a run without a
+checkpoint is the base, step 0. Otherwise the step is in the name of a folder above.
+
+The training loop's ``*_rollout_summaries.jsonl`` hold rewards and lengths and no text: they are named and not read.
+
+Source: thinking-machines-lab/tinker-cookbook 9dfcc3a, ``StoredTrajectory``, ``EvalStore``,
+``serialize_rollout_summaries``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from diagnostics.ingest.formats.fields import (
+    BadField,
+    inner,
+    numeric,
+    optional_text,
+    sampling_settings,
+    whole,
+    without_end_token,
+)
+from diagnostics.ingest.formats.rows import parsed, records
+from diagnostics.ingest.formats.steps import run_above
+from diagnostics.series.folders import run_and_step
+
+_KNOWN_BY = frozenset({"benchmark", "example_id", "turns", "reward"})
+_SUMMARY = frozenset({"group_idx", "traj_idx", "total_reward", "steps"})
+NO_TEXTS = "a rollout summary, which holds no texts; import trajectories.jsonl of an evaluation"
+#: The number at the end of a checkpoint's name: ``step500``, ``000040``.
+_NUMBER = re.compile(r"(?:\A|[a-z_-])(\d{1,9})\Z")
+
+
+def recognises(path: Path, record: Mapping[str, Any]) -> bool:
+    """By the fields of a row."""
+    return record.keys() >= _KNOWN_BY or record.keys() >= _SUMMARY
+
+
+def place(path: Path) -> FilePlace:
+    """Run and step of the checkpoint that the store names, else of a folder above."""
+    metadata = _metadata(path)
+    if metadata and metadata.get("checkpoint_path") is None and metadata.get("checkpoint_name") is None:
+        return FilePlace(step=0)
+    for name in ("checkpoint_name", "checkpoint_path"):
+        named = metadata.get(name)
+        if isinstance(named, str):
+            step = run_and_step(named)[1]
+            number = _NUMBER.search(named.rstrip("/").rpartition("/")[2])
+            if step is None and number:
+                step = int(number[1])
+            if step is not None:
+                return FilePlace(step=step)
+    run, step = run_above(path.absolute().parent)
+    return FilePlace(run=run, step=step)
+
+
+def settings(path: Path) -> dict[str, float | int]:
+    """Sampling settings of the evaluation."""
+    return sampling_settings(inner(_metadata(path), "config"))
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """One sample per line."""
+    greedy = settings(path).get("temperature") == 0
+    for record in records(path):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        if record[1].keys() >= _SUMMARY:
+            yield Fault(line, NO_TEXTS)
+            continue
+        try:
+            yield _sample(line, fields, options.reward, greedy=greedy)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Recorded:
+    if fields.get("error") is not None:
+        raise BadField("the example ended in an error")
+    held = fields.get("turns")
+    turns = [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
+    texts = [one.get("content") for one in turns]
+    if len(texts) < 2 or not all(isinstance(content, str) for content in texts):
+        raise BadField("no turns of prompt and answer")
+    metrics, logs = inner(fields, "metrics"), inner(fields, "logs")
+    if chosen is not None and chosen not in metrics and chosen != "reward":
+        raise BadField(f"no metric {chosen}")
+    name = chosen or ("correct" if "correct" in metrics else "reward")
+    prompt, *answers = map(str, texts)
+    return Recorded(
+        line=line,
+        prompt=prompt,
+        response=without_end_token("\n".join(answers)),
+        gold=optional_text(logs, "expected"),
+        reward=numeric(fields if name == "reward" else metrics, name),
+        problem=optional_text(fields, "example_id") or optional_text(fields, "idx"),
+        answer=optional_text(logs, "extracted"),
+        greedy=greedy,
+        n_tokens=_n_tokens(turns),
+        finish_reason="length" if metrics.get("max_tokens_reached") or metrics.get("context_overflow") else None,
+        task=optional_text(fields, "benchmark"),
+    )
+
+
+def _n_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
+    """Number of tokens of all turns of the model; None where one is unknown."""
+    counts = [whole(one, "token_count") for one in turns if one.get("role") == "assistant"]
+    known = [count for count in counts if count]
+    return sum(known) if known and len(known) == len(counts) and sum(known) < 2**31 else None
+
+
+def _metadata(path: Path) -> Mapping[str, Any]:
+    """Metadata of the run that holds the benchmark's folder; empty where there is none."""
+    try:
+        held = parsed((path.absolute().parent.parent / "metadata.json").read_bytes())
+    except OSError:
+        return {}
+    found = held[0] if isinstance(held, tuple) else None
+    return found if isinstance(found, dict) and "checkpoint_name" in found else {}
+
+
+IMPORTER = Importer(
+    name="tinker",
+    title="tinker-cookbook, trajectories.jsonl",
+    suffixes=(".jsonl",),
+    recognises=recognises,
+    place=place,
+    read=read,
+    settings=settings,
+)

@@ -1,0 +1,130 @@
+"""Which problem a sample is of: that of its prompt and gold answer, or with ``--match id`` that of the tool's id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from diagnostics.ingest.formats.contract import Fault, Recorded
+from diagnostics.store import Store
+
+NO_ID = "no problem id, which --match id needs"
+OTHER_PROMPT = "its id belongs to another prompt at the same step; --match id needs one id per problem"
+#: Characters of two texts that differ, from shortly before the difference.
+_SHOWN, _BEFORE = 40, 10
+#: Problems whose ids are kept for the hint alone: their texts take memory.
+_MOST_FOR_HINT = 10_000
+
+_STORED = """
+    WITH held AS (
+        SELECT s.problem_id, min(c.step) AS step
+        FROM series_checkpoints AS c
+        JOIN samples AS s USING (checkpoint_id)
+        WHERE c.series = $series
+        GROUP BY s.problem_id
+    )
+    SELECT step, problem_id, task, prompt, gold, source_id
+    FROM held
+    JOIN problems USING (problem_id)
+    ORDER BY step, problem_id
+"""
+
+
+class _First(NamedTuple):
+    """A problem as it was read first, and at which step."""
+
+    step: int
+    problem_id: str
+    prompt: str
+    gold: str
+
+
+@dataclass(kw_only=True)
+class KnownProblems:
+    """The problems of a series that were read so far.
+
+    Golds that differ by white space alone are one gold: the first spelling counts. ``by_id``: so does the first prompt
+    and gold of the tool's own id.
+    """
+
+    by_id: bool
+    _of_text: dict[bytes, str] = field(default_factory=dict)
+    _of_id: dict[tuple[str, str], _First] = field(default_factory=dict)
+    _texts: dict[tuple[int, str, str], bytes] = field(default_factory=dict)  # by step, task and id
+    _differing: tuple[str, _First, _First] | None = None
+    _ids_are_unique: bool = True
+
+    def find(self, item: Recorded, task: str) -> str | None:
+        """The id of a problem that was read before."""
+        if self.by_id and item.problem is not None:
+            known = self._of_id.get((task, item.problem))
+            return None if known is None else known.problem_id
+        return self._of_text.get(text_key(item.prompt, item.gold, task))
+
+    def fault_of(self, item: Recorded, task: str, step: int) -> Fault | None:
+        """Why the tool's id identifies no problem; None where it does, or is not used."""
+        if not self.by_id:
+            return None
+        if item.problem is None:
+            return Fault(item.line, NO_ID)
+        key = text_key(item.prompt, item.gold, task)
+        same = self._texts.setdefault((step, task, item.problem), key) == key
+        return None if same else Fault(item.line, OTHER_PROMPT)
+
+    def add(self, item: Recorded, task: str, step: int, problem_id: str) -> None:
+        """A problem that was not known."""
+        self._of_text[text_key(item.prompt, item.gold, task)] = problem_id
+        if item.problem is not None:
+            self._add_id(task, item.problem, _First(step, problem_id, item.prompt, item.gold or ""))
+
+    def add_stored(self, store: Store, series: str) -> None:
+        """The problems that earlier imports brought into the series."""
+        for row in store.frame(_STORED, series=series).itertuples(index=False):
+            self._of_text.setdefault(text_key(row.prompt, row.gold, row.task), row.problem_id)
+            if isinstance(row.source_id, str):
+                self._add_id(row.task, row.source_id, _First(int(row.step), row.problem_id, row.prompt, row.gold))
+
+    def _add_id(self, task: str, source_id: str, this: _First) -> None:
+        if not self.by_id and len(self._of_id) >= _MOST_FOR_HINT and (task, source_id) not in self._of_id:
+            return
+        first = self._of_id.setdefault((task, source_id), this)
+        if first.problem_id == this.problem_id:
+            return
+        if first.step == this.step:
+            self._ids_are_unique = False
+        elif self._differing is None:
+            self._differing = (source_id, first, this)
+
+    @property
+    def hint(self) -> str | None:
+        """Which problems of several steps have one id and different texts; None where ids say nothing."""
+        if self._differing is None or self.by_id or not self._ids_are_unique:
+            return None
+        source_id, first, other = self._differing
+        what = "prompts" if first.prompt != other.prompt else "gold answers"
+        texts = (first.prompt, other.prompt) if what == "prompts" else (first.gold, other.gold)
+        before, after = _difference(*texts)
+        return (
+            f"ids agree, {what} differ: first {source_id}, at step {first.step} {before!r} and at step {other.step} "
+            f"{after!r}; pass --match id to compare problems by their ids"
+        )
+
+
+def text_key(prompt: str, gold: str | None, task: str) -> bytes:
+    """Hash of prompt, task, and gold without its white space."""
+    text = f"{prompt}\0{''.join((gold or '').split())}\0{task}"
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _difference(one: str, other: str) -> tuple[str, str]:
+    """Parts of two texts around their first difference.
+
+    >>> _difference("What is 2 + 2?", "<user>What is 2 + 2?")
+    ('What is 2 + 2?', '<user>What is 2 + 2?')
+    """
+    same = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    start = max(0, same - _BEFORE)
+    parts = (text[start : start + _SHOWN] for text in (one, other))
+    before, after = (f"{'…' if start else ''}{part}" for part in parts)
+    return before, after
