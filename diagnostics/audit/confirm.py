@@ -177,7 +177,7 @@ def confirm_report_path(store_path: Path, config: ConfirmConfig) -> Path:
 def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> None:
     """Raise ``ConfigError`` or ``VerifierError`` where the problems cannot be graded here, before anything is drawn."""
     if config.verifier is not None:
-        named_verifier(config.verifier)
+        named_verifier(config.verifier, config.grader_limits)
     with Verifiers() as verifiers:
         for problem in problems:
             verifiers.of(problem)

@@ -80,7 +80,12 @@ def prepare(
     """Find, choose and register; the store and the engine stay open as long as ``stack``."""
     _require_device(config)
     every_problem = load_problems(
-        config.problems, config.task, limit=config.limit, seed=config.seed, verifier=config.verifier
+        config.problems,
+        config.task,
+        limit=config.limit,
+        seed=config.seed,
+        verifier=config.verifier,
+        limits=config.grader_limits,
     )
     if config.task and config.verifier is None and (as_text := told_of_texts(config.task, every_problem)):
         progress.note(as_text)

@@ -23,6 +23,8 @@ from diagnostics.records.settings import (
     require_storable,
 )
 from diagnostics.records.types import RecordedSettings, make_paths
+from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
+from diagnostics.verifiers.own_workers.config import GraderConfig
 
 #: What ``--map`` may name.
 MAPPED = (
@@ -42,7 +44,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ImportConfig(VerdictConfig):
+class ImportConfig(GraderConfig, VerdictConfig):
     """What the files are, and what they do not tell.
 
     Attributes
@@ -69,7 +71,7 @@ class ImportConfig(VerdictConfig):
     correct_at
         A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
     verifier
-        Who grades samples that come without a reward.
+        Who grades samples that come without a reward: a verifier, or FILE.py:function, code of yours that is run.
     regrade
         Leave the tool's rewards aside, let the verifier grade every sample.
     n
@@ -159,6 +161,7 @@ class ImportConfig(VerdictConfig):
         require_memory(self.memory_gib)
         require_name(self.name)
         VerdictConfig.__post_init__(self)
+        GraderConfig.__post_init__(self)
 
     @property
     def least_correct(self) -> float:

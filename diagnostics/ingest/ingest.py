@@ -98,7 +98,7 @@ def import_samples(
         OversharpError: bad input; what was imported before stays in the store.
     """
     progress = progress or SilentProgress()
-    config = replace(config, verifier=named_verifier(config.verifier))
+    config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
     if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
         get_verifier(config.verifier)  # says which there are
     plan = plan_import(paths, config)
