@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated as Annotated  # the command line reads inherited fields by it
 from typing import Literal
 
 from cyclopts import Parameter
@@ -18,7 +19,7 @@ from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
 from diagnostics.verifiers.own_file import is_own, pinned
-from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # the command line reads inherited fields by it
+from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as Annotated
 from diagnostics.verifiers.own_workers.config import GraderConfig
 from trainers import objectives
 

@@ -26,7 +26,7 @@ from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.exact import exact_answer
 from diagnostics.verifiers.killable import Outcome
 from diagnostics.verifiers.own_workers.limits import GraderLimits
-from diagnostics.verifiers.own_workers.pool import OwnWorkers, Reward
+from diagnostics.verifiers.own_workers.pool import GraderPool, Reward
 from diagnostics.verifiers.own_workers.worker import ARGUMENTS, MAX_ANSWER_CHARACTERS, storable
 
 _SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
@@ -38,7 +38,7 @@ class _Named:
     """A function that the user named, and its workers, which stay warm between the parts of an audit."""
 
     spec: str
-    workers: OwnWorkers
+    workers: GraderPool
     asked: tuple[str, ...]
 
 
@@ -75,7 +75,7 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     before = _NAMED.get(name)
     if before is not None and before.spec == spec and limits in (None, before.workers.limits):
         return name
-    workers = OwnWorkers(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
+    workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
     asked = _asked(workers, spec)
     _NAMED[name] = _Named(spec=spec, workers=workers, asked=asked)
     if before is not None:
@@ -155,7 +155,7 @@ def _parts(given: str) -> tuple[Path, str, str | None]:
     return Path(match["file"]).expanduser(), match["function"], match["code"]
 
 
-def _asked(workers: OwnWorkers, spec: str) -> tuple[str, ...]:
+def _asked(workers: GraderPool, spec: str) -> tuple[str, ...]:
     """The arguments that the function takes of those there are."""
     loaded = workers.load()
     if "asked" in loaded:

@@ -20,7 +20,7 @@ from typing import Any
 from diagnostics.records.errors import VerifierError
 from diagnostics.verifiers.killable import TRIES, Outcome
 from diagnostics.verifiers.own_workers.limits import GraderLimits
-from diagnostics.verifiers.own_workers.process import Worker, await_any
+from diagnostics.verifiers.own_workers.process import GraderProcess, await_any
 from diagnostics.verifiers.own_workers.worker import OUT_OF_MEMORY
 
 #: Of one message: most calls, and seconds that they take at the mean speed so far.
@@ -36,7 +36,7 @@ MOST_DEATHS = 2
 Reward = tuple[float, str | None]
 
 
-class OwnWorkers:
+class GraderPool:
     """The worker processes of one function. They start when first needed, and end with this process or ``close()``.
 
     ``name`` and ``path`` are for messages. Of several threads that call, one waits for the other.
@@ -54,7 +54,7 @@ class OwnWorkers:
         self._load_s = max(LEAST_LOAD_S, LOAD_LIMITS * limits.timeout_s)
         self._slowest_first_s: float | None = None  # of the workers' first calls that were answered
         self._mean_s: float | None = None
-        self._workers: list[Worker] = []
+        self._workers: list[GraderProcess] = []
         self._lock = threading.Lock()
         weakref.finalize(self, _end, self._workers, os.getpid())
 
@@ -85,7 +85,7 @@ class OwnWorkers:
         with self._lock:
             _end(self._workers, os.getpid())
 
-    def limit_s(self, worker: Worker) -> float:
+    def limit_s(self, worker: GraderProcess) -> float:
         """Seconds for the next call of a worker: its first one may have a model to load."""
         if worker.n_answered:
             return self.limits.timeout_s
@@ -93,7 +93,7 @@ class OwnWorkers:
             return self._load_s
         return self.limits.timeout_s + 2 * self._slowest_first_s
 
-    def answered(self, worker: Worker, took_s: float) -> None:
+    def answered(self, worker: GraderProcess, took_s: float) -> None:
         """Learn from a call how long others take."""
         if worker.n_answered == 0:
             self._slowest_first_s = max(took_s, self._slowest_first_s or 0.0)
@@ -105,7 +105,7 @@ class OwnWorkers:
         """Many where calls are cheap; few where they are slow, for another worker may be idle by then."""
         return 1 if self._mean_s is None else max(1, min(MOST_CALLS, int(MESSAGE_S / max(self._mean_s, 1e-6))))
 
-    def staffed(self, n_calls: int) -> list[Worker]:
+    def staffed(self, n_calls: int) -> list[GraderProcess]:
         """The workers, as many as ``n_calls`` can use; in place of those that ended while idle there are new ones."""
         for one in [one for one in self._workers if not one.calls and one.has_ended()]:
             self.dismiss(one)
@@ -113,14 +113,14 @@ class OwnWorkers:
             self._workers.append(self._hired())
         return list(self._workers)
 
-    def replaced(self, worker: Worker) -> Worker:
+    def replaced(self, worker: GraderProcess) -> GraderProcess:
         """A new worker in place of an idle one."""
         self._workers.remove(worker)
         worker.end(END_S)
         self._workers.append(self._hired())
         return self._workers[-1]
 
-    def dismiss(self, worker: Worker, wait_s: float = 0.0) -> int:
+    def dismiss(self, worker: GraderProcess, wait_s: float = 0.0) -> int:
         """End a worker and all that it has started; its exit code."""
         self._workers.remove(worker)
         return worker.end(wait_s)
@@ -129,15 +129,15 @@ class OwnWorkers:
         """The error of a file that could be loaded and cannot any more."""
         return VerifierError(f"{self._place} {why}; it could be loaded before")
 
-    def _hired(self) -> Worker:
+    def _hired(self) -> GraderProcess:
         worker = self._started()
         if "asked" not in worker.loaded:
             worker.end()
             raise self.cannot_go_on(str(worker.loaded.get("fault", "has changed")))
         return worker
 
-    def _started(self) -> Worker:
-        worker = Worker.start()
+    def _started(self) -> GraderProcess:
+        worker = GraderProcess.start()
         try:
             worker.begin(self._load_s)
             worker.send({**self._task, "sys_path": sys.path}, self._load_s)
@@ -149,7 +149,7 @@ class OwnWorkers:
             raise
         return worker
 
-    def _loaded(self, worker: Worker) -> Mapping[str, Any]:
+    def _loaded(self, worker: GraderProcess) -> Mapping[str, Any]:
         while True:
             await_any([worker])
             has_ended = worker.has_ended()
@@ -166,7 +166,7 @@ class OwnWorkers:
 class _Round:
     """Calls on their way through the workers."""
 
-    def __init__(self, pool: OwnWorkers, calls: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, pool: GraderPool, calls: Sequence[Mapping[str, Any]]) -> None:
         self._pool, self._calls = pool, calls
         self._outcomes: dict[int, Outcome[Reward]] = {}
         self._queue = deque(range(len(calls)))
@@ -189,7 +189,7 @@ class _Round:
                 self._look_at(worker)
         return [self._outcomes[place] for place in range(len(self._calls))]
 
-    def _ask(self, worker: Worker) -> None:
+    def _ask(self, worker: GraderProcess) -> None:
         if self._alone and (worker.n_answered == 0 or not self._queue):
             worker = worker if worker.n_answered == 0 else self._pool.replaced(worker)
             places = [self._alone.popleft()]
@@ -210,7 +210,7 @@ class _Round:
             if self._n_refusals > TRIES:
                 raise self._pool.cannot_go_on(f"ends its process between calls ({_ending(code)})") from None
 
-    def _look_at(self, worker: Worker) -> None:
+    def _look_at(self, worker: GraderProcess) -> None:
         has_ended = worker.has_ended()  # before reading: then all that it said is read
         replies = worker.replies()
         took_s = (time.monotonic() - worker.since) / max(1, len(replies))
@@ -235,7 +235,7 @@ class _Round:
         else:
             self._outcomes[place] = Outcome(value=(reward, text), state="ok")
 
-    def _lose(self, worker: Worker, why: str | None) -> None:
+    def _lose(self, worker: GraderProcess, why: str | None) -> None:
         """The worker has died. Its call is to blame if it was the first one, or if another worker dies of it too."""
         place = self._take_back(worker)
         code = self._pool.dismiss(worker, END_S)
@@ -248,7 +248,7 @@ class _Round:
         else:
             self._alone.append(place)
 
-    def _give_up(self, worker: Worker) -> None:
+    def _give_up(self, worker: GraderProcess) -> None:
         """The call under way is late. If a thread of another call may have held it up, it is asked again alone."""
         place, limit_s = self._take_back(worker), worker.limit_s
         self._pool.dismiss(worker)
@@ -257,7 +257,7 @@ class _Round:
         else:
             self._outcomes[place] = Outcome(value=None, state="timeout", reason=f"no result within {limit_s:g} s")
 
-    def _take_back(self, worker: Worker) -> int:
+    def _take_back(self, worker: GraderProcess) -> int:
         """The call under way; those behind it return to the queue."""
         place = worker.calls.popleft()
         self._queue.extendleft(reversed(worker.calls))
@@ -271,7 +271,7 @@ def _ending(code: int) -> str:
     return f"signal {Signals(-code).name}" if -code in set(Signals) else f"signal {-code}"
 
 
-def _end(workers: list[Worker], owner: int, wait_s: float = END_S) -> None:
+def _end(workers: list[GraderProcess], owner: int, wait_s: float = END_S) -> None:
     if os.getpid() != owner:  # a fork of the process that they belong to
         return
     for one in workers:

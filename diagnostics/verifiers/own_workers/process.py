@@ -24,7 +24,7 @@ POLL_S = 0.25
 
 
 @dataclass(kw_only=True, eq=False)
-class Worker:
+class GraderProcess:
     """A process that answers one call after the other. ``calls`` are the calls that it has not answered yet, in order.
 
     ``since`` and ``deadline`` (monotonic seconds) are of the first of them, the call under way, which may take
@@ -44,7 +44,7 @@ class Worker:
     _exit_code: int | None = None
 
     @classmethod
-    def start(cls) -> Worker:
+    def start(cls) -> GraderProcess:
         """A process that waits for its first message."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -111,7 +111,7 @@ class Worker:
         return self._exit_code
 
 
-def await_any(workers: list[Worker]) -> None:
+def await_any(workers: list[GraderProcess]) -> None:
     """Wait until one of them has something to say, is late, or may have ended."""
     until = min(one.deadline for one in workers)
     wait([one.socket for one in workers], min(POLL_S, max(0.0, until - time.monotonic())))
