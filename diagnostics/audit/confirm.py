@@ -287,7 +287,10 @@ def _draw(
         why="as in the audit",
         lora_ranks=lora_ranks(pair),
     )
-    with closing(Engine(spec, note=progress.note)) as engine, Grader(store, key, problems) as grader:
+    with (
+        closing(Engine(spec, note=progress.note)) as engine,
+        Grader(store, key, problems, note=progress.note) as grader,
+    ):
         audit = OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress)
         return sum(
             finish(draw_samples(audit, checkpoint, settings, planned, greedy=False, what="confirm"))

@@ -141,7 +141,7 @@ def prepare(
         strict=config.strict,
         note=progress.note,
     )
-    grader = stack.enter_context(Grader(store, key, problems, look=look))
+    grader = stack.enter_context(Grader(store, key, problems, look=look, note=progress.note))
     return PreparedAudit(
         open=OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress),
         config=config,

@@ -101,7 +101,7 @@ def regrade(
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
-        pending = ungraded(store, key)
+        pending = ungraded(store, key, with_errors=True)
         grade_responses(store, problems, pending, key=key, progress=progress)
         failed, skipped = left_out_checkpoints(store, first.series)
         verdict = findings_and_verdict(store, key, failed, skipped, progress)
@@ -166,7 +166,7 @@ def _again(
     """The series itself by today's rules of its own verifier, where some of its grades are by others."""
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
-    pending = ungraded(store, key)
+    pending = ungraded(store, key, with_errors=True)
     if not len(pending):
         raise ConfigError(
             f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"

@@ -27,6 +27,7 @@ from diagnostics.tasks.clusters import clusters_of
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
 from diagnostics.verifiers.names import RECORDED
+from diagnostics.verifiers.own_file import is_own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +163,12 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
             f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
             "give these samples a --name of their own"
         )
+    if is_own(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
+        raise StoreError(
+            f"{store.path}: series {series!r} is graded by {verifier}, and {config.verifier} is other code; grade its "
+            f"samples again with `oversharp regrade {store.path} --verifier FILE.py:function`, or give this import a "
+            "--name of its own"
+        )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(
             f"{store.path}: series {series!r} holds the rewards of {tool}; "
@@ -243,7 +250,8 @@ def _audit(
     # a reward is committed with its sample
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))
-        grade_responses(store, problems, ungraded(store, key), key=key, progress=progress)
+        pending = ungraded(store, key, with_errors=True)
+        grade_responses(store, problems, pending, key=key, progress=progress)
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = findings_and_verdict(store, key, failed, {}, progress)
     disagreements: list[Disagreement] = []

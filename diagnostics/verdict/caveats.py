@@ -99,6 +99,7 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
 
 def warnings_of(counts: SeriesCounts) -> Iterator[str]:
     """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
+    yield from counts.grading
     yield from unread_of(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)

@@ -101,7 +101,8 @@ class SeriesCounts:
     ``sharper``: the base at lower temperatures, if it was drawn there. ``controls`` are all that was drawn at
     others, of checkpoints that can be compared. ``dependence`` says how samples of a problem hang together, in words;
     None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
-    the base to a checkpoint.
+    the base to a checkpoint. ``grading``: faults of the grading as a whole, in sentences. ``why_ungraded``: why there
+    is no verdict, where too many samples have no grade.
     """
 
     series: str
@@ -120,3 +121,5 @@ class SeriesCounts:
     controls: tuple[ControlCounts, ...] = ()
     dependence: str | None = None
     is_repaired: bool = False
+    grading: tuple[str, ...] = ()
+    why_ungraded: str | None = None

@@ -38,6 +38,7 @@ class _Named:
     """A function that the user named, and its workers, which stay warm between the parts of an audit."""
 
     spec: str
+    file: Path
     workers: GraderPool
     asked: tuple[str, ...]
 
@@ -73,11 +74,12 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     path, function, code = _parts(spec)
     name = f"{path.name}:{function}@{code}"
     before = _NAMED.get(name)
-    if before is not None and before.spec == spec and limits in (None, before.workers.limits):
+    file = path.absolute()  # the same content elsewhere may import other modules
+    if before is not None and before.file == file and limits in (None, before.workers.limits):
         return name
     workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
     asked = _asked(workers, spec)
-    _NAMED[name] = _Named(spec=spec, workers=workers, asked=asked)
+    _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked)
     if before is not None:
         before.workers.close()
     return name

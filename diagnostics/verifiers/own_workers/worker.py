@@ -47,7 +47,8 @@ class _UnusableFileError(Exception):
 
 def main(descriptor: int) -> None:
     """Serve one parent: load the file that its first message names, then answer until it closes the socket."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody else ends a call that hangs if the parent dies
+    with contextlib.suppress(AttributeError):  # Linux alone has it: a call that hangs as the parent dies is killed
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = socket.socket(fileno=descriptor)
     parent.set_inheritable(False)
     _give_up_stdout()
