@@ -27,6 +27,7 @@ GRADER = """
 from helper import is_broken
 
 def grade(response, answer):
+    print("asked of", response)
     if is_broken(response):
         raise LookupError(response)
     return response == answer
@@ -85,13 +86,13 @@ def test_without_a_grade_for_more_than_one_sample_in_twenty_there_is_no_verdict(
     assert verdict.why is not None
     assert verdict.why.startswith("10 of 80 samples of step 0 could not be graded (reward.py:grade@")
     assert verdict.why.endswith(
-        ": LookupError: w0, line 6; more than 5 % at 2 of 2 checkpoints): fix the grader and grade the same samples "
+        ": LookupError: w0, line 7; more than 5 % at 2 of 2 checkpoints): fix the grader and grade the same samples "
         "again (oversharp regrade)"
     )
     assert verdict.warnings[0].startswith("20 of 160 samples could not be graded and count as wrong (reward.py:grade@")
     (note,) = [note for note in notes if "graded" in note]
     assert note.startswith("warning: 10 of 50 responses could not be graded and count as wrong (reward.py:grade@")
-    assert note.endswith(": LookupError: w0, line 6)")
+    assert note.endswith(": LookupError: w0, line 7)")
 
 
 def test_a_grader_that_is_fixed_elsewhere_grades_what_it_could_not_when_it_is_run_again(folder: Path) -> None:
@@ -106,11 +107,14 @@ def test_a_grader_that_is_fixed_elsewhere_grades_what_it_could_not_when_it_is_ru
 def imported_again(folder: Path) -> Verdict:
     """In another process: the workers of this one have loaded the module that was broken."""
     command = [
-        *(sys.executable, "-m", "oversharp", "import", "dump.jsonl", "--verifier", "reward.py:grade", "--quiet"),
+        *(sys.executable, "-m", "oversharp", "import", "dump.jsonl", "--verifier", "reward.py:grade", "--json"),
         *("--map", "prompt=prompt,gold=gold,response=response,step=step", "--store", "out/audit.duckdb"),
     ]
     paths = os.pathsep.join([str(Path(__file__).parents[2]), str(folder)])
-    subprocess.run(command, check=True, cwd=folder, env=os.environ | {"PYTHONPATH": paths}, capture_output=True)
+    environment = os.environ | {"PYTHONPATH": paths}
+    run = subprocess.run(command, check=True, cwd=folder, env=environment, capture_output=True, text=True)
+    assert json.loads(run.stdout)["series"][0]["verdict"]["warnings"] is not None  # the grader prints, and not there
+    assert "asked of w0" in run.stderr
     with Store.open(folder / "out" / "audit.duckdb", read_only=True) as store:
         verdict = store.verdict(folder.name)
     assert verdict is not None
@@ -151,7 +155,7 @@ def test_other_code_does_not_take_over_a_series_and_regrade_is_named(folder: Pat
 
 
 def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_anything_is_graded(folder: Path) -> None:
-    message = r"fails with the first problem's answer as the response \(LookupError: r, line 6\); fix the function"
+    message = r"fails with the first problem's answer as the response \(LookupError: r, line 7\); fix the function"
     breaks(folder, "r")
     with pytest.raises(ConfigError, match=message):
         imported(folder)

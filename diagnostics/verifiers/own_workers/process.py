@@ -84,7 +84,14 @@ class GraderProcess:
         except ConnectionError:
             self._is_closed = True
         *lines, self._received = self._received.split(b"\n")
-        return [json.loads(line) for line in lines]
+        replies = []
+        for line in lines:
+            try:
+                replies.append(json.loads(line))
+            except ValueError:  # written by other code: what comes after it cannot be trusted either
+                self._is_closed = True
+                break
+        return replies
 
     def has_ended(self) -> bool:
         """Whether the process has ended, or cannot be talked to any more."""
