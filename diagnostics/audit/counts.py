@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from diagnostics.audit.dependence import dependence_in_order
 from diagnostics.audit.repeats import SampledCheckpoint, repeats
-from diagnostics.engine.grading_doubts import Fault, first_fault, grading_doubts, why_no_verdict
+from diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
 from diagnostics.records.types import AuditKey
 from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
@@ -165,12 +165,12 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     )
 
 
-def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: Fault | None) -> tuple[str, ...]:
+def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | None) -> tuple[str, ...]:
     counted = counts.merge(problems[["problem_id", "verifier"]], on="problem_id")
     return tuple(grading_doubts(counted, fault)) if len(counted) else ()
 
 
-def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: Fault | None) -> str | None:
+def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault | None) -> str | None:
     """Why there is no verdict where a checkpoint that would be compared has too many samples without a grade."""
     if fault is None or counts.empty:
         return None

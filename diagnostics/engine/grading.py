@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from diagnostics.engine.first_look import FirstLook
-from diagnostics.engine.grading_doubts import Fault
+from diagnostics.engine.grading_doubts import GradeFault
 from diagnostics.records.amounts import plural
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
@@ -48,9 +48,11 @@ def grade_responses(
         progress.note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({first.text})")
 
 
-def _faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, Fault | None]:
+def _faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:
     """How many have the state ``error``, and the first of them, of (verifier, grade)."""
-    faults = [Fault(verifier=verifier, reason=grade.reason) for verifier, grade in graded if grade.state == "error"]
+    faults = [
+        GradeFault(verifier=verifier, reason=grade.reason) for verifier, grade in graded if grade.state == "error"
+    ]
     return len(faults), faults[0] if faults else None
 
 

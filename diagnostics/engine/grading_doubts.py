@@ -25,7 +25,7 @@ LIMIT 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class GradeFault:
     """A sample that a grader could not grade (state ``error``): which grader, and why."""
 
     verifier: str
@@ -35,25 +35,27 @@ class Fault:
     def text(self) -> str:
         """Grader and reason, as a part of a sentence.
 
-        >>> Fault(verifier="reward.py:grade@3f2a00112233", reason="ValueError: no box, line 7").text
+        >>> GradeFault(verifier="reward.py:grade@3f2a00112233", reason="ValueError: no box, line 7").text
         'reward.py:grade@3f2a00112233: ValueError: no box, line 7'
         """
         return f"{grader_name(self.verifier)}: {self.reason}"
 
 
-def first_fault(store: Store, audit_id: str) -> Fault | None:
+def first_fault(store: Store, audit_id: str) -> GradeFault | None:
     """The first sample of an audit that could not be graded; None where all could. Raises ``StoreError``."""
     rows = store.frame(_FIRST_FAULT, audit_id=audit_id)
-    return None if rows.empty else Fault(verifier=str(rows["verifier"].iloc[0]), reason=str(rows["reason"].iloc[0]))
+    return (
+        None if rows.empty else GradeFault(verifier=str(rows["verifier"].iloc[0]), reason=str(rows["reason"].iloc[0]))
+    )
 
 
-def why_no_verdict(counts: pd.DataFrame, fault: Fault) -> str | None:
+def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
     """Why there is no verdict, where more than 5 % of a checkpoint's samples have no grade.
 
     ``counts`` has a row per checkpoint: ``checkpoint, n, n_failed``, samples and those of state ``error``.
 
     >>> counts = pd.DataFrame({"checkpoint": ["step 0", "step 20"], "n": [100, 100], "n_failed": [0, 12]})
-    >>> why_no_verdict(counts, Fault(verifier="f.py:g@00", reason="KeyError: 'x', line 3"))
+    >>> why_no_verdict(counts, GradeFault(verifier="f.py:g@00", reason="KeyError: 'x', line 3"))
     "12 of 100 samples of step 20 could not be graded (f.py:g@00: KeyError: 'x', line 3): fix the grader and grade the
      same samples again (oversharp regrade)"
     """
@@ -69,7 +71,7 @@ def why_no_verdict(counts: pd.DataFrame, fault: Fault) -> str | None:
     )
 
 
-def grading_doubts(counts: pd.DataFrame, fault: Fault | None) -> Iterator[str]:
+def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
     """Sentences on samples without a grade, and on graders that accept all samples or none.
 
     ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed``.

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from diagnostics.audit.regrade import regrade
-from diagnostics.engine.grading_doubts import Fault, grading_doubts, why_no_verdict
+from diagnostics.engine.grading_doubts import GradeFault, grading_doubts, why_no_verdict
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.ingest.ingest import import_samples
 from diagnostics.records.errors import ConfigError, StoreError
@@ -22,7 +22,7 @@ from tests.audit.small_audits import Notes
 
 pytestmark = pytest.mark.usefixtures("few_measures")
 
-FAULT = Fault(verifier="reward.py:grade@00", reason="KeyError: 'x', line 3")
+FAULT = GradeFault(verifier="reward.py:grade@00", reason="KeyError: 'x', line 3")
 GRADER = """
 from helper import is_broken
 
@@ -133,12 +133,12 @@ def test_few_samples_without_a_grade_are_named_beside_the_verdict(folder: Path) 
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "text"),
     [("everything", "accepted all 160 samples at every"), ("nothing", "accepted none of 160 samples at any")],
 )
-def test_a_grader_that_accepts_everything_or_nothing_is_a_warning(folder: Path, function: str, said: str) -> None:
+def test_a_grader_that_accepts_everything_or_nothing_is_a_warning(folder: Path, function: str, text: str) -> None:
     verdict, _ = imported(folder, function)
-    (warning,) = [warning for warning in verdict.warnings if said in warning]
+    (warning,) = [warning for warning in verdict.warnings if text in warning]
     assert warning.startswith(f"reward.py:{function}@")
     assert warning in verdict.caveats
 
@@ -178,6 +178,6 @@ def test_each_verifier_of_a_series_is_looked_at_alone() -> None:
 def test_five_in_a_hundred_are_few_and_six_are_too_many() -> None:
     counts = pd.DataFrame({"checkpoint": ["a", "b"], "n": [100, 100], "n_failed": [5, 5]})
     assert why_no_verdict(counts, FAULT) is None
-    said = why_no_verdict(counts.assign(n_failed=[5, 6]), FAULT)
-    assert said is not None
-    assert said.startswith("6 of 100 samples of b could not be graded (reward.py:grade@00: KeyError: 'x', line 3): fix")
+    text = why_no_verdict(counts.assign(n_failed=[5, 6]), FAULT)
+    assert text is not None
+    assert text.startswith("6 of 100 samples of b could not be graded (reward.py:grade@00: KeyError: 'x', line 3): fix")

@@ -18,7 +18,7 @@ _DEFAULT = GraderLimits()
 
 @dataclass(frozen=True, kw_only=True)
 class GraderConfig:
-    """What a function in a file of yours may use, where it grades.
+    """Limits of a grader that is a function in a file of yours.
 
     Attributes
     ----------

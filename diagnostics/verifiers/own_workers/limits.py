@@ -1,4 +1,4 @@
-"""What a function in a file of the user's may use."""
+"""Limits of a grader that is a function in a file of the user's."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ from diagnostics.verifiers.own_workers.limits import GraderLimits
 from diagnostics.verifiers.own_workers.process import GraderProcess, await_any
 from diagnostics.verifiers.own_workers.worker import OUT_OF_MEMORY
 
-#: Of one message: most calls, and seconds that they take at the mean speed so far.
+#: Limits of one message: calls, and seconds that they take at the mean speed so far.
 MOST_CALLS, MESSAGE_S = 256, 0.2
-#: Loading a file and the first call may load a model: this many times the limit of a call, at least so many seconds.
+#: Loading a file and the first call may load a model. Their limit: a multiple of the limit of a call, and its minimum.
 LOAD_LIMITS, LEAST_LOAD_S = 4, 20.0
-#: Seconds in which a worker may end by itself (what the file registered with ``atexit``) before it is killed.
+#: Seconds for a worker to exit (and run the file's ``atexit`` functions) before it is killed.
 END_S = 5.0
-#: A call is asked again where its worker died; so often at most.
+#: Workers that may die in the same call before it is an error.
 MOST_DEATHS = 2
 
 #: Reward and final answer of one call.
@@ -39,7 +39,7 @@ Reward = tuple[float, str | None]
 class GraderPool:
     """The worker processes of one function. They start when first needed, and end with this process or ``close()``.
 
-    ``name`` and ``path`` are for messages. Of several threads that call, one waits for the other.
+    ``name`` and ``path`` are used in messages. Threads may share a pool: its calls are serialized.
     """
 
     def __init__(self, *, name: str, path: str, source: bytes, function: str, limits: GraderLimits) -> None:
@@ -142,7 +142,7 @@ class GraderPool:
             worker.begin(self._load_s)
             worker.send({**self._task, "sys_path": sys.path}, self._load_s)
             worker.loaded = self._loaded(worker)
-        except OSError:  # it ended before it was told what to load
+        except OSError:  # it ended before it read the message
             worker.loaded = {"fault": f"ends its process as it is loaded ({_ending(worker.end())})"}
         except BaseException:
             worker.end()

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-#: What a function may ask for by the names of its arguments.
+#: Names of the arguments that a function may have.
 ARGUMENTS = ("response", "answer", "prompt", "meta")
 #: Longest answer and reason that are kept, in characters.
 MAX_ANSWER_CHARACTERS, MAX_REASON_CHARACTERS = 1000, 200
@@ -128,8 +128,8 @@ def _reason(error: BaseException, function: Callable[..., Any] | None = None) ->
     where = _where(error)
     if not where and inspect.isfunction(function):
         where = f", by the function in line {function.__code__.co_firstlineno}"
-    said = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return storable(said, MAX_REASON_CHARACTERS - len(where)) + where
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return storable(text, MAX_REASON_CHARACTERS - len(where)) + where
 
 
 def _where(error: BaseException) -> str:
@@ -152,7 +152,7 @@ def _module(path: str, source: bytes) -> ModuleType:
     try:
         # the loader would read a file that may have changed since it was hashed
         exec(compile(source, path, "exec"), vars(module))
-    except BaseException as error:  # whatever the file does when it is loaded
+    except BaseException as error:  # code of the user, as above
         raise _UnusableFileError(fault=f"cannot be loaded ({_reason(error)})") from error
     return module
 
@@ -183,7 +183,7 @@ def _give_up_stdout() -> None:
     with contextlib.suppress(OSError):  # a command without standard error
         os.dup2(2, 1)
     if sys.stdout is not None:
-        # what a grader prints before it is killed is seen, and no response fails for its characters
+        # output before a kill is not lost in a buffer, and printing half a surrogate pair does not raise
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
 
