@@ -277,7 +277,13 @@ def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> 
     seed = stream_seed(config.seed, "problems") % 2**31
     repeated: list[str] = []
     problems = load_problems(
-        config.problems, config.task, limit=config.limit, seed=seed, repeated=repeated, verifier=config.verifier
+        config.problems,
+        config.task,
+        limit=config.limit,
+        seed=seed,
+        repeated=repeated,
+        verifier=config.verifier,
+        limits=config.grader_limits,
     )
     if repeated and says is not None:
         n = plural(len(repeated), "problem")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated as Annotated  # the command line reads inherited fields by it
 from typing import Literal
 
 from cyclopts import Parameter
@@ -18,6 +19,8 @@ from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
 from diagnostics.verifiers.own_file import is_own, pinned
+from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as Annotated
+from diagnostics.verifiers.own_workers.config import GraderConfig
 from trainers import objectives
 
 #: Updates per batch where an objective is another one only off policy, and nobody says how many.
@@ -39,7 +42,7 @@ Tracker = Literal["tensorboard", "wandb", "trackio"]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(GraderConfig):
     """On-policy RL with verifiable rewards. The defaults are those of the built-in demo.
 
     Attributes
@@ -194,6 +197,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         make_paths(self)
+        GraderConfig.__post_init__(self)
         if self.verifier is not None and is_own(self.verifier):  # a run goes on with the code that it began with
             object.__setattr__(self, "verifier", pinned(self.verifier))
         if self.algorithm == "sft":

@@ -280,6 +280,9 @@ def regrade(
     *,
     series: str | None = None,
     guess_rate: float | None = None,
+    grader_timeout: float = 30.0,
+    grader_memory_gib: float = 4.0,
+    grader_workers: int = 1,
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
@@ -300,14 +303,25 @@ def regrade(
     guess_rate
         Of wrong responses, the share that this verifier accepts, from 0 to 1. Default: what the verifier knows, else an
         assumed one.
+    grader_timeout
+        Seconds that FILE.py:function has for a response; then its process is killed and the response has the state
+        timeout. Loading the file and the first call may take four times as long, and 20 s at least.
+    grader_memory_gib
+        Most memory that the process of FILE.py:function may allocate, in GiB; each process that it starts, too.
+    grader_workers
+        Processes that FILE.py:function is called in at a time; each loads the file, with any model that it loads.
     """
     from diagnostics.app.report import require_report_place, write_report
     from diagnostics.audit.regrade import regrade as run
+    from diagnostics.verifiers.own_workers.limits import GraderLimits
 
     require_report_place(Path(store))
+    limits = GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers)
     said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
-    result = run(Path(store), verifier, series=series, guess_rate=guess_rate, command=command, progress=progress)
+    result = run(
+        Path(store), verifier, series=series, guess_rate=guess_rate, limits=limits, command=command, progress=progress
+    )
     write_report(result.store_path, result.report_path)
     return result
 

@@ -242,7 +242,12 @@ def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
     """How many problems the audit asks. Raises an ``OversharpError`` where it could not sample the base's responses."""
     config = comparison.audit
     problems = load_problems(
-        config.problems, config.task, limit=config.limit, seed=config.seed, verifier=config.verifier
+        config.problems,
+        config.task,
+        limit=config.limit,
+        seed=config.seed,
+        verifier=config.verifier,
+        limits=config.grader_limits,
     )
     try:
         first = outline(first_model(comparison.runs[0].config))

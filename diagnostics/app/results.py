@@ -212,6 +212,8 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
             if made_of:
                 _say(f"why     {made_of}")
             _say(f"they disagree on {result.n_disagreed:,} of {plural(result.n_samples, 'sample')}")
+        for warning in result.verdict.warnings:
+            _say(f"note    {warning}")
         _say(f"report  {result.report_path}\nstore   {result.store_path}")
     if result.left_out:
         label, why = next(iter(result.left_out.items()))

@@ -148,7 +148,7 @@ def _audit(
 ) -> AuditResult:
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, WHOLE, progress)
-        _grade_left(prepared.open)
+        _grade_left(prepared.open, with_errors=True)
         drawn = draw(prepared)
         graded = grade(drawn)
         n_hotter = draw_the_one_to_ship(graded)
@@ -179,7 +179,7 @@ def _audit_shard(
 ) -> ShardResult:
     with ExitStack() as stack:
         prepared = prepare(stack, series_paths, config, shard, progress)
-        _grade_left(prepared.open)
+        _grade_left(prepared.open, with_errors=True)
         drawn = draw(prepared)
         graded = grade(drawn)
         place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
@@ -379,11 +379,10 @@ def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
     )
 
 
-def _grade_left(opened: OpenAudit) -> None:
+def _grade_left(opened: OpenAudit, *, with_errors: bool = False) -> None:
     """Grade what was committed and has no grade by today's rules: a run was killed, or other rules graded it."""
-    grade_responses(
-        opened.store, opened.problems, ungraded(opened.store, opened.key), key=opened.key, progress=opened.progress
-    )
+    pending = ungraded(opened.store, opened.key, with_errors=with_errors)
+    grade_responses(opened.store, opened.problems, pending, key=opened.key, progress=opened.progress)
 
 
 def _more(config: AuditConfig, refused: str | None) -> dict[str, object]:

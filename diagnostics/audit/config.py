@@ -33,6 +33,8 @@ from diagnostics.records.settings import (
 )
 from diagnostics.records.types import make_paths
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
+from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT below
+from diagnostics.verifiers.own_workers.config import GraderConfig
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"
@@ -358,6 +360,7 @@ class KernelConfig:
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(
     EngineConfig,
+    GraderConfig,
     VerdictConfig,
     KernelConfig,
     ControlsConfig,
@@ -389,6 +392,7 @@ class AuditConfig(
         self.require_beside(self.used_temperature, None if self.top_up else self.used_n_base)
         KernelConfig.__post_init__(self)
         VerdictConfig.__post_init__(self)
+        GraderConfig.__post_init__(self)
         EngineConfig.__post_init__(self)
         if self.ray is not None and self.device not in (None, "cpu", "cuda"):
             raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
@@ -401,7 +405,7 @@ class AuditConfig(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ConfirmConfig(EngineConfig):
+class ConfirmConfig(EngineConfig, GraderConfig):
     """What to draw again, where its checkpoints lie now, and the engine that draws.
 
     Attributes
@@ -435,6 +439,7 @@ class ConfirmConfig(EngineConfig):
     def __post_init__(self) -> None:
         make_paths(self)
         EngineConfig.__post_init__(self)
+        GraderConfig.__post_init__(self)
         require_at_least("--most", self.most, 1)
         require_at_least("--fresh", self.fresh, 1)
         require_storable("--fresh", self.fresh)

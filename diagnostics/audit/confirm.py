@@ -177,7 +177,7 @@ def confirm_report_path(store_path: Path, config: ConfirmConfig) -> Path:
 def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> None:
     """Raise ``ConfigError`` or ``VerifierError`` where the problems cannot be graded here, before anything is drawn."""
     if config.verifier is not None:
-        named_verifier(config.verifier)
+        named_verifier(config.verifier, config.grader_limits)
     with Verifiers() as verifiers:
         for problem in problems:
             verifiers.of(problem)
@@ -287,7 +287,10 @@ def _draw(
         why="as in the audit",
         lora_ranks=lora_ranks(pair),
     )
-    with closing(Engine(spec, note=progress.note)) as engine, Grader(store, key, problems) as grader:
+    with (
+        closing(Engine(spec, note=progress.note)) as engine,
+        Grader(store, key, problems, note=progress.note) as grader,
+    ):
         audit = OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress)
         return sum(
             finish(draw_samples(audit, checkpoint, settings, planned, greedy=False, what="confirm"))

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from diagnostics.audit.dependence import dependence_in_order
 from diagnostics.audit.repeats import SampledCheckpoint, repeats
+from diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
 from diagnostics.records.types import AuditKey
 from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
@@ -77,6 +78,7 @@ SELECT
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
     count(*) FILTER (state = 'ambiguous') AS n_ambiguous,
     count(*) FILTER (state = 'timeout') AS n_timed_out,
+    count(*) FILTER (state = 'error') AS n_failed,
     count(n_tokens) AS n_measured,
     coalesce(sum(n_tokens), 0)::BIGINT AS n_tokens
 FROM graded_samples
@@ -140,6 +142,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     n_measured = int(counts["n_measured"].sum())
     rows = store.frame(_CONTROLS, series=key.series)
     compared = {one.step for one in checkpoints if one.why is None}
+    fault = first_fault(store, key.audit_id) if counts["n_failed"].any() else None
     controls = tuple(one for one in _controls(rows, index) if one.step in compared)
     return SeriesCounts(
         series=key.series,
@@ -165,7 +168,22 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
         is_greedy=is_greedy,
+        grading=_grading(counts, problems, fault),
+        why_ungraded=_why_ungraded(counts[counts["step"].isin(compared)], planned, fault),
     )
+
+
+def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | None) -> tuple[str, ...]:
+    counted = counts.merge(problems[["problem_id", "verifier"]], on="problem_id")
+    return tuple(grading_doubts(counted, fault)) if len(counted) else ()
+
+
+def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault | None) -> str | None:
+    """Why there is no verdict where a checkpoint that would be compared has too many samples without a grade."""
+    if fault is None or counts.empty:
+        return None
+    by_step = counts.groupby("step", as_index=False)[["n", "n_failed"]].sum()
+    return why_no_verdict(by_step.merge(planned[["step", "checkpoint"]].drop_duplicates("step"), on="step"), fault)
 
 
 def _controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:

@@ -87,6 +87,7 @@ def prepare(
         verifier=config.verifier,
         gold=config.gold,
         answer_in_thoughts=config.answer_in_thoughts,
+        limits=config.grader_limits,
     )
     if config.task and config.verifier is None and (as_text := told_of_texts(config.task, every_problem)):
         progress.note(as_text)
@@ -142,7 +143,7 @@ def prepare(
         strict=config.strict,
         note=progress.note,
     )
-    grader = stack.enter_context(Grader(store, key, problems, look=look))
+    grader = stack.enter_context(Grader(store, key, problems, look=look, note=progress.note))
     return PreparedAudit(
         open=OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress),
         config=config,

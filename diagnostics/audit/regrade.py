@@ -29,6 +29,8 @@ from diagnostics.store.load import (
 from diagnostics.store.missing import ungraded
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, named_verifier
+from diagnostics.verifiers.own_workers.config import require_limits
+from diagnostics.verifiers.own_workers.limits import GraderLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ def regrade(
     *,
     series: str | None = None,
     guess_rate: float | None = None,
+    limits: GraderLimits | None = None,
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
@@ -77,7 +80,8 @@ def regrade(
 
     Of a series that ``verifier`` grades already, grades by older rules are made again in place; ``of_verdict`` is the
     verdict before. Goes up to the verdict, which is told the same of looks and runs as that of ``series``;
-    ``guess_rate`` is the share of wrong responses that ``verifier`` accepts. The report is the caller's to write.
+    ``guess_rate`` is the share of wrong responses that ``verifier`` accepts; ``limits`` bound one that is code of the
+    user's. The report is the caller's to write.
     Killed, the same command continues; run again, it grades what came since. Problems whose gold the verifier
     cannot read are left out of the second series, and named.
 
@@ -89,7 +93,9 @@ def regrade(
         StoreError: no such store or audit, or another series has the name of the second one.
     """
     progress = progress or SilentProgress()
-    verifier = named_verifier(verifier)
+    if limits is not None:
+        require_limits(limits)
+    verifier = named_verifier(verifier, limits)
     get_verifier(verifier)  # before the store is touched
     require_share("--guess-rate", guess_rate)
     if not store_path.is_file():
@@ -104,7 +110,7 @@ def regrade(
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
-        pending = ungraded(store, key)
+        pending = ungraded(store, key, with_errors=True)
         grade_responses(store, problems, pending, key=key, progress=progress)
         failed, skipped = left_out_checkpoints(store, first.series)
         verdict = findings_and_verdict(store, key, failed, skipped, progress)
@@ -169,7 +175,7 @@ def _again(
     """The series itself by today's rules of its own verifier, where some of its grades are by others."""
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
-    pending = ungraded(store, key)
+    pending = ungraded(store, key, with_errors=True)
     if not len(pending):
         raise ConfigError(
             f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from diagnostics.engine.first_look import FirstLook
+from diagnostics.engine.grading_doubts import GradeFault
+from diagnostics.records.amounts import plural
 from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import AuditKey, Problem, Sample, response_id
+from diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
 from diagnostics.store import Store
 from diagnostics.store.missing import BLOCK_CHARACTERS, Ungraded, graded_today
 from diagnostics.verifiers import Verifiers
@@ -21,27 +23,45 @@ FIRST_RESPONSES, FIRST_S = 512, 30.0
 def grade_responses(
     store: Store, problems: Sequence[Problem], pending: Ungraded, *, key: AuditKey, progress: ProgressSink
 ) -> None:
-    """Grade distinct responses and commit them in blocks: no more texts than those of a block are in memory."""
+    """Grade distinct responses and commit them in blocks: no more texts than those of a block are in memory.
+
+    A line says how many could not be graded, and why the first one could not.
+    """
     if not len(pending):
         return
     if n_outdated := pending.n_outdated:
         graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
         progress.note(f"{graded} by rules of another version of oversharp: by today's they are graded again")
     by_id = {problem.problem_id: problem for problem in problems}
+    n_failed, first = 0, None
     start = time.perf_counter()
     with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:
         for block in pending.blocks(GRADES_PER_COMMIT):
             grades = verifiers.grade([(by_id[row.problem_id], row.text) for row in block.itertuples()])
             store.add_grades(zip(block["problem_id"], block["response_id"], block["verifier"], grades, strict=True))
+            n, fault = _faults(zip(block["verifier"], grades, strict=True))
+            n_failed, first = n_failed + n, first or fault
             advance(len(block))
     store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
+    if first is not None:
+        of = plural(len(pending), "response")
+        progress.note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({first.text})")
+
+
+def _faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:
+    """How many have the state ``error``, and the first of them, of (verifier, grade)."""
+    faults = [
+        GradeFault(verifier=verifier, reason=grade.reason) for verifier, grade in graded if grade.state == "error"
+    ]
+    return len(faults), faults[0] if faults else None
 
 
 class Grader:
     """Grades what is drawn while it is drawn, each different response once, in blocks that bound the memory.
 
     It is given samples once they are committed: whatever it did not come to is graded by ``grade_responses``. ``look``
-    is taken at the base's first grades. Use as a context manager, or ``close()`` it.
+    is taken at the base's first grades. ``note`` prints the first response that could not be graded. Use as a context
+    manager, or ``close()`` it.
     """
 
     def __init__(
@@ -51,8 +71,10 @@ class Grader:
         problems: Sequence[Problem],
         *,
         look: FirstLook | None = None,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         self.look = look
+        self._note = note
         self._store, self._key = store, key
         self._by_id: Mapping[str, Problem] = {problem.problem_id: problem for problem in problems}
         self._verifiers = Verifiers()
@@ -110,6 +132,11 @@ class Grader:
         self._waiting, self._characters, self._n_taken, self._since = {}, 0, 0, time.monotonic()
         grades = self._verifiers.grade([(self._by_id[identity[0]], text) for identity, text in new])
         self._store.add_grades((*identity, grade) for (identity, _), grade in zip(new, grades, strict=True))
+        n_failed, fault = _faults((identity[2], grade) for (identity, _), grade in zip(new, grades, strict=True))
+        if fault is not None and self._note is not None:
+            of = plural(len(new), "response")
+            self._note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({fault.text})")
+            self._note = None
         self._graded_s += time.perf_counter() - start
         self._n_graded += len(new)
         if self.look is not None:

@@ -25,6 +25,8 @@ from diagnostics.records.settings import (
 )
 from diagnostics.records.types import COUNTS_ALONE, RecordedSettings, make_paths
 from diagnostics.verifiers import in_thoughts
+from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
+from diagnostics.verifiers.own_workers.config import GraderConfig
 
 #: What ``--map`` may name.
 MAPPED = (
@@ -46,7 +48,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ImportConfig(VerdictConfig):
+class ImportConfig(GraderConfig, VerdictConfig):
     """What the files are, and what they do not tell.
 
     Attributes
@@ -77,7 +79,7 @@ class ImportConfig(VerdictConfig):
     correct_at
         A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
     verifier
-        Who grades samples that come without a reward.
+        Who grades samples that come without a reward: a verifier, or FILE.py:function, code of yours that is run.
     gold
         Where a gold is a list: whether a response must state any or all of its members.
     answer_in_thoughts
@@ -171,6 +173,7 @@ class ImportConfig(VerdictConfig):
         require_memory(self.memory_gib)
         require_name(self.name)
         VerdictConfig.__post_init__(self)
+        GraderConfig.__post_init__(self)
 
     def _require_fields(self) -> None:
         """Raise ``ConfigError`` where ``map`` does not name what a sample, or a count of samples, needs."""

@@ -31,6 +31,7 @@ from diagnostics.tasks.clusters import clusters_of
 from diagnostics.verdict.record import Verdict
 from diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
 from diagnostics.verifiers.names import RECORDED
+from diagnostics.verifiers.own_file import is_own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,7 @@ def import_samples(
         OversharpError: bad input; what was imported before stays in the store.
     """
     progress = progress or SilentProgress()
-    config = replace(config, verifier=named_verifier(config.verifier))
+    config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
     if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
         get_verifier(config.verifier)  # says which there are
     plan = plan_import(paths, config)
@@ -212,6 +213,12 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
         raise StoreError(
             f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
             "give these samples a --name of their own"
+        )
+    if is_own(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
+        raise StoreError(
+            f"{store.path}: series {series!r} is graded by {verifier}, and {config.verifier} is other code; grade its "
+            f"samples again with `oversharp regrade {store.path} --verifier FILE.py:function`, or give this import a "
+            "--name of its own"
         )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(
@@ -316,7 +323,8 @@ def _audit(
     # a reward is committed with its sample
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))
-        grade_responses(store, problems, ungraded(store, key), key=key, progress=progress)
+        pending = ungraded(store, key, with_errors=True)
+        grade_responses(store, problems, pending, key=key, progress=progress)
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = findings_and_verdict(store, key, failed, {}, progress)
     disagreements: list[Disagreement] = []

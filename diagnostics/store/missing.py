@@ -243,19 +243,29 @@ class Ungraded:
         return found.merge(rows, on="place", validate="one_to_one").drop(columns="place")
 
 
-def ungraded(store: Store, key: AuditKey) -> Ungraded:
-    """The responses of this audit that lack a grade."""
+def ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> Ungraded:
+    """The responses of this audit that lack a grade; ``with_errors``, also those that could not be graded before.
+
+    A grader that failed may work now: its name is not a hash of the modules and services that it uses.
+    """
     rows = store.frame(
         """
         WITH today AS (
             SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
         ),
         pending AS (
-            SELECT DISTINCT s.problem_id, s.response_id, s.verifier, s.correct IS NOT NULL AS outdated
+            SELECT
+                s.problem_id, s.response_id, s.verifier,
+                coalesce(bool_or(s.state <> 'error'), false) AS outdated
             FROM audit_samples AS s
             LEFT JOIN today AS t USING (verifier)
             WHERE s.audit_id = $audit_id
-              AND (s.correct IS NULL OR (t.rules IS NOT NULL AND s.rules IS DISTINCT FROM t.rules))
+              AND (
+                  s.correct IS NULL
+                  OR (t.rules IS NOT NULL AND s.rules IS DISTINCT FROM t.rules)
+                  OR ($with_errors AND s.state = 'error')
+              )
+            GROUP BY ALL
         )
         SELECT min(s.rowid) AS place, r.verifier, r.outdated
         FROM pending AS r
@@ -264,6 +274,7 @@ def ungraded(store: Store, key: AuditKey) -> Ungraded:
         ORDER BY place
         """,
         audit_id=key.audit_id,
+        with_errors=with_errors,
         verifiers=list(RULES),
         rules=list(RULES.values()),
     )
@@ -277,7 +288,7 @@ def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -
         WITH today AS (
             SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
         )
-        SELECT min(s.rowid) AS place, p.verifier, g.correct IS NOT NULL AS outdated
+        SELECT min(s.rowid) AS place, p.verifier, g.correct IS NOT NULL AND g.state <> 'error' AS outdated
         FROM samples AS s
         JOIN problems AS p USING (problem_id)
         LEFT JOIN grades AS g
@@ -287,7 +298,7 @@ def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -
         LEFT JOIN today AS t ON t.verifier = p.verifier
         WHERE s.settings_id = $settings_id
           AND list_contains($problem_ids::VARCHAR[], s.problem_id)
-          AND (g.correct IS NULL OR (t.rules IS NOT NULL AND g.rules IS DISTINCT FROM t.rules))
+          AND (g.correct IS NULL OR (t.rules IS NOT NULL AND g.rules IS DISTINCT FROM t.rules) OR g.state = 'error')
         GROUP BY s.problem_id, s.response_id, p.verifier, outdated
         ORDER BY place
         """,

@@ -238,7 +238,10 @@ def record_confirmations(
 
 
 def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
-    """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules."""
+    """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules.
+
+    A response that could not be graded before takes the new grade, too.
+    """
     frame = pd.DataFrame(
         [
             {
@@ -269,8 +272,7 @@ def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]
             g.problem_id = incoming.problem_id
             AND g.response_id = incoming.response_id
             AND g.verifier = incoming.verifier
-            AND incoming.rules IS NOT NULL
-            AND g.rules IS DISTINCT FROM incoming.rules
+            AND (g.state = 'error' OR (incoming.rules IS NOT NULL AND g.rules IS DISTINCT FROM incoming.rules))
             """,
         )
         database.insert(

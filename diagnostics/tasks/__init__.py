@@ -17,6 +17,7 @@ from diagnostics.records.names import nearest_names
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Problem
 from diagnostics.verifiers import in_thoughts, named_verifier
+from diagnostics.verifiers.own_workers.limits import GraderLimits
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
@@ -35,6 +36,7 @@ def load_problems(
     verifier: str | None = None,
     gold: GoldList = "any",
     answer_in_thoughts: bool = False,
+    limits: GraderLimits | None = None,
 ) -> tuple[Problem, ...]:
     """Problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
 
@@ -42,9 +44,9 @@ def load_problems(
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
     generators, and to benchmarks of which a limit draws problems at random. What a file holds twice is an error, or
     with a list ``repeated`` left out and told there. ``verifier``, as a flag names it, grades in place of the problems'
-    own. ``gold``: whether a response must state any or all members of a gold that is a list. ``answer_in_thoughts``: a
-    box in a model's thoughts counts where nothing is stated behind them. Raises ``ProblemError``, and ``ConfigError``
-    for a broken or clashing plugin; never returns an empty tuple.
+    own; ``limits`` bound it where it is code of the user's. ``gold``: whether a response must state any or all members
+    of a gold that is a list. ``answer_in_thoughts``: a box in a model's thoughts counts where nothing is stated behind
+    them. Raises ``ProblemError``, and ``ConfigError`` for a broken or clashing plugin; never returns an empty tuple.
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
@@ -54,7 +56,7 @@ def load_problems(
         raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), and not both")
     if limit is not None and limit < 1:
         raise ProblemError(f"the limit on problems is {limit}; give at least 1")
-    named = None if verifier is None else named_verifier(verifier)
+    named = None if verifier is None else named_verifier(verifier, limits)
     if problems_file is not None:
         from diagnostics.tasks.files import problems_of_file
 

@@ -101,6 +101,7 @@ def _of_guessing(said: Verdict) -> Iterator[str]:
 
 def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
     """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
+    yield from counts.grading
     yield from _of_style(lenient, label)
     yield from unread_of(counts)
     yield from _of_one_response(counts)

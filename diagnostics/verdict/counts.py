@@ -107,7 +107,9 @@ class SeriesCounts:
     ``sharper``: the base at lower temperatures, if it was drawn there. ``controls`` are all that was drawn at
     others, of checkpoints that can be compared. ``dependence`` says how samples of a problem hang together, in words;
     None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
-    the base to a checkpoint. ``is_greedy``: counts are of the one greedy response to each problem.
+    the base to a checkpoint. ``is_greedy``: counts are of the one greedy response to each problem. ``grading``: faults
+    of the grading as a whole, in sentences. ``why_ungraded``: why there is no verdict, where too many samples have no
+    grade.
     """
 
     series: str
@@ -127,6 +129,8 @@ class SeriesCounts:
     dependence: str | None = None
     is_repaired: bool = False
     is_greedy: bool = False
+    grading: tuple[str, ...] = ()
+    why_ungraded: str | None = None
 
 
 def seen_counts(

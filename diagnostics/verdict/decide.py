@@ -117,7 +117,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     why = _why_none(counts, compared)
     if why is not None:
         # without anything compared, the reasons are the sentence
-        unread = (*unread_of(counts), *misread_base_of(counts))
+        unread = (*counts.grading, *unread_of(counts), *misread_base_of(counts))
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
         return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
@@ -322,7 +322,7 @@ def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str
     if compared and counts.is_greedy:
         return f"there is one greedy response per problem and checkpoint, and {NEEDS_SAMPLES}"
     if compared:
-        return _why_nothing_to_lose(counts)
+        return counts.why_ungraded or _why_nothing_to_lose(counts)
     left_out = [f"{one.checkpoint} ({one.why})" for one in left_out_of(counts)]
     if not left_out:
         return "the series has no checkpoint after the base"

@@ -19,6 +19,7 @@ from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers.contract import Verifier
 from diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
+from diagnostics.verifiers.own_workers.limits import GraderLimits
 from diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"
@@ -80,12 +81,13 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
     return built
 
 
-def named_verifier(given: str) -> str:
+def named_verifier(given: str, limits: GraderLimits | None = None) -> str:
     """The name of the verifier that a flag names: as given, or that of the function in a file, which is then loaded.
 
-    To be called with what the user typed alone: it runs the file. Raises ``ConfigError`` where that cannot work.
+    To be called with what the user typed alone: it runs the file, in a process that ``limits`` bound (None: as before,
+    else the default). Raises ``ConfigError`` where that cannot work.
     """
-    return named_by_user(given) if is_own(given) else given
+    return named_by_user(given, limits) if is_own(given) else given
 
 
 def in_thoughts(verifier: str) -> str:

@@ -3,39 +3,48 @@
     def function(response, answer):      # and prompt, meta, if it names them
         return float(response.strip() == answer)
 
-It gives the reward, a number or True and False, or the reward and the final answer; 1 is correct. What it raises makes
-that response an ungraded one. It runs in this process and without a time limit: the user's word is enough, as for any
-script, and only a flag is that. A name in a problem file or in a store loads nothing.
+It returns the reward, a number or True and False, or the reward and the final answer; 1 is correct. Where it raises,
+takes too long or ends its process, that response alone is not graded. Worker processes (``own_workers``) load the file
+and call it. Only a flag names a file: a name in a problem file or in a store loads nothing.
 
 The name is the file's without its folder, the function's, and the hash of the file, as ``reward.py:function@3f2a…``:
-changed code is another verifier. What the file imports is not part of that.
+changed code is another verifier. The workers load the content that was hashed, even if the file has changed since. The
+modules that the file imports are not part of the hash.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import math
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-from diagnostics.records.errors import ConfigError, ProblemError
+from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.exact import exact_answer
+from diagnostics.verifiers.killable import Outcome
+from diagnostics.verifiers.own_workers.limits import GraderLimits
+from diagnostics.verifiers.own_workers.pool import GraderPool, Reward
+from diagnostics.verifiers.own_workers.worker import ARGUMENTS, MAX_ANSWER_CHARACTERS, storable
 
 _SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
 _HASH_DIGITS = 12
-#: What a function may ask for by the names of its arguments.
-ARGUMENTS = ("response", "answer", "prompt", "meta")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """A function that the user named, and its workers, which stay warm between the parts of an audit."""
+
+    spec: str
+    file: Path
+    workers: GraderPool
+    asked: tuple[str, ...]
+
+
 #: What the user of this process named by a flag, by the verifier's name. Nothing else is ever loaded.
-_NAMED: dict[str, str] = {}
+_NAMED: dict[str, _Named] = {}
 
 
 def is_own(given: str) -> bool:
@@ -52,66 +61,93 @@ def pinned(given: str) -> str:
 
     Raises ``ConfigError`` for a file that cannot be read, or has changed.
     """
-    path, function, code = _parts(given)
-    try:
-        found = sha256(path.read_bytes()).hexdigest()[:_HASH_DIGITS]
-    except OSError as error:
-        raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
-    if code is not None and code != found:
-        raise ConfigError(f"--verifier {given}: {path} has changed since ({found}); leave @{code} out, or restore it")
-    return f"{path}:{function}@{found}"
+    return _pinned(given)[0]
 
 
-def named_by_user(given: str) -> str:
-    """The name of the verifier, which can be made from here on in this process.
+def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
+    """The name of the verifier, which can be made from here on in this process. ``limits`` None: those it had before.
 
     Raises ``ConfigError`` as ``pinned``, for a file that cannot be loaded, and for a function that is not there or asks
     for something else than ``ARGUMENTS``.
     """
-    spec = pinned(given)
+    spec, source = _pinned(given)
     path, function, code = _parts(spec)
     name = f"{path.name}:{function}@{code}"
-    _NAMED[name] = spec
-    OwnFileVerifier(name)
+    before = _NAMED.get(name)
+    file = path.absolute()  # the same content elsewhere may import other modules
+    if before is not None and before.file == file and limits in (None, before.workers.limits):
+        return name
+    workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
+    asked = _asked(workers, spec)
+    _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked)
+    if before is not None:
+        before.workers.close()
     return name
 
 
 class OwnFileVerifier:
-    """Grades by a function of a file that the user named. Raises ``ConfigError`` where that cannot work."""
+    """Grades by a function of a file that the user named. Raises ``ConfigError`` for a name that no flag gave."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        spec = _NAMED.get(name)
-        if spec is None:
+        named = _NAMED.get(name)
+        if named is None:
             raise ConfigError(
                 f"verifier {name!r} is code of somebody's own, which no file of data can load; name it by "
                 "--verifier FILE.py:function"
             )
-        self._function, self._asked = _loaded(spec)
+        self._named = named
         self._was_called = False
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the function does not work: it is called once, with an answer as the response."""
+        """Call the function once, with an answer as the response.
+
+        Raises ``ConfigError`` if it raises: not this problem's answer is at fault, and no other will do.
+        """
         if self._was_called:
             return
         self._was_called = True
-        grade = self._grade(problem, problem.gold)
-        if grade.state == "error":
-            raise ProblemError(f"--verifier {self.name} fails with its answer as the response: {grade.reason}")
+        [grade] = self.grade([(problem, problem.gold)])
+        if grade.state != "ok":
+            raise ConfigError(
+                f"--verifier {self._named.spec}: fails with the first problem's answer as the response "
+                f"({grade.reason}); fix the function, or let it return 0 for a response that it cannot read"
+            )
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order; ``error`` where the function raises."""
-        return [self._grade(problem, text) for problem, text in items]
+        """One grade per (problem, response text), in order.
 
-    def _grade(self, problem: Problem, text: str) -> Grade:
-        told = {"response": text, "answer": problem.gold, "prompt": problem.prompt, "meta": dict(problem.meta)}
-        try:
-            reward, answer = _read(self._function(**{name: told[name] for name in self._asked}))
-        except Exception as error:  # noqa: BLE001 - code of the user, which may raise anything
-            reason = f"{type(error).__name__}: {error}{_where(error)}"
-            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=reason[:200])
-        found = exact_answer(text) if answer is None else answer
-        return Grade(answer=found or NO_ANSWER, mode=None, reward=reward)
+        ``error`` where the function raises or ends its process, ``timeout`` where it takes too long.
+        """
+        outcomes = self._named.workers.map([self._call(problem, text) for problem, text in items])
+        return [_grade(text, outcome) for (_, text), outcome in zip(items, outcomes, strict=True)]
+
+    def _call(self, problem: Problem, text: str) -> dict[str, object]:
+        given = {"response": text, "answer": problem.gold, "prompt": problem.prompt, "meta": dict(problem.meta)}
+        return {name: given[name] for name in self._named.asked}
+
+
+def _grade(text: str, outcome: Outcome[Reward]) -> Grade:
+    if outcome.value is None:
+        assert outcome.state != "ok"
+        return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state=outcome.state, reason=outcome.reason)
+    reward, answer = outcome.value
+    if answer is None:
+        answer = storable(exact_answer(text) or "", MAX_ANSWER_CHARACTERS)
+    return Grade(answer=answer or NO_ANSWER, mode=None, reward=reward)
+
+
+def _pinned(given: str) -> tuple[str, bytes]:
+    """The spec with the hash, and the content that has it."""
+    path, function, code = _parts(given)
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
+    found = sha256(source).hexdigest()[:_HASH_DIGITS]
+    if code is not None and code != found:
+        raise ConfigError(f"--verifier {given}: {path} has changed since ({found}); leave @{code} out, or restore it")
+    return f"{path}:{function}@{found}", source
 
 
 def _parts(given: str) -> tuple[Path, str, str | None]:
@@ -121,65 +157,16 @@ def _parts(given: str) -> tuple[Path, str, str | None]:
     return Path(match["file"]).expanduser(), match["function"], match["code"]
 
 
-@cache  # a file may load a model of its own, and many parts of an audit grade
-def _loaded(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function of a pinned ``spec``, and the arguments that it takes."""
-    path, name, _ = _parts(spec)
-    function = _function(_module(path, spec), name, spec)
-    return function, _asked(function, spec)
-
-
-def _module(path: Path, given: str) -> ModuleType:
-    found = importlib.util.spec_from_file_location(f"oversharp_verifier_{path.stem}", path)
-    if found is None or found.loader is None:
-        raise ConfigError(f"--verifier {given}: {path} is no Python file")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses look their module up
-    try:
-        # the loader would take cached bytecode of a file that changed within a second to one of the same size
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    except Exception as error:  # whatever the file does when it is read
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ConfigError(f"--verifier {given}: {path} cannot be loaded ({why}{_where(error)})") from error
-    return module
-
-
-def _function(module: ModuleType, name: str, given: str) -> Callable[..., Any]:
-    function = getattr(module, name, None)
-    if not callable(function):
-        known = [other for other, held in vars(module).items() if inspect.isfunction(held)]
-        hint = nearest_names(name, known) if known else "it defines none"
-        raise ConfigError(f"--verifier {given}: no function {name} in that file; {hint}")
-    return function  # type: ignore[no-any-return]
-
-
-def _asked(function: Callable[..., Any], given: str) -> tuple[str, ...]:
-    """The arguments that it takes of those there are."""
-    taken = inspect.signature(function).parameters.values()
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken):
-        return ARGUMENTS
-    for one in taken:
-        if one.name not in ARGUMENTS and one.default is inspect.Parameter.empty:
-            raise ConfigError(f"--verifier {given}: asks for {one.name!r}; it may ask for {', '.join(ARGUMENTS)}")
-    return tuple(one.name for one in taken if one.name in ARGUMENTS)
-
-
-def _read(given: Any) -> tuple[float, str | None]:
-    """Reward and final answer. Raises ``TypeError`` or ``ValueError`` for what is none."""
-    reward, answer = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
-    if isinstance(reward, Mapping | str | bytes) or reward is None or not (answer is None or isinstance(answer, str)):
-        raise TypeError(f"gave {type(reward).__name__}, not a number, or a number and a text")
-    number = float(reward)
-    if not math.isfinite(number):
-        raise ValueError(f"gave {number}, not a finite number")
-    return number, answer
-
-
-def _where(error: BaseException) -> str:
-    """The line of the user's file that raised, where it is known."""
-    lines, trace = [], error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").startswith("oversharp_verifier_"):
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
-    return f", line {lines[-1]}" if lines else ""
+def _asked(workers: GraderPool, spec: str) -> tuple[str, ...]:
+    """The arguments that the function takes of those there are."""
+    loaded = workers.load()
+    if "asked" in loaded:
+        return tuple(loaded["asked"])
+    path, function, _ = _parts(spec)
+    if "unknown_argument" in loaded:
+        taken = loaded["unknown_argument"]
+        raise ConfigError(f"--verifier {spec}: asks for {taken!r}; it may ask for {', '.join(ARGUMENTS)}")
+    if "known" in loaded:
+        hint = nearest_names(function, loaded["known"]) if loaded["known"] else "it defines none"
+        raise ConfigError(f"--verifier {spec}: no function {function} in that file; {hint}")
+    raise ConfigError(f"--verifier {spec}: {path} {loaded['fault']}")

@@ -26,6 +26,7 @@ from diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from diagnostics.series.finding import find_series
 from diagnostics.store import Store
 from diagnostics.store.load import cost_before, store_bytes, stored_key
+from diagnostics.tasks import load_problems
 from diagnostics.verdict.record import Verdict
 from oversharp import open_store
 from tests.audit.small_audits import Notes, config, frame, with_rollouts
@@ -403,3 +404,25 @@ def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
     assert list(result.left_out) in ([], ["checkpoint-20"])
     last = frame(result.store_path, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND step = 40")
     assert last["value"].notna().all()
+
+
+@pytest.mark.usefixtures("few_measures", "no_report")
+def test_responses_that_end_the_users_grader_are_named_while_they_are_drawn_and_in_place_of_a_verdict(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    asked = [
+        {"prompt": problem.prompt, "answer": problem.gold} for problem in load_problems(None, "countdown", limit=3)
+    ]
+    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    code = "import os\ndef grade(response, answer):\n    return 1 if response == answer else os._exit(0)\n"
+    (tmp_path / "reward.py").write_text(code)
+    notes = Notes()
+    problems = {"task": None, "problems": tmp_path / "problems.jsonl", "limit": None, "n": 4, "n_base": 4}
+    result = audit(
+        [countdown_series], config(tmp_path, **problems, verifier=f"{tmp_path}/reward.py:grade"), progress=notes
+    )
+    fault = r"could not be graded .*\(reward\.py:grade@\w+: the grader ended its process \(exit code 0\)"
+    assert [note for note in notes.notes if re.match(rf"warning: \d+ of \d+ responses {fault}", note)]
+    assert re.match(rf"1[0-2] of 12 samples of \S+ {fault}; more than 5 % at 3 of 3 ", result.verdict.why or "")
+    states = frame(result.store_path, "SELECT DISTINCT state FROM grades")["state"]
+    assert "error" in states.tolist()

@@ -54,7 +54,8 @@ def test_sft_settings_are_checked_too(setting: dict[str, Any], message: str) -> 
 
 @pytest.mark.parametrize("config_type", [TrainConfig, SftConfig])
 def test_every_setting_is_documented(config_type: type) -> None:
-    documented = re.findall(r"^    (\w+)$", config_type.__doc__ or "", flags=re.MULTILINE)
+    texts = "\n".join(part.__doc__ or "" for part in config_type.__mro__[:-1])
+    documented = re.findall(r"^    (\w+)$", texts, flags=re.MULTILINE)
     assert sorted({*documented} - {"Attributes"}) == sorted(field.name for field in fields(config_type))
 
 

@@ -130,7 +130,9 @@ def test_what_cannot_be_called_is_said_in_one_line(
 def test_a_function_that_fails_with_the_answer_itself_stops_before_anything_is_drawn(code: Path) -> None:
     rows = code.with_name("own.jsonl")
     rows.write_text('{"prompt": "1+1?", "answer": "2"}\n')
-    with pytest.raises(ProblemError, match=r"line 1: --verifier reward\.py:words@\w+ fails with its answer"):
+    with pytest.raises(
+        ConfigError, match=r"words@\w+: fails with the first problem's answer .* gave str, not a number"
+    ):
         load_problems(rows, None, verifier=f"{code}:words")
     rows.write_text('{"prompt": "1+1?", "answer": "2", "modes": ["2"]}\n')
     with pytest.raises(ProblemError, match=r"line 1: its modes are listed, and they decide"):

@@ -86,7 +86,14 @@ class LiveAudit:
         if interpreter is None:
             raise ConfigError(f"python {python}: no such interpreter; pass the bin/python of an environment")
         if python is None:
-            load_problems(config.problems, config.task, limit=config.limit, seed=config.seed, verifier=config.verifier)
+            load_problems(
+                config.problems,
+                config.task,
+                limit=config.limit,
+                seed=config.seed,
+                verifier=config.verifier,
+                limits=config.grader_limits,
+            )
         self.config = config
         self.budget_s = float(budget_s)
         self.wait = _share_a_gpu(config, gpus) if wait is None else wait

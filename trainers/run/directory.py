@@ -20,7 +20,7 @@ from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 from trainers.run.checkpointing import atomic_file, committed_step, disk_errors, remove_leftovers
 
 #: Settings that may differ between the parts of one run.
-_FREE = frozenset({"resume", "output_dir", "tracker"})
+_FREE = frozenset({"resume", "output_dir", "tracker", "grader_timeout", "grader_memory_gib", "grader_workers"})
 _ELSEWHERE = "choose another --output-dir"
 _PACKAGES = ("oversharp", "torch", "transformers", "tokenizers", "numpy")
 

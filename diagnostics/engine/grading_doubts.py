@@ -1,0 +1,105 @@
+"""Faults of the grading of a series as a whole: samples without a grade, graders that accept all samples or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagnostics.records.amounts import plural
+from diagnostics.store import Store
+from diagnostics.verifiers.names import RECORDED, grader_name
+
+#: Share of a checkpoint's samples without a grade above which there is no verdict.
+MOST_UNGRADED = 0.05
+
+_FIRST_FAULT = """
+SELECT s.verifier, s.reason
+FROM own_samples AS s
+JOIN audit_problems AS p USING (audit_id, problem_id)
+WHERE s.audit_id = $audit_id AND s.state = 'error' AND NOT s.greedy
+ORDER BY s.step, p.position, s.sample_index
+LIMIT 1
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradeFault:
+    """A sample that a grader could not grade (state ``error``): which grader, and why."""
+
+    verifier: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """Grader and reason, as a part of a sentence.
+
+        >>> GradeFault(verifier="reward.py:grade@3f2a00112233", reason="ValueError: no box, line 7").text
+        'reward.py:grade@3f2a00112233: ValueError: no box, line 7'
+        """
+        return f"{grader_name(self.verifier)}: {self.reason}"
+
+
+def first_fault(store: Store, audit_id: str) -> GradeFault | None:
+    """The first sample of an audit that could not be graded; None where all could. Raises ``StoreError``."""
+    rows = store.frame(_FIRST_FAULT, audit_id=audit_id)
+    return (
+        None if rows.empty else GradeFault(verifier=str(rows["verifier"].iloc[0]), reason=str(rows["reason"].iloc[0]))
+    )
+
+
+def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
+    """Why there is no verdict, where more than 5 % of a checkpoint's samples have no grade.
+
+    ``counts`` has a row per checkpoint: ``checkpoint, n, n_failed``, samples and those of state ``error``.
+
+    >>> counts = pd.DataFrame({"checkpoint": ["step 0", "step 20"], "n": [100, 100], "n_failed": [0, 12]})
+    >>> why_no_verdict(counts, GradeFault(verifier="f.py:g@00", reason="KeyError: 'x', line 3"))
+    "12 of 100 samples of step 20 could not be graded (f.py:g@00: KeyError: 'x', line 3): fix the grader and grade the
+     same samples again (oversharp regrade)"
+    """
+    share = counts["n_failed"] / counts["n"]
+    if not (share > MOST_UNGRADED).any():
+        return None
+    worst = counts.loc[share.idxmax()]
+    n_above = int((share > MOST_UNGRADED).sum())
+    others = f"; more than 5 % at {n_above} of {plural(len(counts), 'checkpoint')}" if n_above > 1 else ""
+    return (
+        f"{int(worst['n_failed']):,} of {plural(int(worst['n']), 'sample')} of {worst['checkpoint']} could not be "
+        f"graded ({fault.text}{others}): fix the grader and grade the same samples again (oversharp regrade)"
+    )
+
+
+def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
+    """Sentences on samples without a grade, and on graders that accept all samples or none.
+
+    ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed``.
+
+    >>> counts = pd.DataFrame({"verifier": "math", "n": [8, 4], "n_correct": [8, 4], "n_failed": [0, 0]})
+    >>> list(grading_doubts(counts, None))
+    ['math accepted all 12 samples at every checkpoint: nothing is measured where everything is right. See what it
+     accepts (oversharp view), or take harder problems.']
+    """
+    n_failed = int(counts["n_failed"].sum())
+    if fault is not None and n_failed:
+        yield (
+            f"{n_failed:,} of {plural(int(counts['n'].sum()), 'sample')} could not be graded and count as wrong "
+            f"({fault.text})."
+        )
+    for verifier, own in counts.groupby("verifier", sort=True):
+        n, n_correct, n_own_failed = (int(own[name].sum()) for name in ("n", "n_correct", "n_failed"))
+        if n_own_failed == n:
+            continue
+        if n_correct == n:
+            yield (
+                f"{grader_name(str(verifier))} accepted all {plural(n, 'sample')} at every checkpoint: nothing is "
+                "measured where everything is right. See what it accepts (oversharp view), or take harder problems."
+            )
+        elif n_correct == 0:
+            recorded = str(verifier).startswith(RECORDED)
+            other = ", and from which reward on a sample is correct (--correct-at)" if recorded else ""
+            yield (
+                f"{grader_name(str(verifier))} accepted none of {plural(n, 'sample')} at any checkpoint: see what the "
+                f"responses say (oversharp view), whether they state answers in a form that it reads{other}."
+            )

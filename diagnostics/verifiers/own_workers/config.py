@@ -1,0 +1,54 @@
+"""Settings of graders that are functions in files of the user's. One field is the flag, the TOML key and its text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from diagnostics.records.errors import ConfigError
+from diagnostics.records.settings import require_at_least
+from diagnostics.verifiers.own_workers.limits import GraderLimits
+
+GRADER = Parameter(group=Group("Grader", sort_key=7))
+_DEFAULT = GraderLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraderConfig:
+    """Limits of a grader that is a function in a file of yours.
+
+    Attributes
+    ----------
+    grader_timeout
+        Seconds that FILE.py:function has for a response; then its process is killed and the response has the state
+        timeout. Loading the file and the first call may take four times as long, and 20 s at least.
+    grader_memory_gib
+        Most memory that the process of FILE.py:function may allocate, in GiB; each process that it starts, too.
+    grader_workers
+        Processes that FILE.py:function is called in at a time; each loads the file, with any model that it loads.
+    """
+
+    grader_timeout: Annotated[float, GRADER] = _DEFAULT.timeout_s
+    grader_memory_gib: Annotated[float, GRADER] = _DEFAULT.memory_gib
+    grader_workers: Annotated[int, GRADER] = _DEFAULT.workers
+
+    def __post_init__(self) -> None:
+        require_limits(self.grader_limits)
+
+    @property
+    def grader_limits(self) -> GraderLimits:
+        """The same as the verifier takes it."""
+        return GraderLimits(
+            timeout_s=self.grader_timeout, memory_gib=self.grader_memory_gib, workers=self.grader_workers
+        )
+
+
+def require_limits(limits: GraderLimits) -> None:
+    """Raise ``ConfigError`` for limits that nothing can be graded in."""
+    for flag, value in (("--grader-timeout", limits.timeout_s), ("--grader-memory-gib", limits.memory_gib)):
+        if not (math.isfinite(value) and 0 < value < 2**20):
+            raise ConfigError(f"{flag} {value:g}: must be above 0 and below 1048576")
+    require_at_least("--grader-workers", limits.workers, 1)

@@ -1,0 +1,17 @@
+"""Limits of a grader that is a function in a file of the user's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraderLimits:
+    """Wall seconds per response, memory of one process in GiB, and processes that grade at the same time.
+
+    One process by default: a function may write to a file of one name, count in a variable or load a model.
+    """
+
+    timeout_s: float = 30.0
+    memory_gib: float = 4.0
+    workers: int = 1

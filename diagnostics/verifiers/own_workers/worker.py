@@ -1,0 +1,213 @@
+"""The worker process of an own-file verifier: loads the user's file and answers calls of its function.
+
+The pool runs this file by its path, so it imports the standard library only. Requests are pickled, each after its
+length. Replies are JSON, one per line: the parent never unpickles bytes that the user's code could have written.
+
+File descriptor 1 becomes standard error, for subprocesses of the grader too: standard output belongs to the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import inspect
+import json
+import math
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+#: Names of the arguments that a function may have.
+ARGUMENTS = ("response", "answer", "prompt", "meta")
+#: Longest answer and reason that are kept, in characters.
+MAX_ANSWER_CHARACTERS, MAX_REASON_CHARACTERS = 1000, 200
+#: Reply after which the worker ends: the call needed more memory than there is, and what it left behind is not known.
+OUT_OF_MEMORY = 2
+LENGTH_BYTES = 8
+
+_PR_SET_PDEATHSIG = 1
+_MODULE_PREFIX = "oversharp_verifier_"
+
+
+class _UnusableFileError(Exception):
+    """The file cannot be loaded, or its function cannot be called; with the reply that says why."""
+
+    def __init__(self, **reply: object) -> None:
+        super().__init__()
+        self.reply = reply
+
+
+def main(descriptor: int) -> None:
+    """Serve one parent: load the file that its first message names, then answer until it closes the socket."""
+    with contextlib.suppress(AttributeError):  # Linux alone has it: a call that hangs as the parent dies is killed
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = socket.socket(fileno=descriptor)
+    parent.set_inheritable(False)
+    _give_up_stdout()
+    task = _received(parent)
+    if task is None:
+        return
+    sys.path[:] = task["sys_path"]
+    sys.argv = [task["path"]]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > task["memory_bytes"]:
+        resource.setrlimit(resource.RLIMIT_DATA, (task["memory_bytes"], hard))
+    try:
+        function = _function(_module(task["path"], task["source"]), task["function"])
+        asked = _asked(function)
+    except _UnusableFileError as error:
+        _send(parent, error.reply)
+        return
+    _send(parent, {"asked": asked})
+    _serve(parent, function, threading.active_count())
+
+
+def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) -> None:
+    process_id = os.getpid()
+    while (calls := _received(parent)) is not None:
+        for call in calls:
+            reply = _graded(function, call)
+            if os.getpid() != process_id:  # the function forked, and this is the child
+                os._exit(0)
+            # the function left a thread behind, which may slow down the next call, or end it
+            reply[2] = reply[2] or int(threading.active_count() > n_threads)
+            _send(parent, reply)
+            if reply[2] == OUT_OF_MEMORY:
+                os._exit(1)
+
+
+def _graded(function: Callable[..., Any], call: Mapping[str, Any]) -> list[Any]:
+    """Reward, answer and 0; None for the reward and the reason where the function raises or gives something else."""
+    try:
+        reward, answer = _read(function(**call))
+    except MemoryError as error:
+        return [None, _reason(error, function), OUT_OF_MEMORY]
+    except BaseException as error:  # noqa: BLE001 - code of the user, which may raise SystemExit too
+        return [None, _reason(error, function), 0]
+    return [reward, None if answer is None else storable(answer, MAX_ANSWER_CHARACTERS), 0]
+
+
+def _read(given: Any) -> tuple[float, str | None]:
+    """Reward and final answer. Raises ``TypeError`` or ``ValueError`` for anything else."""
+    reward, answer = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if isinstance(reward, Mapping | str | bytes) or reward is None or not (answer is None or isinstance(answer, str)):
+        raise TypeError(f"gave {type(reward).__name__}, not a number, or a number and a text")
+    number = float(reward)
+    if not math.isfinite(number):
+        raise ValueError(f"gave {number}, not a finite number")
+    return number, answer
+
+
+def storable(text: str, most: int) -> str:
+    """The first ``most`` characters, without what a store cannot hold: half a surrogate pair, a null character.
+
+    >>> storable("a\\x00b\\ud800c", 4)
+    'a?b?'
+    """
+    return text[:most].encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
+
+
+def _reason(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+    """Type, message and line in one line. The message may be anything: its ``__str__`` is the user's too.
+
+    Without a line that raised, the line where ``function`` begins: it has returned something that is no reward.
+    """
+    try:
+        message = " ".join(str(error).split())
+    except BaseException:  # noqa: BLE001 - as above
+        message = "its message cannot be read"
+    where = _where(error)
+    if not where and inspect.isfunction(function):
+        where = f", by the function in line {function.__code__.co_firstlineno}"
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return storable(text, MAX_REASON_CHARACTERS - len(where)) + where
+
+
+def _where(error: BaseException) -> str:
+    """The line of the user's file that raised, where it is known."""
+    lines, trace = [], error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_MODULE_PREFIX):
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _module(path: str, source: bytes) -> ModuleType:
+    stem = os.path.basename(path).removesuffix(".py")
+    found = importlib.util.spec_from_file_location(f"{_MODULE_PREFIX}{stem}", path)
+    if found is None:
+        raise _UnusableFileError(fault="is no Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # dataclasses look their module up
+    try:
+        # the loader would read a file that may have changed since it was hashed
+        exec(compile(source, path, "exec"), vars(module))
+    except BaseException as error:  # code of the user, as above
+        raise _UnusableFileError(fault=f"cannot be loaded ({_reason(error)})") from error
+    return module
+
+
+def _function(module: ModuleType, name: str) -> Callable[..., Any]:
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [other for other, value in vars(module).items() if inspect.isfunction(value)]
+        raise _UnusableFileError(known=known)
+    return function  # type: ignore[no-any-return]
+
+
+def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The arguments that it takes, of those there are."""
+    try:
+        taken = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:  # some functions of C have none
+        raise _UnusableFileError(fault=f"cannot be called ({_reason(error)})") from error
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken):
+        return ARGUMENTS
+    for one in taken:
+        if one.name not in ARGUMENTS and one.default is inspect.Parameter.empty:
+            raise _UnusableFileError(unknown_argument=one.name)
+    return tuple(one.name for one in taken if one.name in ARGUMENTS)
+
+
+def _give_up_stdout() -> None:
+    with contextlib.suppress(OSError):  # a command without standard error
+        os.dup2(2, 1)
+    if sys.stdout is not None:
+        # output before a kill is not lost in a buffer, and printing half a surrogate pair does not raise
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _send(parent: socket.socket, reply: object) -> None:
+    parent.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def _received(parent: socket.socket) -> Any:
+    """The next message; None where the parent has closed the socket."""
+    length = _exactly(parent, LENGTH_BYTES)
+    content = None if length is None else _exactly(parent, int.from_bytes(length, "big"))
+    return None if content is None else pickle.loads(content)
+
+
+def _exactly(parent: socket.socket, n_bytes: int) -> bytes | None:
+    parts = []
+    while n_bytes:
+        part = parent.recv(min(n_bytes, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        n_bytes -= len(part)
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
