@@ -20,6 +20,8 @@ LOOKED_FOR = (
 _STEP = re.compile(r"(?:^|\D)(\d+)(?:[-_]hf)?$")
 _STEP_WORDS = r"(?:checkpoint|step|(?:best_)?global_step|iter)[-_]?"
 _STEP_FOLDER = re.compile(rf"{_STEP_WORDS}\d+(?:[-_]hf)?$")
+#: A step before further words, as in step-0-base.
+_STEP_BEFORE_WORDS = re.compile(rf"(?:^|(?<=[-_.])){_STEP_WORDS}(\d+)(?=[-_.][^\d])")
 _STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
 #: Folders of a run's directory that hold its steps: prime-rl's, SkyRL's, a place for slime's --save-hf, OpenRLHF's.
@@ -113,8 +115,9 @@ def _step_folders(path: Path) -> list[Path]:
     if readable:
         return readable[0]
     itself = _outermost(path)
-    if _holds_model(itself) and (not groups or (_is_readable(itself) and _STEP_FOLDER.fullmatch(itself.name))):
-        return [path]  # what DeepSpeed keeps inside a checkpoint is named like a step
+    # what DeepSpeed keeps inside a checkpoint is named like a step
+    if _holds_model(itself) and (not groups or (_is_checkpoint(itself) and _STEP_FOLDER.fullmatch(itself.name))):
+        return [path]
     return groups[0] if groups else []
 
 
@@ -127,7 +130,7 @@ def _steps_in(folder: Path) -> list[Path]:
 def _looks_like_step(folder: Path) -> bool:
     """A folder with a number at its end; one that is no model counts only under a trainer's usual names."""
     bare = _UNFINISHED.sub("", folder.name)
-    if not _STEP.search(bare) or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
+    if _step_in(bare) is None or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
         return False
     return bool(_STEP_FOLDER.fullmatch(bare)) or _holds_model(folder)
 
@@ -142,6 +145,16 @@ def _is_readable(folder: Path) -> bool:
     return not place.obstacle and has_weights(place.model)
 
 
+def _is_checkpoint(folder: Path) -> bool:
+    return _is_readable(folder) or bool(recognised(folder).obstacle)
+
+
+def _step_in(name: str) -> int | None:
+    """The number at the end of a folder's name, else one after a word for steps; None without either."""
+    match = _STEP.search(name) or _STEP_BEFORE_WORDS.search(name)
+    return int(match[1]) if match else None
+
+
 def _outermost(path: Path) -> Path:
     """The step's folder around ``path`` if that names a trainer's folder inside one, else ``path``."""
     outer = path.absolute()
@@ -152,8 +165,8 @@ def _outermost(path: Path) -> Path:
 
 def _candidate(folder: Path) -> Candidate:
     place = recognised(folder)
-    match = _STEP.search(folder.name)
-    step = int(match[1]) if match else _trainer_step(folder)
+    named = _step_in(folder.name)
+    step = _trainer_step(folder) if named is None else named
     return Candidate(
         label=folder.name, path=place.model, step=step, layout=place.layout, under=place.under, obstacle=place.obstacle
     )
@@ -185,9 +198,14 @@ def _trainer_step(path: Path) -> int | None:
 
 
 def _one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step."""
+    """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step.
+
+    A name that ends in its step goes before one with further words (checkpoint-40 before checkpoint-40-copy).
+    """
     whole = {one.step for one in candidates if not one.obstacle}
     kept = [one for one in candidates if one.step is None or not one.obstacle or one.step not in whole]
+    plain = {one.step for one in kept if _STEP.search(one.label)}
+    kept = [one for one in kept if one.step not in plain or _STEP.search(one.label) or not _step_in(one.label)]
     regular = {one.step for one in kept if not one.label.startswith("best_")}
     return [one for one in kept if not one.label.startswith("best_") or one.step not in regular]
 
