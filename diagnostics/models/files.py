@@ -20,6 +20,7 @@ import torch
 from diagnostics.models.placement import Room, numbers_of
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series.fingerprints import refuse_untied_head
+from diagnostics.series.folders import locate_model, near_directories, no_model_words
 from diagnostics.series.tokenizers import tokenizer_file
 from diagnostics.series.weights import (
     INDEX,
@@ -40,16 +41,30 @@ if TYPE_CHECKING:
 
 
 def is_local(path: str | Path) -> bool:
-    """Whether ``path`` is meant as a directory, be it there or not; a hub name is OWNER/NAME or NAME."""
+    """Whether ``path`` is meant as a directory, be it there or not; a hub name is OWNER/NAME or NAME.
+
+    A name whose parent is a directory here is a path, and so is one that resembles a directory here: a typing error is
+    not looked up on the hub. A model in the hub's cache has its name nevertheless.
+    """
     if isinstance(path, Path) or Path(path).exists():
         return True
-    return path.startswith((".", "/", "~")) or path.count("/") > 1
+    if path.startswith((".", "/", "~")) or path.count("/") > 1:
+        return True
+    owner, _, last = path.rpartition("/")
+    near = near_directories(Path(path))
+    is_here = Path(owner).is_dir() or any(Path(one).name == last for one in near) if owner else bool(near)
+    return is_here and locate_model(path) is None
+
+
+def require_config(path: Path) -> None:
+    """Raise ``CheckpointError`` unless there is a config.json in ``path``."""
+    if not (path / "config.json").is_file():
+        raise CheckpointError(f"{path}: {no_model_words(path)}")
 
 
 def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
     """Raise ``CheckpointError`` unless there is a model in ``path`` and a tokenizer in ``tokenizer_path``."""
-    if not (path / "config.json").is_file():
-        raise CheckpointError(f"{path}: no config.json here; give a checkpoint directory such as RUN/checkpoint-1200")
+    require_config(path)
     if tokenizer_file((tokenizer_path,)) is None:
         raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the base model's")
 
@@ -158,7 +173,7 @@ def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]
 
 
 def _renaming(files: Sequence[Path]) -> dict[str, Any]:
-    """What removes the prefixes of a training run, where tensor names have some, and for pickles, whose names are unknown."""
+    """What removes the prefixes of a training run, if tensor names have some, or are unknown as in a pickle."""
     is_pickle = any(file.suffix != ".safetensors" for file in files)
     return {"key_mapping": dict.fromkeys(MODEL_WRAPPERS, "")} if is_pickle or wrapper_of(files) else {}
 

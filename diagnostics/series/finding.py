@@ -16,7 +16,14 @@ from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.adapter_fit import require_fit
 from diagnostics.series.fingerprints import is_identity, is_tied, mark_equal_weights, refuse_untied_head
-from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
+from diagnostics.series.folders import (
+    Candidate,
+    common_parent,
+    find_candidates,
+    in_step_order,
+    locate_model,
+    no_model_words,
+)
 from diagnostics.series.hashes import WeightHashes
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
 from diagnostics.series.tokenizers import (
@@ -140,9 +147,7 @@ def _locate_base(base: Path) -> Candidate:
         raise CheckpointError(f"--base {base}: {place.obstacle}")
     located = locate_model(str(base if place is None else place.model))
     if located is None:
-        raise CheckpointError(
-            f"--base {base}: no config.json there; pass a checkpoint directory (or a cached hub name)"
-        )
+        raise CheckpointError(f"--base {base}: {no_model_words(base)} (or a cached hub name)")
     under = None if place is None else place.under
     return Candidate(label=base.absolute().name, path=located.absolute(), step=0, under=under)
 

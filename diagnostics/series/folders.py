@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from diagnostics.records.errors import CheckpointError
@@ -101,7 +102,9 @@ def _expand(given: str) -> list[Path]:
             return matches
         raise CheckpointError(f"{given}: matches no directory; quote the glob and check it with ls")
     problem = "is a file, not a directory" if path.exists() else "does not exist"
-    raise CheckpointError(f"{given}: {problem}; pass a directory of checkpoints ({LOOKED_FOR})")
+    near = [] if path.exists() else near_directories(path)
+    mend = f"did you mean {', '.join(near)}?" if near else f"pass a directory of checkpoints ({LOOKED_FOR})"
+    raise CheckpointError(f"{given}: {problem}; {mend}")
 
 
 def _step_folders(path: Path) -> list[Path]:
@@ -250,6 +253,36 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
             )
         by_step[step] = candidate
     return sorted(by_step.items())
+
+
+def near_directories(path: Path) -> list[str]:
+    """Directories with names like that of ``path``, which is not there, the nearest first.
+
+    Where its parent is not there either, directories like that one, in the nearest directory above that is there.
+    """
+    wanted = path.expanduser()
+    while not wanted.parent.is_dir() and wanted.parent != wanted:
+        wanted = wanted.parent
+    try:
+        names = [child.name for child in wanted.parent.iterdir() if child.is_dir() and not child.name.startswith(".")]
+    except OSError:
+        return []
+    near = [wanted.parent / name for name in get_close_matches(wanted.name, names, n=3, cutoff=0.6)]
+    rest = path.expanduser().relative_to(wanted)
+    return [str(folder / rest if (folder / rest).is_dir() else folder) for folder in near]
+
+
+def no_model_words(path: Path) -> str:
+    """Why there is no model in ``path``, and where one may be, as the end of an error."""
+    if path.expanduser().is_dir():
+        inside = next((child for child in sorted(path.expanduser().glob("*/config.json"))), None)
+        hint = f"{inside.parent} has one" if inside else "give a checkpoint directory such as RUN/checkpoint-1200"
+        return f"no config.json here; {hint}"
+    if path.is_file():
+        return "is a file, not a directory; give a checkpoint directory such as RUN/checkpoint-1200"
+    near = near_directories(path)
+    hint = f"did you mean {', '.join(near)}?" if near else "give a checkpoint directory such as RUN/checkpoint-1200"
+    return f"no such directory; {hint}"
 
 
 def locate_model(name: str, *, near: Path | None = None) -> Path | None:

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
-from diagnostics.models.load import Dtype, load_model, load_path, model_folder, outline_path
+from diagnostics.models.files import is_local
+from diagnostics.models.load import Dtype, empty_model, load_model, load_path, model_folder, outline_path
 from diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
 from diagnostics.records.types import SamplingSettings
@@ -210,8 +211,27 @@ def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> 
         load_path("owner/model", device=CPU, dtype="float32")
     assert "\n" not in str(caught.value)
     for directory in ("./model", "/model", "~/model", "runs/grpo/checkpoint-20", Path("owner/model")):
-        with pytest.raises(CheckpointError, match=r"(model|checkpoint-20): no config\.json here"):
+        with pytest.raises(CheckpointError, match=r"(model|checkpoint-20): no such directory"):
             load_path(directory, device=CPU, dtype="float32")
+
+
+def test_a_typing_error_in_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: object, **__: object) -> None:
+        raise AssertionError("the hub was asked")
+
+    write_checkpoint(tmp_path / "runs/base", seed=0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("diagnostics.models.load.load_outline", ask)
+    for typed in ("runs/bsae", "rusn/base", "./runs/bsae", "runs/base2"):
+        with pytest.raises(
+            CheckpointError, match=r"^(runs/bsae|rusn/base|runs/base2): no such directory; did you mean"
+        ):
+            outline_path(typed)
+    with pytest.raises(CheckpointError, match=r"^run: no such directory; did you mean runs\?$"):
+        empty_model("run")
+    with pytest.raises(CheckpointError, match=r"^runs: no config.json here; runs/base has one$"):
+        empty_model("runs")
+    assert [is_local(name) for name in ("gpt2", "owner/model", "runs/owner")] == [False, False, True]
 
 
 def test_an_outline_knows_what_the_model_knows_without_its_weights(checkpoint: Path) -> None:

@@ -448,7 +448,7 @@ def test_a_broken_base_stops_the_audit(run: Path, other: Path) -> None:
     cut_short(other / WEIGHTS)
     with pytest.raises(CheckpointError, match=r"base: model.safetensors is cut short"):
         find_series([run], base=other)
-    with pytest.raises(CheckpointError, match=r"--base .*nowhere: no config.json there"):
+    with pytest.raises(CheckpointError, match=r"--base .*nowhere: no such directory"):
         find_series([run], base=run / "nowhere")
 
 
