@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.records.errors import ProblemError, VerifierError
+from diagnostics.records.files import require_regular
 from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.extraction import collapse_whitespace
@@ -72,6 +73,10 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
         raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
     if path.is_dir():
         raise ProblemError(f"{path} is a directory; give a JSONL or Parquet file of problems")
+    try:
+        require_regular(path, or_open_pipe=True)
+    except OSError as error:
+        raise ProblemError(f"{path}: {error.strerror}; write the problems to a file, and give that") from error
     return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
 
 

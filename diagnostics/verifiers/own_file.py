@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from diagnostics.records.errors import ConfigError, ProblemError
+from diagnostics.records.files import read_small
 from diagnostics.records.names import nearest_names
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.exact import exact_answer
@@ -54,7 +55,7 @@ def pinned(given: str) -> str:
     """
     path, function, code = _parts(given)
     try:
-        found = sha256(path.read_bytes()).hexdigest()[:_HASH_DIGITS]
+        found = sha256(read_small(path)).hexdigest()[:_HASH_DIGITS]
     except OSError as error:
         raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
     if code is not None and code != found:
@@ -107,7 +108,7 @@ class OwnFileVerifier:
         told = {"response": text, "answer": problem.gold, "prompt": problem.prompt, "meta": dict(problem.meta)}
         try:
             reward, answer = _read(self._function(**{name: told[name] for name in self._asked}))
-        except Exception as error:  # noqa: BLE001 - code of the user, which may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of the user, which may raise anything
             reason = f"{type(error).__name__}: {error}{_where(error)}"
             return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=reason[:200])
         found = exact_answer(text) if answer is None else answer
@@ -138,7 +139,7 @@ def _module(path: Path, given: str) -> ModuleType:
     try:
         # the loader would take cached bytecode of a file that changed within a second to one of the same size
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    except Exception as error:  # whatever the file does when it is read
+    except (Exception, SystemExit) as error:  # whatever the file does when it is read
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(f"--verifier {given}: {path} cannot be loaded ({why}{_where(error)})") from error
     return module
