@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from diagnostics.measures import FORMER_NAMES
+from diagnostics.records.errors import StoreError
 
 #: Table → column → type.
 Columns = Mapping[str, Mapping[str, str]]
@@ -16,6 +18,9 @@ NEARLY_TODAYS = 9
 _COLUMN = "ALTER TABLE settings ADD COLUMN chat_args VARCHAR; UPDATE schema_version SET version = 10"
 #: Tables that are younger than the schema: who does not know them leaves them alone.
 _YOUNG = ("response_ways",)
+
+#: Tables of every store that was audited, however old.
+OLDEST_TABLES = ("checkpoints", "series", "series_checkpoints", "problems", "settings", "samples", "grades", "audits")
 
 #: Names that tables had before.
 FORMER_TABLES: Mapping[str, str] = MappingProxyType(
@@ -40,6 +45,18 @@ FORMER_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType(
         ("events", "stage"): {"score": "teacher-force", "verify": "grade", "judge": "verdict"},
     }
 )
+
+
+def require_tables(path: Path, there: Collection[str], script: str | None = None) -> None:
+    """Raise ``StoreError`` where a table is missing, or is a view: it would be read as empty.
+
+    Needed are those that ``script`` makes, young ones apart; without it those of every store.
+    """
+    made = OLDEST_TABLES if script is None else re.findall(r"^CREATE TABLE (\w+) \(", script, re.MULTILINE)
+    missing = sorted(set(made) - {*there, *_YOUNG})
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise StoreError(f"{path}: no table {missing[0]}{others} in it: the store is damaged; restore it")
 
 
 def lacking(found: int, there: Collection[str], script: str, *, read_only: bool) -> str:
