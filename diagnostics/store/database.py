@@ -25,7 +25,7 @@ from diagnostics.records.names import require_store_file, require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.mends import in_one_line, of_a_stranger
-from diagnostics.store.older import NEARLY_TODAYS, as_today, lacking, require_tables
+from diagnostics.store.older import NEARLY_TODAYS, as_today, checked_schema, lacking
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -235,7 +235,6 @@ class Database:
             self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
         try:
             found = self._schema_of("held", path)
-            require_tables(path, self._tables_of("held"))
             self._connection.execute("ATTACH ':memory:' AS other")
             try:
                 for name, query in as_today(self._columns_of(self._own_name()), self._columns_of("held")):
@@ -277,7 +276,6 @@ class Database:
         """Make the tables of a new store; refuse one of another schema."""
         found = self._schema_of(self._own_name(), self.path)
         if found in (SCHEMA_VERSION, NEARLY_TODAYS):
-            require_tables(self.path, self._tables_of(self._own_name()), _script("tables.sql"))
             if lacked := lacking(found, self._tables_of(self._own_name()), _script("tables.sql"), read_only=read_only):
                 with self.transaction():
                     self._connection.execute(lacked)
@@ -308,14 +306,7 @@ class Database:
         if "schema_version" not in tables:
             raise StoreError(f"{path}: a DuckDB file, but not an oversharp store; pass another --out")
         ((found,),) = self.rows(f'SELECT max(version) FROM "{database}".schema_version')
-        if found is not None and not isinstance(found, int):
-            raise StoreError(f"{path}: its schema_version is {found!r}, no number: the store is damaged; restore it")
-        if found is not None and found > SCHEMA_VERSION:
-            raise StoreError(
-                f"{path}: written by a newer oversharp (schema {found}, this one knows {SCHEMA_VERSION}); "
-                "upgrade oversharp or pass another --out"
-            )
-        return int(found or 0)
+        return checked_schema(path, found, tables, todays=SCHEMA_VERSION)
 
     def see_views(self) -> None:
         """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""

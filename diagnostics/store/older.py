@@ -47,16 +47,24 @@ FORMER_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType(
 )
 
 
-def require_tables(path: Path, there: Collection[str], script: str | None = None) -> None:
-    """Raise ``StoreError`` where a table is missing, or is a view: it would be read as empty.
+def checked_schema(path: Path, found: object, there: Collection[str], *, todays: int) -> int:
+    """The schema that the store at ``path`` says it has, 0 where it says none.
 
-    Needed are those that ``script`` makes, young ones apart; without it those of every store.
+    Raises ``StoreError`` for a newer one, and for a damaged store: the schema is no number, or a table of every store
+    is missing or a view, which would be read as empty.
     """
-    made = OLDEST_TABLES if script is None else re.findall(r"^CREATE TABLE (\w+) \(", script, re.MULTILINE)
-    missing = sorted(set(made) - {*there, *_YOUNG})
+    if found is not None and not isinstance(found, int):
+        raise StoreError(f"{path}: its schema_version is {found!r}, no number: the store is damaged; restore it")
+    if found is not None and found > todays:
+        raise StoreError(
+            f"{path}: written by a newer oversharp (schema {found}, this one knows {todays}); "
+            "upgrade oversharp or pass another --out"
+        )
+    missing = sorted(set(OLDEST_TABLES) - set(there))
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise StoreError(f"{path}: no table {missing[0]}{others} in it: the store is damaged; restore it")
+    return found or 0
 
 
 def lacking(found: int, there: Collection[str], script: str, *, read_only: bool) -> str:
