@@ -35,7 +35,7 @@ class TemplateLimitError(SamplerError):
     """A chat template that does not end, or writes without bound."""
 
 
-def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Mapping[str, str]], more: Mapping[str, Any]) -> str:
+def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, str]], more: Mapping[str, Any]) -> str:
     """``turns`` in the tokenizer's chat template, up to where the answer begins; ``more`` is given to the template.
 
     Raises ``TemplateLimitError`` in one line that names the template, and whatever transformers and the template raise.
