@@ -79,4 +79,4 @@ def disk_size(n_bytes: float) -> str:
     if n_bytes < 0.9995e9:
         return f"{n_bytes / 1e6:.0f} MB"
     number, unit = (n_bytes / 1e9, "GB") if n_bytes < 0.9995e12 else (n_bytes / 1e12, "TB")
-    return f"{number:.1f} {unit}" if number < 9.95 else f"{number:,.0f} {unit}"
+    return f"{number:.1f} {unit}" if number < 99.95 else f"{number:,.0f} {unit}"

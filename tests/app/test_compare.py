@@ -193,7 +193,7 @@ def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
     runs = {
         "reference": (
             'algorithm = "grpo+kl"\nreference = "nowhere/at/all"',
-            "--reference nowhere/at/all: no config.json",
+            "--reference nowhere/at/all: no such directory",
         ),
         "memory": ('algorithm = "dlc:memory=no/model"', "--algorithm memory=no/model cannot be loaded"),
         "tokens": (f'algorithm = "dlc:memory={other}"', f"--algorithm memory={other}: the memory network's tokenizer"),

@@ -177,7 +177,7 @@ def test_large_amounts_are_printed_without_exponents(capsys: pytest.CaptureFixtu
     for plan in (cost_on_cpu(shape, size, CPU.speed, CPU), cost_on_gpu(shape, size, GPU)):
         show_plan_cost(plan, False)
         printed = " ".join(capsys.readouterr().out.split())
-        assert "62 GB as whole models in bfloat16" in printed
+        assert "61.6 GB as whole models in bfloat16" in printed
         assert f"{size.sampled:,} responses, {size.sampled * 2000 / 1e9:.0f} G tokens" in printed
         assert not re.search(r"\de[+-]\d", printed)
 
