@@ -27,11 +27,14 @@ from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
 from diagnostics.records.cells import visible
 from diagnostics.records.errors import ConfigError, OversharpError, StoreError
+from diagnostics.records.files import read_small
 from diagnostics.records.progress import ConsoleProgress
 from diagnostics.records.version import version
 from trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
+#: Of a command in which something called ``exit``.
+ENDED_EXIT_CODE = 70
 _PIPED_COLUMNS = 1_000_000
 SHARD_HELP = (
     "I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict. "
@@ -317,7 +320,7 @@ def _launch(
 def _require_table(path: Path, command: str) -> None:
     """Settings outside of the command's own table would be ignored without a word."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(read_small(path).decode())
     except OSError as error:
         raise ConfigError(f"--config {path}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -332,6 +335,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except SystemExit as ended:  # a verb returns its code: this is of a library, or of code that the user named
+        print(
+            f"error: code that the command called ended Python ({visible(repr(ended))}); the command is not done: "
+            "remove exit() from code of yours, or report this",
+            file=sys.stderr,
+        )
+        sys.exit(ENDED_EXIT_CODE)
     except CycloptsError as error:
         wrong = " ".join(map(_shown, str(error).split()))
         typed = list(sys.argv[1:] if arguments is None else arguments)

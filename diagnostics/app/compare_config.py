@@ -31,6 +31,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.files import read_small
 from trainers.config import SftConfig, TrainConfig, settings_of
 from trainers.run.checkpointing import checkpoint_path
 
@@ -108,7 +109,7 @@ def read_comparison(path: Path, out: Path | None = None) -> Comparison:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_small(path).decode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); pass the TOML file of a comparison") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.records.amounts import plural, short_count
+from diagnostics.records.amounts import plural, short_count, two_digits
 from diagnostics.records.cells import visible
 
 if TYPE_CHECKING:
@@ -264,8 +264,8 @@ def _related(plan: Plan) -> Iterator[str]:
     if plan.related is not None:
         yield (
             f"the problems of the store make up {plural(plan.related.n_clusters, 'cluster')}, and are planned as if "
-            f"each lost on its own: up to {plan.related.most_times:.3g} times as many are needed, in more clusters, "
-            "where those of a cluster rise and fall together"
+            f"each lost on its own: up to {two_digits(plan.related.most_times)} times as many are needed, in more "
+            "clusters, where those of a cluster rise and fall together"
         )
 
 

@@ -1,8 +1,9 @@
-"""The process of the ``oversharp`` command: how it ends."""
+"""The process of the ``oversharp`` command: what it needs to start, and how it ends."""
 
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import platform
 import signal
@@ -18,6 +19,7 @@ from typing import NoReturn
 #: Of an error that nobody foresaw: a fault of oversharp, or of a library under it.
 FAULT_EXIT_CODE = 70
 _SIGNAL_EXIT_CODE = 128
+_NOWHERE_EXIT_CODE = 2
 _INTERRUPTED = _SIGNAL_EXIT_CODE + signal.SIGINT
 _VERSIONS = ("oversharp", "torch", "transformers", "vllm", "duckdb", "pandas", "pyarrow", "math-verify")
 
@@ -31,6 +33,11 @@ def main() -> NoReturn:
     Python would first collect the garbage of torch and its like, for a second or two that free what ends anyway. So
     what has to be waited for, written or tidied up is done here, in Python's order, and the rest is left.
     """
+    _open_missing_streams()
+    _print_any_text()
+    if not _is_somewhere():
+        print("error: the current directory was deleted; change to another with cd", file=sys.stderr)
+        sys.exit(_NOWHERE_EXIT_CODE)
     stopped_by: list[int] = []
     code: int | None = None
     try:
@@ -51,6 +58,36 @@ def main() -> NoReturn:
     os._exit(code)
 
 
+def _open_missing_streams() -> None:
+    """Open /dev/null as standard input, output or error where the command was started without (``>&-``).
+
+    The next file that is opened would else take its number, and what is printed would go into that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)  # takes the lowest free number
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _print_any_text() -> None:
+    """Write characters that the encoding of the output lacks as escapes: none of them ends the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _is_somewhere() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
+
+
 def _ran(stopped_by: list[int]) -> int:
     """Run the command; its exit code."""
     try:
@@ -59,7 +96,7 @@ def _ran(stopped_by: list[int]) -> int:
 
         run_command()
     except SystemExit as ended:
-        return int(ended.code or 0)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except KeyboardInterrupt:
         return _stopped()
     except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line

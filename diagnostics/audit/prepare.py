@@ -213,6 +213,8 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
     progress.note(f"series {series.name}: {plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
     for label, reason in skipped.items():
         progress.note(f"left out {label}: {reason}")
+    for line in series.notes:
+        progress.note(line)
 
 
 def with_chat(

@@ -70,6 +70,8 @@ class PlotWriter(Protocol):
 
 #: Lies in every folder that was exported: such a folder may be replaced, any other is somebody's.
 MARKER = "oversharp-export.json"
+#: Is in a folder while an export writes to it, and lists the names that it may leave there if it is killed.
+UNFINISHED = ".oversharp-export-unfinished.json"
 
 
 def export(
@@ -95,9 +97,9 @@ def export(
     that ``figures`` names in LaTeX too, as a table of their numbers. ``all`` is all of them.
     ``push`` names the dataset on the hub that the samples are for: they are what is written by default then, and the
     command that publishes them is told. Nothing is sent.
-    Each appears whole or not at all. What is there already is an error, unless ``replace``; then what an earlier export
-    left is replaced, and a folder of anybody else is still an error. Pictures that ``figures`` name join those that an
-    earlier export left. ``write_plots`` draws.
+    Each appears whole or not at all. What is there already is an error, unless ``replace`` or a killed export left
+    it; with ``replace`` what an earlier export left is replaced, and a folder of anybody else is still an error.
+    Pictures that ``figures`` name join those that an earlier export left. ``write_plots`` draws.
 
     Raises:
         ConfigError: an unknown name, a format that fits nothing asked for, or an ``out`` that cannot be used.
@@ -127,10 +129,14 @@ def export(
             write_plots=write_plots,
             progress=progress or SilentProgress(),
         )
-        for target in job.targets(wanted):
+        targets, left = job.targets(wanted), _left_unfinished(folder)
+        for target in targets:
             joined = bool(figures) and target == folder / "plots"
-            _require_free(target, replace=replace or joined)
-        written = tuple(one for name in wanted for one in job.write(name))
+            _require_free(target, replace=replace or joined, is_left=target.name in left)
+        new = {target.name for target in targets if not target.exists()}
+        with _unfinished(folder, left | new) as finished:
+            written = tuple(one for name in wanted for one in job.write(name))
+            finished.update(target.name for target in targets)
     return ExportResult(series=chosen, written=written, push=push and _push_command(push, folder / "samples"))
 
 
@@ -314,12 +320,47 @@ def _series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named)) if named else tuple(audited)
 
 
-def _require_free(target: Path, *, replace: bool) -> None:
-    """Raise ``ConfigError`` where ``target`` must not be written."""
+def _left_unfinished(folder: Path) -> set[str]:
+    """The names in ``folder`` that exports which did not end may have written."""
+    try:
+        names = json.loads((folder / UNFINISHED).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return set()
+    return {str(name) for name in names} if isinstance(names, list) else set()
+
+
+@contextmanager
+def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
+    """Keep ``names`` in a file of ``folder`` inside the block, and afterwards those that the block did not give back.
+
+    An error that leaves nothing written leaves no folder either. Raises ``StoreError`` where it cannot be written.
+    """
+    mark, is_new, finished = folder / UNFINISHED, not folder.exists(), set[str]()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        mark.write_text(json.dumps(sorted(names)), encoding="utf-8")
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        raise StoreError(f"{folder}: cannot be written ({error.strerror or error}); pass another --out") from error
+    try:
+        yield finished
+    finally:
+        there = sorted(name for name in names - finished if (folder / name).exists())
+        if there:
+            mark.write_text(json.dumps(there), encoding="utf-8")
+        else:
+            mark.unlink(missing_ok=True)
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
+    """Raise ``ConfigError`` where ``target`` must not be written; ``is_left``: a killed export wrote it."""
     folder = target.parent
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder}: is a file; name a directory")
-    if not target.exists():
+    if not target.exists() or is_left:
         return
     if not replace:
         raise ConfigError(f"{target}: exists; pass --replace to write it anew, or another --out")
@@ -330,20 +371,18 @@ def _require_free(target: Path, *, replace: bool) -> None:
 @contextmanager
 def _landing(target: Path) -> Iterator[Path]:
     """A place beside ``target`` to write to; what is there in the end replaces ``target``, an error leaves nothing."""
-    landing = target.with_name(f".{target.name}.partial")
-    is_new = not target.parent.exists()
+    landing, before = target.with_name(f".{target.name}.partial"), target.with_name(f".{target.name}.before")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         _remove(landing)
+        _remove(before)
         try:
             yield landing
             if target.is_dir():
-                _remove(target)
+                target.replace(before)  # to remove it in place, killed half-way, would leave a folder of nobody's
             landing.replace(target)
         finally:
             _remove(landing)
-            if is_new and not any(target.parent.iterdir()):
-                target.parent.rmdir()
+            _remove(before)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnostics.models.templates import render_chat
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
@@ -99,7 +100,7 @@ def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
     """Tokens of its own that the template writes around a turn, such as <|im_start|>; the longest first."""
     turn = [{"role": "user", "content": "?"}]
     try:
-        written = str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+        written = render_chat(tokenizer, turn, {})
     except Exception:  # noqa: BLE001  # a template is a program; require_usable says in one line what it raises
         return ()
     marks = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and token in written]

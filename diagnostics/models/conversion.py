@@ -19,6 +19,7 @@ import torch
 from diagnostics.models.load import LoadedModel, load_path, quiet_transformers
 from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import CheckpointError, ConfigError, first_line
+from diagnostics.records.files import require_regular
 from diagnostics.records.types import Problem, SamplingSettings
 from diagnostics.records.version import version
 from diagnostics.repair.folders import atomic_folder
@@ -121,6 +122,7 @@ def require_gguf() -> None:
 
 def _require_magic(file: Path) -> None:
     try:
+        require_regular(file)
         with file.open("rb") as stream:
             magic = stream.read(len(_MAGIC))
     except OSError as error:

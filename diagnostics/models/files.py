@@ -6,33 +6,65 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from diagnostics.models.placement import Room, numbers_of
 from diagnostics.records.errors import CheckpointError
+from diagnostics.series.fingerprints import refuse_untied_head
+from diagnostics.series.folders import locate_model, near_directories, no_model_words
 from diagnostics.series.tokenizers import tokenizer_file
-from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
+from diagnostics.series.weights import (
+    INDEX,
+    MODEL_WRAPPERS,
+    IncompleteCheckpointError,
+    StoredTensor,
+    check_complete,
+    index_of,
+    lacks_index,
+    plain_name,
+    stored_tensors,
+    weight_files,
+    wrapper_of,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def is_local(path: str | Path) -> bool:
-    """Whether ``path`` is meant as a directory, be it there or not; a hub name is OWNER/NAME or NAME."""
+    """Whether ``path`` is meant as a directory, be it there or not; a hub name is OWNER/NAME or NAME.
+
+    A name whose parent is a directory here is a path, and so is one that resembles a directory here: a typing error is
+    not looked up on the hub. A model in the hub's cache has its name nevertheless.
+    """
     if isinstance(path, Path) or Path(path).exists():
         return True
-    return path.startswith((".", "/", "~")) or path.count("/") > 1
+    if path.startswith((".", "/", "~")) or path.count("/") > 1:
+        return True
+    owner, _, last = path.rpartition("/")
+    near = near_directories(Path(path))
+    is_here = Path(owner).is_dir() or any(Path(one).name == last for one in near) if owner else bool(near)
+    return is_here and locate_model(path) is None
+
+
+def require_config(path: Path) -> None:
+    """Raise ``CheckpointError`` unless there is a config.json in ``path``."""
+    if not (path / "config.json").is_file():
+        raise CheckpointError(f"{path}: {no_model_words(path)}")
 
 
 def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
     """Raise ``CheckpointError`` unless there is a model in ``path`` and a tokenizer in ``tokenizer_path``."""
-    if not (path / "config.json").is_file():
-        raise CheckpointError(f"{path}: no config.json here; give a checkpoint directory such as RUN/checkpoint-1200")
+    require_config(path)
     if tokenizer_file((tokenizer_path,)) is None:
         raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the base model's")
 
@@ -84,53 +116,178 @@ def load_weights(
 ) -> PreTrainedModel:
     """The model in ``path``, on the CPU, or spread over ``room``.
 
-    Raises ``CheckpointError`` if a tensor is missing, else whatever transformers raises.
+    Prefixes of a training run are removed from tensor names, and shards need no index. Raises ``CheckpointError`` if a
+    tensor is missing, has another shape than config.json says, or is a head that the model would ignore. Other errors
+    are those of transformers.
     """
     from transformers import AutoModelForCausalLM
 
-    loaded: Any = AutoModelForCausalLM.from_pretrained(  # a pair, which its annotation does not know
-        path,
-        dtype=dtype,
-        local_files_only=local_files_only,
-        trust_remote_code=trust_remote_code,  # None would ask on the terminal
-        output_loading_info=True,
-        **({} if room is None else {"device_map": "auto", "max_memory": dict(room)}),
-    )
+    with _loadable(path) as (folder, files):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(  # a pair, which its annotation does not know
+            folder,
+            dtype=dtype,
+            local_files_only=local_files_only,
+            trust_remote_code=trust_remote_code,  # None would ask on the terminal
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            **_renaming(files),
+            **({} if room is None else {"device_map": "auto", "max_memory": dict(room)}),
+        )
     model, report = loaded
     # transformers fills these with random numbers and goes on
+    if mismatched := sorted(report["mismatched_keys"]):
+        tensor, stored, expected = mismatched[0]
+        others = f" ({len(mismatched)} tensors differ)" if len(mismatched) > 1 else ""
+        raise CheckpointError(
+            f"{name}: {tensor} is {_shape_text(stored)} in {path}, and {_shape_text(expected)} by its config.json"
+            f"{others}; copy the config.json that belongs to these weights"
+        )
     if missing := sorted(report["missing_keys"]):
         raise CheckpointError(
             f"{name}: {len(missing)} tensors missing in {path}, {missing[0]} among them; save the checkpoint anew"
         )
+    try:
+        refuse_untied_head(files, tied=bool(model.config.get_text_config().tie_word_embeddings))
+    except IncompleteCheckpointError as fault:
+        raise CheckpointError(f"{name}: {fault}") from None
     return cast("PreTrainedModel", model)
+
+
+@contextmanager
+def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]:
+    """A folder that transformers loads, and its weight files: ``path``, or links to its files with an index."""
+    folder = Path(path)
+    if not folder.is_dir():
+        yield path, ()  # a hub name
+        return
+    files = weight_files(folder)
+    with _own_words_on_pickles(files):
+        if not lacks_index(folder, files):
+            yield path, files
+            return
+        with TemporaryDirectory(prefix="oversharp-") as made:
+            for file in folder.absolute().iterdir():
+                (Path(made) / file.name).symlink_to(file)
+            (Path(made) / INDEX).write_text(index_of(files), encoding="utf-8")
+            yield made, files
+
+
+def _renaming(files: Sequence[Path]) -> dict[str, Any]:
+    """What removes the prefixes of a training run, if tensor names have some, or are unknown as in a pickle."""
+    is_pickle = any(file.suffix != ".safetensors" for file in files)
+    return {"key_mapping": dict.fromkeys(MODEL_WRAPPERS, "")} if is_pickle or wrapper_of(files) else {}
+
+
+@contextmanager
+def _own_words_on_pickles(files: Sequence[Path]) -> Iterator[None]:
+    """Refuse a pickle that holds more than tensors in our words: torch's advise to run what it holds."""
+    try:
+        yield
+    except (pickle.UnpicklingError, ValueError, RuntimeError) as error:
+        pickled = next((file for file in files if file.suffix != ".safetensors"), None)
+        if pickled is None or not (isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)):
+            raise
+        target = pickled.with_suffix(".safetensors").name.replace("pytorch_model", "model")
+        raise CheckpointError(
+            f"{pickled}: a pickle that holds more than tensors, or is damaged; not loaded, as it could run code; "
+            f"convert it to safetensors where it was written: model.save_pretrained(DIR) writes {target}"
+        ) from error
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return " × ".join(f"{size:,}" for size in shape) or "a single number"
 
 
 def with_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None = None) -> Any:
     """``model`` with the adapter on top; factors in the model's precision, as vLLM has them.
 
     What multiplies weights (DoRA, IA³) moves them by less than a step of half precision, and stays in float32. A model
-    that is spread over ``room`` is so again. Raises ``CheckpointError`` if the adapter belongs to another model.
+    that is spread over ``room`` is so again. A vocabulary that was resized for training is resized here too. Raises
+    ``CheckpointError`` if the adapter belongs to another model.
     """
     from peft import PeftModel
 
-    with warnings.catch_warnings(record=True) as caught:
+    files = weight_files(adapter_path, adapter=True)
+    _resize_vocabulary(model, stored_tensors(files), name=name)
+    with warnings.catch_warnings(record=True) as caught, _own_words_on_pickles(files), _plain_adapter(files) as folder:
         warnings.simplefilter("always")
         config = json.loads((adapter_path / "adapter_config.json").read_text(encoding="utf-8"))
         factors = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
         in_halves = all(one.element_size() > 1 for one in model.parameters())  # float8 has no room for factors
         placed: dict[str, Any] = {} if room is None else {"max_memory": dict(room)}
-        adapted = PeftModel.from_pretrained(
-            model,
-            str(adapter_path),
-            local_files_only=True,
-            autocast_adapter_dtype=not (factors and in_halves),
-            **placed,
-        )
+        try:
+            adapted = PeftModel.from_pretrained(
+                model,
+                str(folder or adapter_path),
+                local_files_only=True,
+                autocast_adapter_dtype=not (factors and in_halves),
+                **placed,
+            )
+        except RuntimeError as error:
+            if differing := _SIZES.search(str(error)):
+                tensor, stored, expected = differing.groups()
+                raise CheckpointError(
+                    f"{name}: {tensor} is {_sizes_text(stored)} in the adapter, and {_sizes_text(expected)} in the "
+                    "model under it; the adapter belongs to another model"
+                ) from error
+            raise
     # peft only warns, and leaves the adapter at its random start
     missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
     if missing:
         raise CheckpointError(f"{name}: {missing[0][:160]}; the adapter belongs to another model")
     return adapted
+
+
+#: How torch names a tensor and two shapes that differ.
+_SIZES = re.compile(
+    r"size mismatch for (\S+): copying a param with shape \S*?\(?\[?([\d, ]+)\D+?.*?shape in current "
+    r"model is \S*?\(?\[?([\d, ]+)"
+)
+
+
+def _sizes_text(listed: str) -> str:
+    return _shape_text([int(size) for size in listed.split(",") if size.strip()])
+
+
+def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str) -> None:
+    """Give ``model`` as many rows of embeddings as an adapter has that brings all of them.
+
+    Raises ``CheckpointError`` where the adapter has another number and lacks the new rows.
+    """
+    here = int(model.get_input_embeddings().weight.shape[0])
+    whole = {match[1]: one.shape[0] for one in tensors if (match := _EMBEDDED.search(one.name))}
+    sizes = {*whole.values(), *(one.shape[-1] for one in tensors if "lora_embedding_A" in one.name)}
+    if not sizes - {here}:
+        return
+    wanted = max(sizes - {here})
+    tied = bool(model.config.get_text_config().tie_word_embeddings)
+    if sizes != {wanted} or not whole or not (tied or len(whole) > 1):
+        raise CheckpointError(
+            f"{name}: the adapter has {wanted:,} tokens, the model under it {here:,}, and the adapter lacks the new "
+            "rows of the embeddings or the head; save it with save_embedding_layers=True, or resize and save the model"
+        )
+    model.resize_token_embeddings(wanted, mean_resizing=False)
+
+
+#: The whole embeddings or head in an adapter, with and without peft's word for modules that are saved whole.
+_EMBEDDED = re.compile(r"(embed_tokens|wte|lm_head)(?:\.base_layer|\.modules_to_save(?:\.\w+)?)?\.weight$")
+
+
+@contextmanager
+def _plain_adapter(files: Sequence[Path]) -> Iterator[Path | None]:
+    """A copy of an adapter with the names that peft knows, where a wrapper's prefix is in them; else None."""
+    if not wrapper_of(files):
+        yield None
+        return
+    from safetensors.torch import load_file, save_file
+
+    with TemporaryDirectory(prefix="oversharp-") as made:
+        for file in files[0].parent.absolute().iterdir():
+            if file.name != files[0].name:
+                (Path(made) / file.name).symlink_to(file)
+        tensors = {plain_name(tensor, adapter=True): numbers for tensor, numbers in load_file(files[0]).items()}
+        save_file(tensors, Path(made) / files[0].name, metadata={"format": "pt"})
+        yield Path(made)
 
 
 def load_tokenizer(path: str | Path, *, local_files_only: bool, trust_remote_code: bool) -> PreTrainedTokenizerBase:

@@ -19,6 +19,7 @@ from diagnostics.models.files import (
     load_weights,
     needs_code,
     refuse_broken_numbers,
+    require_config,
     require_files,
     require_weights,
     with_adapter,
@@ -64,20 +65,22 @@ class LoadedModel:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No bars and notes of transformers and accelerate inside the block: ours say what happens."""
+    """No bars and notes of transformers, accelerate and huggingface_hub inside the block: ours say what happens."""
     from transformers.utils import logging
 
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    spreading = getLogger("accelerate.big_modeling")
-    level = spreading.level
+    others = [getLogger(name) for name in ("accelerate.big_modeling", "huggingface_hub")]
+    levels = [other.level for other in others]
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    spreading.setLevel(ERROR)
+    for other in others:
+        other.setLevel(ERROR)
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        spreading.setLevel(level)
+        for other, level in zip(others, levels, strict=True):
+            other.setLevel(level)
         if bars:
             logging.enable_progress_bar()
 
@@ -222,7 +225,9 @@ def load_path(
     tokenizer_source = tokenizer_path or path
     local = is_local(path)
     if local:
-        require_files(Path(path), Path(tokenizer_source), name=name)
+        path = Path(path).expanduser()
+        tokenizer_source = tokenizer_path or path
+        require_files(path, Path(tokenizer_source), name=name)
     with _load_errors(str(path) if label is None else f"{label}: {adapter_path or path}", local=local):
         trust_remote_code = trust_remote_code and needs_code(path)
         room = None
@@ -259,7 +264,8 @@ def outline_path(path: str | Path) -> LoadedModel:
 
     name, local = str(path), is_local(path)
     if local:
-        require_files(Path(path), Path(path), name=name)
+        path = Path(path).expanduser()
+        require_files(path, path, name=name)
     with _load_errors(name, local=local):
         model = load_outline(path)
         tokenizer = load_tokenizer(path, local_files_only=False, trust_remote_code=False)
@@ -269,12 +275,22 @@ def outline_path(path: str | Path) -> LoadedModel:
     return _loaded(model, tokenizer, _stated_end_ids(model), device=device, name=name, tokenizer_source=path)
 
 
+def empty_model(path: str | Path) -> PreTrainedModel:
+    """The model of a config.json alone, on torch's meta device. Raises ``CheckpointError`` as ``load_path`` does."""
+    local = is_local(path)
+    if local:
+        path = Path(path).expanduser()
+        require_config(path)
+    with _load_errors(str(path), local=local):
+        return load_outline(path)
+
+
 def model_folder(path: str | Path) -> Path:
     """The directory of a model that ``load_path`` or ``outline_path`` has opened; a hub name lies in the hub's cache.
 
     Raises ``CheckpointError`` where its files are not on this machine.
     """
-    folder = Path(path) if is_local(path) else locate_model(str(path))
+    folder = Path(path).expanduser() if is_local(path) else locate_model(str(path))
     if folder is None:
         raise CheckpointError(f"{path}: not in the hub's cache on this machine; give the directory that it lies in")
     return folder

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from diagnostics.models.load import LoadedModel
+from diagnostics.models.templates import TemplateLimitError, render_chat
 from diagnostics.records.errors import SamplerError, first_line
 from diagnostics.records.types import Problem
 
@@ -41,7 +42,8 @@ class PromptFormat(Protocol):
 def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
     """``text`` as the user turn of the tokenizer's chat template, up to where the answer begins.
 
-    Raises ``SamplerError`` in one line if there is no template, or it fails: it is a program of its author's.
+    Raises ``SamplerError`` in one line if there is no template, it fails, or does not end: it is a program of its
+    author's.
     """
     if not tokenizer.chat_template:
         raise SamplerError(
@@ -51,7 +53,9 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFor
     user = [{"role": "user", "content": text}]
     system = [{"role": "system", "content": settings.system_prompt}] if settings.system_prompt else []
     try:
-        return _written(tokenizer, [*system, *user], more)
+        return render_chat(tokenizer, [*system, *user], more)
+    except TemplateLimitError:
+        raise
     except Exception as error:
         fault = f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and give"
         if system and _takes(tokenizer, user, more):
@@ -59,13 +63,9 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFor
         raise SamplerError(f"{fault} --prompt-template instead") from error
 
 
-def _written(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more: dict[str, Any]) -> str:
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **more))
-
-
 def _takes(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more: dict[str, Any]) -> bool:
     try:
-        _written(tokenizer, turns, more)
+        render_chat(tokenizer, turns, more)
     except Exception:  # noqa: BLE001  # a template is a program
         return False
     return True

@@ -15,10 +15,12 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 def short_count(count: float) -> str:
     """Three digits and a unit.
 
-    >>> short_count(850), short_count(1_536_000), short_count(3.07e10)
-    ('850', '1.54 M', '30.7 G')
+    >>> short_count(850), short_count(1_536_000), short_count(3.07e10), short_count(2.5e16)
+    ('850', '1.54 M', '30.7 G', '25,000 T')
     """
-    for unit, scale in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+    if count >= 0.9995e15:
+        return f"{count / 1e12:,.0f} T"
+    for unit, scale in ((" T", 1e12), (" G", 1e9), (" M", 1e6), (" k", 1e3)):
         if count >= 0.9995 * scale:
             return f"{count / scale:#.3g}".rstrip(".") + unit
     return f"{count:.0f}"
@@ -31,6 +33,17 @@ def about_count(expected: float) -> str:
     ('about 1.3', 'fewer than 0.1')
     """
     return f"about {expected:,.1f}" if expected >= 0.1 else "fewer than 0.1"
+
+
+def two_digits(number: float) -> str:
+    """A positive number to two digits, or to the unit from ten on, never with an exponent.
+
+    >>> two_digits(0.0042), two_digits(3.14159), two_digits(1234.5), two_digits(4e-5)
+    ('0.0042', '3.1', '1,234', '<0.0001')
+    """
+    if 0 < number < 1e-4:
+        return "<0.0001"
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:.2g}"
 
 
 def p_value_text(p: float | None) -> str:
@@ -58,9 +71,12 @@ def about_time(seconds: float) -> str:
 def disk_size(n_bytes: float) -> str:
     """Bytes on a disk, in decimal units as disks are sold.
 
-    >>> disk_size(41_000_000), disk_size(2_140_000_000), disk_size(300_000)
-    ('41 MB', '2.1 GB', 'less than 1 MB')
+    >>> disk_size(41_000_000), disk_size(2_140_000_000), disk_size(1.7e11), disk_size(2.5e12), disk_size(300_000)
+    ('41 MB', '2.1 GB', '170 GB', '2.5 TB', 'less than 1 MB')
     """
     if n_bytes < 1e6:
         return "less than 1 MB"
-    return f"{n_bytes / 1e6:.0f} MB" if n_bytes < 0.9995e9 else f"{n_bytes / 1e9:.1f} GB"
+    if n_bytes < 0.9995e9:
+        return f"{n_bytes / 1e6:.0f} MB"
+    number, unit = (n_bytes / 1e9, "GB") if n_bytes < 0.9995e12 else (n_bytes / 1e12, "TB")
+    return f"{number:.1f} {unit}" if number < 99.95 else f"{number:,.0f} {unit}"

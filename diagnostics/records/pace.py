@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from diagnostics.records.amounts import about_time, disk_size, plural, short_count
+from diagnostics.records.amounts import about_time, disk_size, plural, short_count, two_digits
 
 #: A smaller store, or growth, says nothing of a sample's size: tables without rows and the log take megabytes too.
 LEAST_BYTES = 32 * 2**20
@@ -121,7 +121,7 @@ class Pace:
             said += f" · {about_time(left / per_s)} left"
         elif self._lacking:
             said += " · all samples are drawn"
-        return f"{said} · {_rate(per_s)} samples/s"
+        return f"{said} · {two_digits(per_s)} samples/s"
 
     def done_line(self, checkpoint_id: str, now: float, grown_bytes: float = 0.0) -> str | None:
         """What to say of a checkpoint that is done; None where it had nothing to draw.
@@ -133,7 +133,9 @@ class Pace:
         self.leave_out(checkpoint_id)
         drawn = max(1, sum(self._drawn.values()))
         per_s = drawn / max(now - self._began, 1e-9)
-        said = f"checkpoint {self._of - len(self._lacking)} of {self._of} is done: {_rate(per_s)} samples per second"
+        said = (
+            f"checkpoint {self._of - len(self._lacking)} of {self._of} is done: {two_digits(per_s)} samples per second"
+        )
         if not (left := self._left):
             return said
         disk = f" and {disk_size(left * grown_bytes / drawn)} of disk" if grown_bytes >= LEAST_BYTES else ""
@@ -142,12 +144,3 @@ class Pace:
     @property
     def _left(self) -> int:
         return sum(max(0, n - self._drawn.get(one, 0)) for one, n in self._lacking.items())
-
-
-def _rate(per_s: float) -> str:
-    """Two digits, and none of an exponent.
-
-    >>> _rate(0.034), _rate(20.41), _rate(1234.0)
-    ('0.034', '20', '1,234')
-    """
-    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"

@@ -229,7 +229,10 @@ class ForcedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One complete checkpoint on disk. ``weights_hash`` identifies it, wherever it lies."""
+    """One complete checkpoint on disk. ``weights_hash`` identifies its weights.
+
+    ``repeats``: an earlier checkpoint of the series has the same weights; this one gets samples of its own.
+    """
 
     step: int
     label: str
@@ -238,6 +241,7 @@ class Checkpoint:
     weights_hash: str
     base_path: Path | None = None  # the model that a LoRA adapter belongs to
     untrained: Checkpoint | None = None  # the adapter that began on this model and adds nothing to it yet
+    repeats: bool = False
 
     @property
     def trained(self) -> Checkpoint:
@@ -246,8 +250,12 @@ class Checkpoint:
 
     @property
     def checkpoint_id(self) -> str:
-        """The hash of the weights: equal weights are one checkpoint, at whatever step or path."""
-        return self.weights_hash
+        """The hash of the weights, with the step where the series has these weights at an earlier step already.
+
+        So runs that start from one base share its samples, and a run that learned nothing is compared with its base by
+        independent samples.
+        """
+        return f"{self.weights_hash}-{self.step}" if self.repeats else self.weights_hash
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,6 +277,7 @@ class Series:
     checkpoints: tuple[Checkpoint, ...]
     metrics: tuple[TrainingMetric, ...] = ()
     skipped: tuple[str, ...] = ()  # "checkpoint-40: model.safetensors is cut short …"
+    notes: tuple[str, ...] = ()  # prefixes that were removed, indexes that were made, equal weights
 
     @property
     def base(self) -> Checkpoint:

@@ -9,6 +9,7 @@ from pathlib import Path
 from diagnostics.records.errors import CheckpointError, ConfigError
 from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.finding import ADAPTER_CONFIG, find_series, readable_files
+from diagnostics.series.fingerprints import is_base_again
 from diagnostics.series.folders import Candidate, find_candidates, in_step_order
 from diagnostics.series.layouts import recognised
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
@@ -55,6 +56,7 @@ def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | 
         raise CheckpointError(f"{paths[0]}: holds the base alone; pass the directory that holds a trained checkpoint")
     listed = [one.path for _, one in ([first] if first is not None else []) + chosen]
     sources = _as_sources(find_series(listed, base=base), chosen)
+    _refuse_unchanged(sources)
     _refuse_mixed_kinds(sources)
     if sources.are_adapters:
         _refuse_other_bases(sources, base)
@@ -127,6 +129,16 @@ def _as_sources(series: Series, chosen: Sequence[tuple[int, Candidate]]) -> Sour
 
 
 # ---------------------------------------------------------------- what belongs together
+
+
+def _refuse_unchanged(sources: Sources) -> None:
+    """Raise ``CheckpointError`` for a checkpoint with the base's weights: there is nothing between the two."""
+    same = next((one for one in sources.checkpoints if is_base_again(one, sources.base)), None)
+    if same is not None:
+        raise CheckpointError(
+            f"{same.label}: has the weights of the base {sources.base.label}, so there is nothing to repair; name "
+            "another with --checkpoint"
+        )
 
 
 def _refuse_mixed_kinds(sources: Sources) -> None:

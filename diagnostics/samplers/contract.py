@@ -65,7 +65,7 @@ class Sampler(Protocol):
     ) -> Iterator[list[Sample]]:
         """Yield finished samples in batches small enough to commit one by one.
 
-        A sample depends on (settings.seed, checkpoint.weights_hash, problem_id, sample_index) only,
+        A sample depends on (settings.seed, checkpoint.checkpoint_id, problem_id, sample_index) only,
         never on what else was asked for or in which order.
         """
 

@@ -126,7 +126,7 @@ def _rows(
                 sample_index=index,
                 greedy=greedy,
                 prompt_ids=tuple(prompt_ids),
-                key=row_key(settings.seed, checkpoint.weights_hash, problem_id, index),
+                key=row_key(settings.seed, checkpoint.checkpoint_id, problem_id, index),
             )
             for index, greedy in wanted
         ]

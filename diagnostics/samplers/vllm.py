@@ -163,7 +163,7 @@ def _jobs(
         prompt_ids = tuple(encode_prompt(loaded.tokenizer, request.problem, settings))
         require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
         # below 2^62, so that seed + index is a 64-bit number
-        seed = row_key(settings.seed, checkpoint.weights_hash, problem_id) % (1 << 62)
+        seed = row_key(settings.seed, checkpoint.checkpoint_id, problem_id) % (1 << 62)
         draws = [(first, n, False) for first, n in contiguous(request.sample_indices)]
         draws += [(0, 1, True)] if request.greedy else []
         jobs += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from diagnostics.records.errors import SamplerError
 from diagnostics.records.types import Checkpoint
-from diagnostics.series.weights import IncompleteCheckpointError, weight_files
+from diagnostics.series.weights import IncompleteCheckpointError, stored_tensors, weight_files, wrapper_of
 
 #: Entries of config.json that change nothing in what is computed; precision and end tokens are the audit's own.
 _HARMLESS = frozenset(
@@ -58,14 +59,23 @@ def why_no_swap(old: Path, new: Path) -> str | None:
 def lora_rank(checkpoint: Checkpoint) -> int:
     """The smallest rank vLLM reserves that the adapter fits in; 0 for a full model.
 
-    Raises ``SamplerError`` for an adapter that vLLM does not compute.
+    Raises ``SamplerError`` for tensor names with a prefix, and for an adapter that vLLM does not compute.
     """
+    wrapper = _wrapper(checkpoint)
+    if wrapper:
+        raise SamplerError(
+            f"{checkpoint.label}: vLLM does not read tensor names with the prefix {wrapper}; use --sampler transformers"
+        )
     if checkpoint.kind != "lora":
         return 0
     config = json.loads((checkpoint.path / "adapter_config.json").read_text(encoding="utf-8"))
     obstacles = {
         "DoRA": config.get("use_dora"),
         "modules_to_save": config.get("modules_to_save"),
+        "whole embeddings": any(
+            one.name.endswith(("embed_tokens.weight", "lm_head.weight"))
+            for one in stored_tensors(weight_files(checkpoint.path, adapter=True))
+        ),
         "trained biases": config.get("bias", "none") != "none",
         f"the kind {config.get('peft_type')}": config.get("peft_type", "LORA") != "LORA",
     }
@@ -82,6 +92,15 @@ def lora_rank(checkpoint: Checkpoint) -> int:
             "use --sampler transformers"
         )
     return fitting
+
+
+def _wrapper(checkpoint: Checkpoint) -> str:
+    """The prefix of a training run in the tensor names of a checkpoint or of the model under it; empty for none."""
+    groups = [weight_files(checkpoint.path, adapter=checkpoint.kind == "lora")]
+    groups += [] if checkpoint.base_path is None else [weight_files(checkpoint.base_path)]
+    with suppress(IncompleteCheckpointError, OSError):  # loading it raises them
+        return next(filter(None, map(wrapper_of, groups)), "")
+    return ""
 
 
 def token_bytes(config: Any, dtype: str) -> int | None:

@@ -15,8 +15,15 @@ from typing import Any
 from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint, Series
 from diagnostics.series.adapter_fit import require_fit
-from diagnostics.series.fingerprints import is_identity, refuse_equal_weights
-from diagnostics.series.folders import Candidate, common_parent, find_candidates, in_step_order, locate_model
+from diagnostics.series.fingerprints import is_identity, is_tied, mark_equal_weights, refuse_untied_head
+from diagnostics.series.folders import (
+    Candidate,
+    common_parent,
+    find_candidates,
+    in_step_order,
+    locate_model,
+    no_model_words,
+)
 from diagnostics.series.hashes import WeightHashes
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
 from diagnostics.series.tokenizers import (
@@ -28,11 +35,15 @@ from diagnostics.series.tokenizers import (
 )
 from diagnostics.series.training_log import read_training_log
 from diagnostics.series.weights import (
+    INDEX,
     IncompleteCheckpointError,
     check_complete,
+    lacks_index,
     refuse_codes,
+    refuse_unmerged,
     weight_files,
     weights_hash,
+    wrapper_of,
 )
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -51,8 +62,8 @@ def find_series(
 
     Unfinished checkpoints, and those whose weights only their trainer reads, are left out and said in
     ``Series.skipped``, with the command that converts them. Raises ``CheckpointError`` if fewer than two checkpoints
-    remain, the base cannot be read, two checkpoints claim one step or hold equal weights (a merge that wrote the base
-    again, most often), or their vocabularies differ.
+    remain, the base cannot be read, two checkpoints claim one step, a merge of verl's wrote the base again, or their
+    vocabularies differ. Other checkpoints with equal weights are marked, and named in ``Series.notes``.
     """
     with readable_files():
         return _find_series(paths, base=base, name=name, hashes=WeightHashes(verify=verify_weights))
@@ -97,8 +108,8 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
     if len(checkpoints) < 2:
         raise _too_few(root, checkpoints, skipped)
     layout = _layout(root, candidates)
-    refuse_equal_weights(checkpoints, layout)
     refuse_different_vocabularies(checkpoints)
+    checkpoints, equal = mark_equal_weights(checkpoints, layout)
     metrics, faults = read_training_log(root, [checkpoint.trained.path for checkpoint in checkpoints])
     return Series(
         name=name or root.name,
@@ -107,7 +118,26 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
         checkpoints=tuple(checkpoints),
         metrics=metrics,
         skipped=(*skipped, *faults),
+        notes=(*_reading_notes(checkpoints), *equal),
     )
+
+
+def _reading_notes(checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
+    """A line for each form in which checkpoints were written that none of the libraries reads as it is."""
+    files = {one.label: weight_files(one.path, adapter=one.base_path is not None) for one in checkpoints}
+    wrapped: dict[str, list[str]] = {}
+    for label, own in files.items():
+        if wrapper := wrapper_of(own):
+            wrapped.setdefault(wrapper, []).append(label)
+    for wrapper, labels in wrapped.items():
+        yield f"{_listed(labels)}: the prefix {wrapper} is removed from the tensor names"
+    unlisted = [one.label for one in checkpoints if lacks_index(one.path, files[one.label])]
+    if unlisted:
+        yield f"{_listed(unlisted)}: no {INDEX} with the shards, read by the shards' headers"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return f"{', '.join(labels[:3])}{f' and {len(labels) - 3} more' if len(labels) > 3 else ''}"
 
 
 def _locate_base(base: Path) -> Candidate:
@@ -117,9 +147,7 @@ def _locate_base(base: Path) -> Candidate:
         raise CheckpointError(f"--base {base}: {place.obstacle}")
     located = locate_model(str(base if place is None else place.model))
     if located is None:
-        raise CheckpointError(
-            f"--base {base}: no config.json there; pass a checkpoint directory (or a cached hub name)"
-        )
+        raise CheckpointError(f"--base {base}: {no_model_words(base)} (or a cached hub name)")
     under = None if place is None else place.under
     return Candidate(label=base.absolute().name, path=located.absolute(), step=0, under=under)
 
@@ -172,6 +200,9 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
         raise IncompleteCheckpointError(f"{'adapter_model' if is_adapter else 'model'}.safetensors missing")
     check_complete(files)
     refuse_codes(files, config)
+    if not is_adapter:
+        refuse_unmerged(files)
+        refuse_untied_head(files, tied=is_tied(config))
     model_path = _model_of_adapter(candidate, config, external, known) if is_adapter else None
     if model_path is not None:
         require_fit(files, model_path, label=candidate.label)

@@ -1,55 +1,83 @@
 """Are the checkpoints of a series different models? Compares the weights on disk, without torch.
 
 A merge or an export that wrote the base again is common and silent: every number of an audit would say that training
-changed nothing.
+changed nothing. A run that never got a reward looks the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Checkpoint
 from diagnostics.series.numbers import is_whole, rounded, stored_floats
-from diagnostics.series.weights import StoredTensor, stored_tensors, tensor_bytes, weight_files
+from diagnostics.series.weights import (
+    IncompleteCheckpointError,
+    StoredTensor,
+    stored_tensors,
+    tensor_bytes,
+    weight_files,
+)
 
 #: Where a model ties it to the embeddings, some writers store it and others do not.
 _TIED_HEAD = "lm_head.weight"
+_EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.language_model.embed_tokens.weight")
 
 
-def refuse_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> None:
-    """Raise ``CheckpointError`` for weights that are there twice, and for adapters after the base that change nothing.
+def mark_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> tuple[list[Checkpoint], list[str]]:
+    """``checkpoints`` with those marked whose weights an earlier one has, and a line that names them; none for none.
 
-    Full models are compared with the base, the first of ``checkpoints``, whatever the dtypes: verl's merger writes
-    bfloat16 where the base may be float32. ``layout`` is that of the series.
+    A run that never got a reward has such checkpoints, and so has a save that wrote one model twice. Full models are
+    compared with the base, the first of ``checkpoints``, also in other dtypes. Adapters after the base that change
+    nothing count as equal to it. ``layout`` is that of the series: raises ``CheckpointError`` for verl's, whose merger
+    writes the base again.
     """
     base = checkpoints[0]
-    by_hash: dict[str, Checkpoint] = {}
+    first_by_hash: dict[str, Checkpoint] = {}
+    marked: list[Checkpoint] = []
+    equal: dict[str, list[str]] = {}
     for checkpoint in checkpoints:
-        twin = by_hash.setdefault(checkpoint.weights_hash, checkpoint)
-        if twin is not checkpoint:
-            raise _written_twice(twin, checkpoint, f"hold the same weights ({checkpoint.weights_hash})", layout)
+        twin = first_by_hash.setdefault(checkpoint.weights_hash, checkpoint)
+        marked.append(checkpoint if twin is checkpoint else replace(checkpoint, repeats=True))
         if checkpoint is base:
             continue
-        if checkpoint.kind == "lora" and is_identity(weight_files(checkpoint.path, adapter=True)):
-            raise CheckpointError(
-                f"{checkpoint.label}: the adapter changes nothing, every lora_B in {checkpoint.path} is zero: the save "
-                "wrote an untrained one, or nothing was learnt up to there; write it anew or leave it out"
-            )
-        both_full = checkpoint.kind == base.kind == "full"
-        if both_full and same_in_another_form(weight_files(checkpoint.path), weight_files(base.path)):
-            raise _written_twice(base, checkpoint, "hold the same weights but for their rounding", layout)
+        what = "hold the same weights"
+        if twin is checkpoint and is_base_again(checkpoint, base):
+            twin, what = base, f"{what} but for their rounding" if checkpoint.kind == "full" else what
+        if twin is checkpoint:
+            continue
+        if layout == "verl" and checkpoint.kind == "full":
+            raise _merged_base(twin, checkpoint, what)
+        equal.setdefault(twin.label, []).append(checkpoint.label)
+    return marked, [_equal_line(first, labels) for first, labels in equal.items()]
 
 
-def _written_twice(first: Checkpoint, second: Checkpoint, what: str, layout: str) -> CheckpointError:
-    why = f"a merge or save wrote one model twice: write {second.path} anew or leave it out"
-    if layout == "verl":
-        why = (
-            "verl's model_merger writes the unmodified base of a LoRA run and the training into lora_adapter/: put "
-            f"that folder into {second.path}, or merge again, or leave it out"
-        )
-    return CheckpointError(f"{first.label} and {second.label} {what}; {why}")
+def is_base_again(checkpoint: Checkpoint, base: Checkpoint) -> bool:
+    """Whether a later checkpoint is the base: equal or rounded weights, or an adapter that adds nothing."""
+    if checkpoint.weights_hash == base.weights_hash:
+        return True
+    if checkpoint.kind == "lora":
+        return is_identity(weight_files(checkpoint.path, adapter=True))
+    return base.kind == "full" and same_in_another_form(weight_files(checkpoint.path), weight_files(base.path))
+
+
+def _merged_base(first: Checkpoint, second: Checkpoint, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{first.label} and {second.label} {what}; verl's model_merger writes the unmodified base of a LoRA run and "
+        f"the training into lora_adapter/: put that folder into {second.path}, or merge again, or leave it out"
+    )
+
+
+def _equal_line(first: str, labels: Sequence[str]) -> str:
+    listed = f"{', '.join(labels[:3])}{f' and {len(labels) - 3} more' if len(labels) > 3 else ''}"
+    return (
+        f"warning: {listed} {'has' if len(labels) == 1 else 'have'} the same weights as {first}: the run learned "
+        "nothing there (no reward, or updates lost in rounding), or a save wrote one model twice; differences between "
+        "them are sampling noise"
+    )
 
 
 def same_in_another_form(files: Sequence[Path], base: Sequence[Path]) -> bool:
@@ -78,6 +106,31 @@ def is_identity(files: Sequence[Path]) -> bool:
     if not seconds or len(firsts) + len(seconds) != len(tensors) or not all(map(is_whole, seconds)):
         return False
     return not any(np.any(number_N) for tensor in seconds for number_N in stored_floats(tensor))
+
+
+def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
+    """Raise ``IncompleteCheckpointError`` for a stored head that differs from the embeddings it would be tied to.
+
+    transformers takes the embeddings where the configuration ties both, and ignores the head in the file.
+    """
+    if not tied:
+        return
+    by_name = {tensor.name: tensor for tensor in stored_tensors(files)}
+    head = by_name.get(_TIED_HEAD)
+    embeddings = next((by_name[name] for name in _EMBEDDINGS if name in by_name), None)
+    if head is None or embeddings is None or _is_rounded(head, embeddings) or _is_rounded(embeddings, head):
+        return
+    raise IncompleteCheckpointError(
+        f"config.json ties the head to the embeddings (tie_word_embeddings), and {head.file.name} has another "
+        f"{_TIED_HEAD} than {embeddings.name}; set tie_word_embeddings to false if the head was trained, or remove it "
+        "from the file"
+    )
+
+
+def is_tied(config: Mapping[str, Any]) -> bool:
+    """Whether the content of a config.json says that the head is tied to the embeddings."""
+    inner = config.get("text_config")
+    return any(isinstance(one, dict) and one.get("tie_word_embeddings") is True for one in (config, inner))
 
 
 def _is_rounded(ours: StoredTensor, theirs: StoredTensor) -> bool:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from diagnostics.records.errors import CheckpointError
@@ -20,6 +21,8 @@ LOOKED_FOR = (
 _STEP = re.compile(r"(?:^|\D)(\d+)(?:[-_]hf)?$")
 _STEP_WORDS = r"(?:checkpoint|step|(?:best_)?global_step|iter)[-_]?"
 _STEP_FOLDER = re.compile(rf"{_STEP_WORDS}\d+(?:[-_]hf)?$")
+#: A step before further words, as in step-0-base.
+_STEP_BEFORE_WORDS = re.compile(rf"(?:^|(?<=[-_.])){_STEP_WORDS}(\d+)(?=[-_.][^\d])")
 _STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
 #: Folders of a run's directory that hold its steps: prime-rl's, SkyRL's, a place for slime's --save-hf, OpenRLHF's.
@@ -99,7 +102,9 @@ def _expand(given: str) -> list[Path]:
             return matches
         raise CheckpointError(f"{given}: matches no directory; quote the glob and check it with ls")
     problem = "is a file, not a directory" if path.exists() else "does not exist"
-    raise CheckpointError(f"{given}: {problem}; pass a directory of checkpoints ({LOOKED_FOR})")
+    near = [] if path.exists() else near_directories(path)
+    mend = f"did you mean {', '.join(near)}?" if near else f"pass a directory of checkpoints ({LOOKED_FOR})"
+    raise CheckpointError(f"{given}: {problem}; {mend}")
 
 
 def _step_folders(path: Path) -> list[Path]:
@@ -113,8 +118,9 @@ def _step_folders(path: Path) -> list[Path]:
     if readable:
         return readable[0]
     itself = _outermost(path)
-    if _holds_model(itself) and (not groups or (_is_readable(itself) and _STEP_FOLDER.fullmatch(itself.name))):
-        return [path]  # what DeepSpeed keeps inside a checkpoint is named like a step
+    # what DeepSpeed keeps inside a checkpoint is named like a step
+    if _holds_model(itself) and (not groups or (_is_checkpoint(itself) and _STEP_FOLDER.fullmatch(itself.name))):
+        return [path]
     return groups[0] if groups else []
 
 
@@ -127,7 +133,7 @@ def _steps_in(folder: Path) -> list[Path]:
 def _looks_like_step(folder: Path) -> bool:
     """A folder with a number at its end; one that is no model counts only under a trainer's usual names."""
     bare = _UNFINISHED.sub("", folder.name)
-    if not _STEP.search(bare) or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
+    if _step_in(bare) is None or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
         return False
     return bool(_STEP_FOLDER.fullmatch(bare)) or _holds_model(folder)
 
@@ -142,6 +148,16 @@ def _is_readable(folder: Path) -> bool:
     return not place.obstacle and has_weights(place.model)
 
 
+def _is_checkpoint(folder: Path) -> bool:
+    return _is_readable(folder) or bool(recognised(folder).obstacle)
+
+
+def _step_in(name: str) -> int | None:
+    """The number at the end of a folder's name, else one after a word for steps; None without either."""
+    match = _STEP.search(name) or _STEP_BEFORE_WORDS.search(name)
+    return int(match[1]) if match else None
+
+
 def _outermost(path: Path) -> Path:
     """The step's folder around ``path`` if that names a trainer's folder inside one, else ``path``."""
     outer = path.absolute()
@@ -152,8 +168,8 @@ def _outermost(path: Path) -> Path:
 
 def _candidate(folder: Path) -> Candidate:
     place = recognised(folder)
-    match = _STEP.search(folder.name)
-    step = int(match[1]) if match else _trainer_step(folder)
+    named = _step_in(folder.name)
+    step = _trainer_step(folder) if named is None else named
     return Candidate(
         label=folder.name, path=place.model, step=step, layout=place.layout, under=place.under, obstacle=place.obstacle
     )
@@ -185,9 +201,14 @@ def _trainer_step(path: Path) -> int | None:
 
 
 def _one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step."""
+    """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step.
+
+    A name that ends in its step goes before one with further words (checkpoint-40 before checkpoint-40-copy).
+    """
     whole = {one.step for one in candidates if not one.obstacle}
     kept = [one for one in candidates if one.step is None or not one.obstacle or one.step not in whole]
+    plain = {one.step for one in kept if _STEP.search(one.label)}
+    kept = [one for one in kept if one.step not in plain or _STEP.search(one.label) or not _step_in(one.label)]
     regular = {one.step for one in kept if not one.label.startswith("best_")}
     return [one for one in kept if not one.label.startswith("best_") or one.step not in regular]
 
@@ -232,6 +253,36 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
             )
         by_step[step] = candidate
     return sorted(by_step.items())
+
+
+def near_directories(path: Path) -> list[str]:
+    """Directories with names like that of ``path``, which is not there, the nearest first.
+
+    Where its parent is not there either, directories like that one, in the nearest directory above that is there.
+    """
+    wanted = path.expanduser()
+    while not wanted.parent.is_dir() and wanted.parent != wanted:
+        wanted = wanted.parent
+    try:
+        names = [child.name for child in wanted.parent.iterdir() if child.is_dir() and not child.name.startswith(".")]
+    except OSError:
+        return []
+    near = [wanted.parent / name for name in get_close_matches(wanted.name, names, n=3, cutoff=0.6)]
+    rest = path.expanduser().relative_to(wanted)
+    return [str(folder / rest if (folder / rest).is_dir() else folder) for folder in near]
+
+
+def no_model_words(path: Path) -> str:
+    """Why there is no model in ``path``, and where one may be, as the end of an error."""
+    if path.expanduser().is_dir():
+        inside = next((child for child in sorted(path.expanduser().glob("*/config.json"))), None)
+        hint = f"{inside.parent} has one" if inside else "give a checkpoint directory such as RUN/checkpoint-1200"
+        return f"no config.json here; {hint}"
+    if path.is_file():
+        return "is a file, not a directory; give a checkpoint directory such as RUN/checkpoint-1200"
+    near = near_directories(path)
+    hint = f"did you mean {', '.join(near)}?" if near else "give a checkpoint directory such as RUN/checkpoint-1200"
+    return f"no such directory; {hint}"
 
 
 def locate_model(name: str, *, near: Path | None = None) -> Path | None:

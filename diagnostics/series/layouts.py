@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diagnostics.series.shards import shard_obstacle
 from diagnostics.series.weights import IncompleteCheckpointError, weight_files
 
 #: What ``Series.layout`` says of folders that no trainer below is known to write.
 PLAIN = "hf"
+#: The same for shards of DeepSpeed, FSDP and torch without a file of a known trainer.
+SHARDS = "shards"
 #: What it says of weights between a base and a checkpoint, and the file by which they are known.
 REPAIRED, REPAIR_RECORD = "repaired", "repair.json"
 
@@ -24,6 +27,8 @@ INNER_FOLDERS = frozenset(
     {"actor", "adapter", "consolidated", "huggingface", "lora_adapter", "model", "policy", "trainer", "weights"}
 )
 
+#: Where OpenRLHF keeps DeepSpeed's training states.
+_OPENRLHF_FOLDERS = ("_actor", "_critic")
 _VERL_SHARD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 
 
@@ -255,7 +260,7 @@ def _openrlhf(step: Path) -> CheckpointPlace | None:
         return None
     if step.name.endswith("_hf"):
         return CheckpointPlace(layout="openrlhf", model=step)
-    if not _any(step, "*_model_states.pt", "*_optim_states.pt"):
+    if step.parent.name not in _OPENRLHF_FOLDERS or not _any(step, "*_model_states.pt", "*_optim_states.pt"):
         return None
     return CheckpointPlace(
         layout="openrlhf",
@@ -285,7 +290,10 @@ def _slime(step: Path) -> CheckpointPlace | None:
 
 
 def _trl(step: Path) -> CheckpointPlace | None:
-    return CheckpointPlace(layout="trl", model=step) if (step / "trainer_state.json").is_file() else None
+    is_trl = (step / "trainer_state.json").is_file()
+    if step.is_dir() and not has_weights(step) and (obstacle := shard_obstacle(step)):
+        return CheckpointPlace(layout="trl" if is_trl else SHARDS, model=step, obstacle=obstacle)
+    return CheckpointPlace(layout="trl", model=step) if is_trl else None
 
 
 _LAYOUTS = (_verl_megatron, _verl_fsdp, _nemo_rl, _skyrl, _prime_rl, _openrlhf, _slime, _trl)

@@ -7,13 +7,17 @@ have the same hash whatever the number of shards and whatever metadata the write
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from diagnostics.records.amounts import plural
+
 MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
+INDEX = "model.safetensors.index.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 
 #: The safetensors format bounds its own header at 100 MB; a larger number means that this is another format.
@@ -24,6 +28,14 @@ CODED = frozenset(
     {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4"}
 )
 
+#: What DDP, torch.compile, FSDP, activation checkpointing and peft put before the names of a model's tensors.
+_WRAPPERS = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+_INNER = rf"(?<=\.)(?:{_WRAPPERS})+"
+#: Patterns of name parts that are removed, in the order in which transformers removes one match of each.
+MODEL_WRAPPERS = (rf"^(?:{_WRAPPERS}|module\.|base_model\.model\.)+", _INNER, f"{_INNER}(?:)", f"{_INNER}(?:)(?:)")
+_ADAPTER_WRAPPERS = (rf"^(?:{_WRAPPERS}|module\.)+", *MODEL_WRAPPERS[1:])
+_SHARD = re.compile(r"model-(\d+)-of-(\d+)\.safetensors")
+
 
 class IncompleteCheckpointError(Exception):
     """Files of a checkpoint that are missing, cut short or unreadable; the message names the file and its fault."""
@@ -31,7 +43,10 @@ class IncompleteCheckpointError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTensor:
-    """Where one tensor lies: bytes ``start`` to ``end`` of ``file``. The dtype is safetensors' name, such as BF16."""
+    """Where one tensor lies: bytes ``start`` to ``end`` of ``file``. The dtype is safetensors' name, such as BF16.
+
+    ``wrapper`` is what was removed from its name in the file, such as ``module.``; empty for nothing.
+    """
 
     name: str
     dtype: str
@@ -39,12 +54,14 @@ class StoredTensor:
     file: Path
     start: int
     end: int
+    wrapper: str = ""
 
 
 def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
     """The files that hold the weights of ``folder``, every shard of an index included; empty if there are none.
 
-    Raises ``IncompleteCheckpointError`` if an index cannot be read or names a shard that is not there, or elsewhere.
+    Shards without an index are found by their names. Raises ``IncompleteCheckpointError`` if an index cannot be read or
+    names a shard that is not there, or elsewhere, and where shards without an index are not all there.
     """
     for name in ADAPTER_FILES if adapter else MODEL_FILES:
         index = folder / f"{name}.index.json"
@@ -62,7 +79,47 @@ def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
             return shards
         if (folder / name).is_file():
             return (folder / name,)
+    return () if adapter else _shards_without_index(folder)
+
+
+def _shards_without_index(folder: Path) -> tuple[Path, ...]:
+    by_total: dict[int, dict[int, Path]] = {}
+    for file in sorted(folder.glob("model-*-of-*.safetensors")):
+        if match := _SHARD.fullmatch(file.name):
+            by_total.setdefault(int(match[2]), {})[int(match[1])] = file
+    if len(by_total) > 1:
+        raise IncompleteCheckpointError(
+            f"shards of {' and of '.join(map(str, sorted(by_total)))}, no {INDEX} to choose between them; "
+            "remove those of an earlier save"
+        )
+    for total, shards in by_total.items():
+        missing = [f"model-{n:05}-of-{total:05}.safetensors" for n in range(1, total + 1) if n not in shards]
+        if missing:
+            listed = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}"
+            raise IncompleteCheckpointError(
+                f"{listed} missing: {len(shards)} of {plural(total, 'shard')}, no {INDEX}; copy what is missing, or "
+                "save the model again"
+            )
+        return tuple(shards[number] for number in sorted(shards))
+    pickled = sorted(folder.glob("pytorch_model-*-of-*.bin"))
+    if pickled:
+        raise IncompleteCheckpointError(
+            f"{plural(len(pickled), 'shard')} of pytorch_model.bin, no pytorch_model.bin.index.json; copy the "
+            "index, or save the model again as safetensors"
+        )
     return ()
+
+
+def lacks_index(folder: Path, files: Sequence[Path]) -> bool:
+    """Whether ``files``, the weight files of ``folder``, are shards that no index lists."""
+    return len(files) > 0 and bool(_SHARD.fullmatch(files[0].name)) and not (folder / INDEX).is_file()
+
+
+def index_of(files: Sequence[Path]) -> str:
+    """The content of the index of safetensors shards, made from their headers. Raises as ``stored_tensors``."""
+    names = {tensor.name: file.name for file in files for tensor in _read_header(file, plain=False)}
+    size = sum(tensor.end - tensor.start for tensor in stored_tensors(files))
+    return json.dumps({"metadata": {"total_size": size}, "weight_map": names})
 
 
 def check_complete(files: Sequence[Path]) -> None:
@@ -95,8 +152,50 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
 
 
 def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
-    """Every tensor of the safetensors files among ``files``. Raises ``IncompleteCheckpointError`` as above."""
-    return [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
+    """Every tensor of the safetensors files among ``files``, by its name in the model.
+
+    Wrappers of a training run (``module.``, ``_orig_mod.`` and the like) are removed from the names. Raises
+    ``IncompleteCheckpointError`` as above, and where two tensors then have one name.
+    """
+    tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
+    by_name: dict[str, StoredTensor] = {}
+    for tensor in tensors:
+        twin = by_name.setdefault(tensor.name, tensor)
+        if twin is not tensor and twin.wrapper != tensor.wrapper:
+            wrapper = twin.wrapper or tensor.wrapper
+            raise IncompleteCheckpointError(
+                f"{tensor.file.name} holds {tensor.name} with and without the prefix {wrapper}; save the model again "
+                "from the unwrapped model"
+            )
+    return tensors
+
+
+def plain_name(name: str, *, adapter: bool = False) -> str:
+    """The name of a tensor without what a training run wrapped around it.
+
+    >>> plain_name("module._orig_mod.model.layers.0._orig_mod.mlp.up_proj.weight")
+    'model.layers.0.mlp.up_proj.weight'
+    >>> plain_name("_orig_mod.base_model.model.lm_head.lora_A.weight", adapter=True)
+    'base_model.model.lm_head.lora_A.weight'
+    """
+    for pattern in _ADAPTER_WRAPPERS if adapter else MODEL_WRAPPERS:
+        name = re.sub(pattern, "", name, count=1)
+    return name
+
+
+def wrapper_of(files: Sequence[Path]) -> str:
+    """The first wrapper that is removed from a tensor name in ``files``; empty for none. Raises as above."""
+    return next((tensor.wrapper for tensor in stored_tensors(files) if tensor.wrapper), "")
+
+
+def refuse_unmerged(files: Sequence[Path]) -> None:
+    """Raise ``IncompleteCheckpointError`` where a model holds an adapter's factors besides its weights."""
+    factor = next((one.name for one in stored_tensors(files) if ".base_layer." in one.name or ".lora_" in one.name), "")
+    if factor:
+        raise IncompleteCheckpointError(
+            f"it holds an adapter that is not merged ({factor}); save merge_and_unload() of the model, or the adapter "
+            "alone"
+        )
 
 
 def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
@@ -131,7 +230,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     return weight_map
 
 
-def _read_header(file: Path) -> list[StoredTensor]:
+def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
     """Layout of a safetensors file: 8 bytes of header length, little endian; a JSON header; the tensors' bytes."""
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -141,20 +240,22 @@ def _read_header(file: Path) -> list[StoredTensor]:
         if size < 8 + header_bytes:
             raise IncompleteCheckpointError(f"{file.name} is cut short inside its header ({size:,} bytes)")
         raw = stream.read(header_bytes)
-    first = 8 + header_bytes
+    first, is_adapter = 8 + header_bytes, file.name.startswith("adapter")
     try:
         header: dict[str, Any] = json.loads(raw)
         tensors = [
             StoredTensor(
-                name=name,
+                name=short if plain else name,
                 dtype=entry["dtype"],
                 shape=tuple(entry["shape"]),
                 file=file,
                 start=first + start,
                 end=first + end,
+                wrapper=_removed(name, short, _ADAPTER_WRAPPERS if is_adapter else MODEL_WRAPPERS),
             )
             for name, entry in header.items()
             if name != "__metadata__"
+            for short in [plain_name(name, adapter=is_adapter)]
             for start, end in [_offsets(entry)]
         ]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
@@ -164,6 +265,12 @@ def _read_header(file: Path) -> list[StoredTensor]:
         problem = "is cut short" if size < expected else "is too long"
         raise IncompleteCheckpointError(f"{file.name} {problem} ({size:,} of {expected:,} bytes)")
     return tensors
+
+
+def _removed(name: str, short: str, patterns: Sequence[str]) -> str:
+    """The first part of ``name`` that is not in ``short``; empty where they are equal."""
+    matches = [] if name == short else [match[0] for pattern in patterns if (match := re.search(pattern, name))]
+    return matches[0] if matches else ""
 
 
 def _offsets(entry: dict[str, Any]) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from diagnostics.records.names import require_store_file, require_store_place
 from diagnostics.records.types import content_hash
 from diagnostics.records.version import version
 from diagnostics.store.mends import in_one_line, of_a_stranger
-from diagnostics.store.older import as_today
+from diagnostics.store.older import as_today, checked_schema
 from diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -303,12 +303,7 @@ class Database:
         if "schema_version" not in tables:
             raise StoreError(f"{path}: a DuckDB file, but not an oversharp store; pass another --out")
         ((found,),) = self.rows(f'SELECT max(version) FROM "{database}".schema_version')
-        if found is not None and found > SCHEMA_VERSION:
-            raise StoreError(
-                f"{path}: written by a newer oversharp (schema {found}, this one knows {SCHEMA_VERSION}); "
-                "upgrade oversharp or pass another --out"
-            )
-        return int(found or 0)
+        return checked_schema(path, found, tables, todays=SCHEMA_VERSION)
 
     def see_views(self) -> None:
         """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""

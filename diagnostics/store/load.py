@@ -128,7 +128,17 @@ def series_layout(store: Store, series: str) -> str | None:
 
 
 def stored_key(store: Store, series: str) -> AuditKey:
-    """What the current audit of ``series`` compares. An audit from before the panel has an empty panel settings id."""
+    """What the current audit of ``series`` compares. An audit from before the panel has an empty panel settings id.
+
+    Raises ``StoreError`` for a damaged store, in which the audit has no checkpoints or no base.
+    """
+    has = store.frame("SELECT is_base FROM series_checkpoints WHERE series = $series", series=series)["is_base"]
+    if not has.any():
+        what = "no base among its checkpoints" if len(has) else "no checkpoints"
+        raise StoreError(
+            f"{store.path}: the audit of series {series!r} has {what}, the store is damaged; restore it, or run "
+            "`oversharp audit` on it again"
+        )
     row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]
     return AuditKey(
         audit_id=str(row["audit_id"]),

@@ -169,6 +169,9 @@ def _audits(database: Database, path: Path, *, must_end: bool) -> list[_Held]:
             "SELECT step, checkpoint_id, checkpoint, is_base FROM series_checkpoints WHERE series = ? ORDER BY step",
             [name],
         )
+        if not any(is_base for *_, is_base in checkpoints):
+            what = "no base among its checkpoints" if checkpoints else "no checkpoints"
+            raise StoreError(f"{path}: the audit of series {name!r} has {what}, the store is damaged; restore it")
         panel_temperature = _settings(database, row["panel_settings_id"]).get("temperature")
         found.append(
             _Held(

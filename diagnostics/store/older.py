@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from diagnostics.measures import FORMER_NAMES
+from diagnostics.records.errors import StoreError
 
 #: Table → column → type.
 Columns = Mapping[str, Mapping[str, str]]
 
 #: Audits of stores of this schema and later can go on once they are merged.
 LEAST_CONTINUED = 9
+
+#: Tables of every store that was audited, however old.
+OLDEST_TABLES = ("checkpoints", "series", "series_checkpoints", "problems", "settings", "samples", "grades", "audits")
 
 #: Names that tables had before.
 FORMER_TABLES: Mapping[str, str] = MappingProxyType(
@@ -36,6 +41,26 @@ FORMER_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType(
         ("events", "stage"): {"score": "teacher-force", "verify": "grade", "judge": "verdict"},
     }
 )
+
+
+def checked_schema(path: Path, found: object, there: Collection[str], *, todays: int) -> int:
+    """The schema that the store at ``path`` says it has, 0 where it says none.
+
+    Raises ``StoreError`` for a newer one, and for a damaged store: the schema is no number, or a table of every store
+    is missing or a view, which would be read as empty.
+    """
+    if found is not None and not isinstance(found, int):
+        raise StoreError(f"{path}: its schema_version is {found!r}, no number: the store is damaged; restore it")
+    if found is not None and found > todays:
+        raise StoreError(
+            f"{path}: written by a newer oversharp (schema {found}, this one knows {todays}); "
+            "upgrade oversharp or pass another --out"
+        )
+    missing = sorted(set(OLDEST_TABLES) - set(there))
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise StoreError(f"{path}: no table {missing[0]}{others} in it: the store is damaged; restore it")
+    return found or 0
 
 
 def as_today(today: Columns, there: Columns) -> Iterator[tuple[str, str]]:

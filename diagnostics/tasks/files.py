@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
+from diagnostics.records.files import require_regular
 from diagnostics.records.golds import any_of
 from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
@@ -73,12 +74,18 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
         raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
     if path.is_dir():
         raise ProblemError(f"{path} is a directory; give a JSONL or Parquet file of problems")
+    try:
+        require_regular(path, or_open_pipe=True)
+    except OSError as error:
+        raise ProblemError(f"{path}: {error.strerror}; write the problems to a file, and give that") from error
     _refuse_stand_in(path)
     return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Raise ``ProblemError`` for a Git LFS pointer or a web page in the place of the file."""
+    """Raise ``ProblemError`` for a Git LFS pointer or a web page in the place of the file; a pipe is not looked into."""
+    if not path.is_file():
+        return
     try:
         with path.open("rb") as content:
             why = why_stand_in(content.read(START_BYTES))

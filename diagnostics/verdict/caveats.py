@@ -105,6 +105,7 @@ def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: Ver
     yield from _of_style(lenient, label)
     yield from unread_of(counts)
     yield from _of_one_response(counts)
+    yield from _of_equal_weights(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)
     yield from _of_looks(counts)
@@ -170,6 +171,25 @@ _UNREAD: tuple[tuple[Callable[[Rates], float | None], str, str], ...] = (
 def _of_one_response(counts: SeriesCounts) -> Iterator[str]:
     if counts.base.n == 1 and not counts.is_greedy and all(one.n == 1 for one in counts.trained if one.why is None):
         yield f"One response per problem and checkpoint: {NEEDS_SAMPLES}."
+
+
+def _of_equal_weights(counts: SeriesCounts) -> Iterator[str]:
+    """Checkpoints whose id is that of an earlier one with their step: they have its weights."""
+    first: dict[str, str] = {}
+    equal: dict[str, list[str]] = {}
+    for one in (counts.base, *counts.trained):
+        if one.weights is None or one.why is not None:
+            continue
+        weights = one.weights.removesuffix(f"-{one.step}")
+        if weights in first:
+            equal.setdefault(first[weights], []).append(one.checkpoint)
+        first.setdefault(weights, one.checkpoint)
+    for checkpoint, others in equal.items():
+        listed = f"{', '.join(others[:3])}{f' and {len(others) - 3} more' if len(others) > 3 else ''}"
+        yield (
+            f"{listed} {'has' if len(others) == 1 else 'have'} the same weights as {checkpoint}: differences between "
+            "them are sampling noise."
+        )
 
 
 def _of_relations(counts: SeriesCounts) -> Iterator[str]:

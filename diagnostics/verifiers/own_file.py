@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.files import read_small
 from diagnostics.records.names import nearest_names
 from diagnostics.records.types import NO_ANSWER, Grade, Problem
 from diagnostics.verifiers.exact import exact_answer
@@ -141,7 +142,7 @@ def _pinned(given: str) -> tuple[str, bytes]:
     """The spec with the hash, and the content that has it."""
     path, function, code = _parts(given)
     try:
-        source = path.read_bytes()
+        source = read_small(path)
     except OSError as error:
         raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
     found = sha256(source).hexdigest()[:_HASH_DIGITS]

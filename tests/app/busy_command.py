@@ -35,6 +35,16 @@ def faulty() -> None:
     process.main()
 
 
+def ended_by_code_of_a_user() -> None:
+    """Be a command that calls code which ends Python, as if all were done."""
+
+    def call(*_: object, **__: object) -> None:
+        sys.exit(0)
+
+    cli.app = SimpleNamespace(meta=call)
+    process.main()
+
+
 def stopped() -> None:
     """Be a command that is sent the signal of its first argument."""
 

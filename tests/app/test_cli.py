@@ -92,6 +92,8 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("audit", ".", "--config", "key.toml"), 2, "samples"),
         (("audit", ".", "--config", "flat.toml"), 2, "under [audit]"),
         (("audit", ".", "--config", "open.toml"), 2, "open.toml: not TOML"),
+        (("audit", ".", "--config", "/dev/zero"), 2, "/dev/zero: cannot be read (is a device, not a regular file)"),
+        (("audit", ".", "--problems", "/dev/zero"), 4, "/dev/zero: is a device, not a regular file"),
         ((*COUNTDOWN, "--config", "missing.toml"), 2, "missing.toml"),
         ((*COUNTDOWN, "--max-token", "3"), 2, "--max-tokens"),
         ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),

@@ -193,7 +193,7 @@ def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
     runs = {
         "reference": (
             'algorithm = "grpo+kl"\nreference = "nowhere/at/all"',
-            "--reference nowhere/at/all: no config.json",
+            "--reference nowhere/at/all: no such directory",
         ),
         "memory": ('algorithm = "dlc:memory=no/model"', "--algorithm memory=no/model cannot be loaded"),
         "tokens": (f'algorithm = "dlc:memory={other}"', f"--algorithm memory={other}: the memory network's tokenizer"),
@@ -258,7 +258,7 @@ def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model
 
 
 @pytest.mark.usefixtures("few_measures", "no_report")
-def test_a_series_that_cannot_be_audited_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
+def test_a_run_that_learned_nothing_is_audited_and_one_that_cannot_be_is_left_out(tmp_path: Path, model: Path) -> None:
     """Nothing is learned from one prompt whose reward never varies: its checkpoints hold the same weights."""
     path = write(tmp_path, model, max_steps=1)
     never = json.dumps({"prompt": "4 5 :", "answer": "no", "modes": ["no such response"], "verifier": "modes"})
@@ -266,8 +266,19 @@ def test_a_series_that_cannot_be_audited_is_left_out_and_the_others_go_on(tmp_pa
     run = f'name = "grpo"\nproblems = "{tmp_path / "never.jsonl"}"\nbatch_prompts = 1'
     path.write_text(path.read_text().replace("seeds = [0, 1]", "seeds = [0]").replace('name = "grpo"', run))
     result = compare(read_comparison(path, tmp_path / "out"))
-    assert [one.series for one in result.audits] == ["iac-seed-0"]
-    assert "hold the same weights" in result.left_out["grpo-seed-0"]
+    assert [one.series for one in result.audits] == ["grpo-seed-0", "iac-seed-0"]
+    assert not result.audits[0].verdict.positive
+    with Store.open(result.store_path, read_only=True) as store:
+        ids = store.frame("SELECT checkpoint_id FROM series_checkpoints WHERE series = 'grpo-seed-0' ORDER BY step")
+        counts = store.frame("FROM problem_counts WHERE series = 'grpo-seed-0'").groupby("step")["n"].sum()
+    base, late = ids["checkpoint_id"]
+    assert late == f"{base}-1"
+    assert counts[0] == counts[1] > 0
+    weights = tmp_path / "out/iac-seed-0/checkpoint-1/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    again = compare(read_comparison(path, tmp_path / "out"))
+    assert [one.series for one in again.audits] == ["grpo-seed-0"]
+    assert "damaged or replaced" in again.left_out["iac-seed-0"]
 
 
 def test_a_comparison_without_a_finished_run_is_an_error(tmp_path: Path, model: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +47,53 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands:
     assert "audit runs" in text
     assert "Traceback" in text
     assert "oversharp 0" in text
+
+
+def test_an_exit_in_code_of_a_user_is_no_success(commands: RunningServer) -> None:
+    code, output = commands.start(
+        ["audit", "runs"], call="tests.app.busy_command:ended_by_code_of_a_user"
+    ).communicate()
+    assert code == FAULT_EXIT_CODE
+    assert output.splitlines() == [
+        "error: code that the command called ended Python (SystemExit(0)); the command is not done: remove exit() from "
+        "code of yours, or report this"
+    ]
+
+
+#: A command that prints on both streams what latin-1 lacks.
+PRINTS = "import sys; sys.argv = ['oversharp', 'explain', 'frontier']; from diagnostics.app import process, cli; "
+SPEAKS = PRINTS + "cli.main = lambda: print('≥ …') or print('≤', file=sys.stderr); process.main()"
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_a_command_without_standard_streams_prints_into_none_of_its_files(
+    closed: tuple[int, ...], tmp_path: Path
+) -> None:
+    writes = f"cli.main = lambda: print('x') or open({str(tmp_path / 'file')!r}, 'w').write('y'); process.main()"
+    command = " ".join([shlex.quote(sys.executable), "-c", shlex.quote(PRINTS + writes), *(f"{n}>&-" for n in closed)])
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == ("" if 1 in closed else "x\n")
+    assert (tmp_path / "file").read_text() == "y"
+
+
+def test_characters_that_the_output_lacks_are_written_as_escapes() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    ended = subprocess.run([sys.executable, "-c", SPEAKS], capture_output=True, env=environment, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"\\u2265 \\u2026\n", b"\\u2264\n")
+
+
+def test_a_deleted_directory_is_told_in_one_line(tmp_path: Path) -> None:
+    program = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir({str(tmp_path / 'gone')!r}); {SPEAKS}"
+    (tmp_path / "gone").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "error: the current directory was deleted; change to another with cd\n",
+    )
 
 
 @pytest.mark.parametrize("moment", ["stopped", "stopped_while_it_begins", "stopped_in_a_library"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,22 @@ def test_what_cannot_be_planned_is_told_in_one_line(
             AuditSize(**{"problems": 1, "checkpoints": 1, "n": 1, "tokens": 9, "prompt_tokens": 9, **size}),
             gpu=gpu,
         )
+
+
+def test_a_configuration_alone_is_enough(model_folder: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((Path(model_folder) / "config.json").read_text())
+    assert replace(read_shape(str(tmp_path)), name=model_folder) == read_shape(model_folder)
+
+
+def test_large_amounts_are_printed_without_exponents(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = replace(SHAPE, parameters=7_700_000_000)
+    size = replace(SIZE, problems=100_000, n=256, tokens=2000)
+    for plan in (cost_on_cpu(shape, size, CPU.speed, CPU), cost_on_gpu(shape, size, GPU)):
+        show_plan_cost(plan, False)
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "61.6 GB as whole models in bfloat16" in printed
+        assert f"{size.sampled:,} responses, {size.sampled * 2000 / 1e9:.0f} G tokens" in printed
+        assert not re.search(r"\de[+-]\d", printed)
 
 
 def test_an_adapter_is_refused(tmp_path: Path) -> None:

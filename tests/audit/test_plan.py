@@ -142,7 +142,7 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
     for one in (planned, replace(planned, related=related)):
         print_plan(one, Console(file=out, width=200))
     assert planned.related is None
-    assert out.getvalue().count("up to 2.71 times as many are needed, in more clusters") == 1
+    assert out.getvalue().count("up to 2.7 times as many are needed, in more clusters") == 1
 
 
 def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> None:

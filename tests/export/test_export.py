@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 
 from diagnostics.app.cli import main
 from diagnostics.export.contract import EVERYTHING
-from diagnostics.export.export import MARKER
+from diagnostics.export.export import MARKER, UNFINISHED
 from diagnostics.export.tables import findings_latex, verdicts_latex
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.store import Store
@@ -257,3 +260,34 @@ def test_an_export_that_fails_halfway_leaves_what_was_there(
 def test_every_output_is_named_in_the_commands_help(run: Run) -> None:
     _, printed, _ = run("export", "--help")
     assert all(name in printed for name in EVERYTHING)
+
+
+def test_an_export_that_was_killed_is_run_again_without_a_flag(audited_store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = (
+        "import os, oversharp; from diagnostics.export import samples\n"
+        "samples.write_samples = lambda *_, **__: os._exit(9)\n"
+        f"oversharp.export({str(audited_store)!r}, {str(out)!r}, what=('findings', 'samples'))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    assert ended.returncode == 9
+    assert {path.name for path in out.iterdir()} >= {"findings.csv", UNFINISHED, ".samples.partial"}
+    (out / "verdicts.csv").write_text("of somebody")
+    with pytest.raises(ConfigError, match=r"verdicts\.csv: exists"):
+        export(audited_store, out, what=("verdicts",), formats=("csv",))
+    export(audited_store, out, what=("findings", "samples"), formats=("csv",))
+    assert {path.name for path in out.iterdir()} >= {"findings.csv", "samples"}
+    assert not (out / ".samples.partial").exists()
+    with pytest.raises(ConfigError, match=r"findings\.csv: exists"):
+        export(audited_store, out, what=("findings",), formats=("csv",))
+
+
+def test_an_export_that_was_killed_while_it_removed_a_folder_is_run_again(audited_store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(audited_store, out, what=("samples",))
+    (out / UNFINISHED).write_text('["samples"]')
+    (out / "samples" / MARKER).unlink()
+    export(audited_store, out, what=("samples",))
+    assert {path.name for path in out.iterdir()} == {"samples"}
+    assert (out / "samples" / MARKER).is_file()

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
-from diagnostics.models.load import Dtype, load_model, load_path, model_folder, outline_path
+from diagnostics.models.files import is_local
+from diagnostics.models.load import Dtype, empty_model, load_model, load_path, model_folder, outline_path
 from diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
 from diagnostics.records.types import SamplingSettings
@@ -157,7 +158,8 @@ def test_what_cannot_be_loaded_is_one_line(checkpoint: Path, broken: str) -> Non
     else:
         build_model(0, hidden_size=32).save_pretrained(checkpoint.parent / "other")
         shutil.copy(checkpoint.parent / "other/model.safetensors", checkpoint)
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* cannot be loaded") as caught:
+    what = "cannot be loaded" if broken == "tokenizer" else r"and 10 × 16 by its config.json \(21 tensors differ\)"
+    with pytest.raises(CheckpointError, match=rf"checkpoint-20: .* {what}") as caught:
         load(checkpoint)
     assert "\n" not in str(caught.value)
 
@@ -209,8 +211,27 @@ def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> 
         load_path("owner/model", device=CPU, dtype="float32")
     assert "\n" not in str(caught.value)
     for directory in ("./model", "/model", "~/model", "runs/grpo/checkpoint-20", Path("owner/model")):
-        with pytest.raises(CheckpointError, match=r"(model|checkpoint-20): no config\.json here"):
+        with pytest.raises(CheckpointError, match=r"(model|checkpoint-20): no such directory"):
             load_path(directory, device=CPU, dtype="float32")
+
+
+def test_a_typing_error_in_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: object, **__: object) -> None:
+        raise AssertionError("the hub was asked")
+
+    write_checkpoint(tmp_path / "runs/base", seed=0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("diagnostics.models.load.load_outline", ask)
+    for typed in ("runs/bsae", "rusn/base", "./runs/bsae", "runs/base2"):
+        with pytest.raises(
+            CheckpointError, match=r"^(runs/bsae|rusn/base|runs/base2): no such directory; did you mean"
+        ):
+            outline_path(typed)
+    with pytest.raises(CheckpointError, match=r"^run: no such directory; did you mean runs\?$"):
+        empty_model("run")
+    with pytest.raises(CheckpointError, match=r"^runs: no config.json here; runs/base has one$"):
+        empty_model("runs")
+    assert [is_local(name) for name in ("gpt2", "owner/model", "runs/owner")] == [False, False, True]
 
 
 def test_an_outline_knows_what_the_model_knows_without_its_weights(checkpoint: Path) -> None:
@@ -224,6 +245,122 @@ def test_an_outline_knows_what_the_model_knows_without_its_weights(checkpoint: P
 
 def test_a_path_that_is_not_there_is_no_name_in_the_hubs_cache() -> None:
     assert [locate_model(name) for name in ("../nothing", "nothing/..", "owner/nothing", "nothing")] == [None] * 4
+
+
+# ---------------------------------------------------------------- as trainers leave them
+
+
+def logits_of(path: Path, base: Path | None = None) -> torch.Tensor:
+    loaded = (
+        load(path) if base is None else load_model(checkpoint_at(path, base_path=base), device=CPU, dtype="float32")
+    )
+    with torch.no_grad():
+        return loaded.model(torch.tensor([ids("a b c ?")])).logits
+
+
+@pytest.mark.parametrize("form", ["safetensors", "shards", "pickle"])
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.module.", "base_model.model.", ""])
+def test_prefixes_and_a_missing_index_change_nothing_in_what_is_loaded(
+    checkpoint: Path, prefix: str, form: str
+) -> None:
+    expected = logits_of(checkpoint)
+    inner = "_orig_mod." if prefix else ""
+    whole = load_file(checkpoint / "model.safetensors")
+    named = {f"{prefix}{name.replace('self_attn.', f'self_attn.{inner}')}": one for name, one in whole.items()}
+    (checkpoint / "model.safetensors").unlink()
+    if form == "pickle":
+        torch.save(named, checkpoint / "pytorch_model.bin")
+    else:
+        names = sorted(named)
+        count = 2 if form == "shards" else 1
+        for place in range(count):
+            shard = "model.safetensors" if count == 1 else f"model-{place + 1:05}-of-{count:05}.safetensors"
+            own = {name: named[name] for name in names[place::count]}
+            save_file(own, checkpoint / shard, metadata={"format": "pt"})
+    assert torch.equal(logits_of(checkpoint), expected)
+
+
+@pytest.mark.parametrize("outer", ["module.base_model.model.", "_orig_mod.base_model.model._orig_mod."])
+def test_prefixes_in_an_adapter_change_nothing_in_what_is_loaded(outer: str, tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    expected = logits_of(adapter, base)
+    file = adapter / "adapter_model.safetensors"
+    save_file({name.replace("base_model.model.", outer): one for name, one in load_file(file).items()}, file)
+    assert torch.equal(logits_of(adapter, base), expected)
+
+
+def write_resized_adapter(folder: Path, base: Path, *, tokens: int, with_embeddings: bool) -> torch.Tensor:
+    """An adapter of the model in ``base`` after its vocabulary was resized; gives what it computes."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model.resize_token_embeddings(tokens)
+        targets = ["q_proj"] if with_embeddings else ["q_proj", "embed_tokens"]
+        adapted = get_peft_model(model, LoraConfig(r=2, target_modules=targets))
+        adapted.get_parameter("base_model.model.lm_head.weight").data.normal_()
+    adapted.save_pretrained(folder, save_embedding_layers=with_embeddings)
+    with torch.no_grad():
+        return adapted.eval()(torch.tensor([ids("a b c ?")])).logits
+
+
+def test_an_adapter_with_a_resized_vocabulary_is_loaded_where_it_brings_all_rows(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    expected = write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=True)
+    torch.testing.assert_close(logits_of(tmp_path / "adapter", base), expected)
+
+
+def test_an_adapter_with_a_resized_vocabulary_and_without_its_rows_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=False)
+    with pytest.raises(CheckpointError, match=r"adapter: the adapter has 14 tokens, the model under it 10, and the "):
+        logits_of(tmp_path / "adapter", base)
+
+
+def test_a_tensor_of_another_shape_is_named_with_both_shapes(checkpoint: Path, tmp_path: Path) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["model.norm.weight"] = torch.ones(5)
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint-20: model.norm.weight is 5 in .*, and 16 by its config.json"
+    ):
+        load(checkpoint)
+    base = write_checkpoint(tmp_path / "base", seed=0)
+    adapter = write_adapter(tmp_path / "adapter", base, seed=1)
+    file = adapter / "adapter_model.safetensors"
+    factors = load_file(file)
+    name = next(one for one in factors if "lora_B" in one)
+    save_file(factors | {name: torch.ones(7, factors[name].shape[1])}, file)
+    with pytest.raises(CheckpointError, match=r"adapter: .*lora_B.* is 7 × \d+ in the adapter, and \d+ × \d+ in the "):
+        logits_of(adapter, base)
+
+
+class Harmless:
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return print, ("ran",)
+
+
+def test_a_pickle_of_more_than_tensors_is_not_run_and_refused_without_torchs_advice(
+    checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    torch.save({"weight": Harmless()}, checkpoint / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"checkpoint-20/pytorch_model.bin: a pickle .* convert it") as caught:
+        load(checkpoint)
+    assert "weights_only" not in str(caught.value)
+    assert "ran" not in capfd.readouterr().out
+
+
+def test_a_head_that_a_tied_model_would_ignore_is_refused(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint-0", seed=0, tie_word_embeddings=True)
+    weights = load_file(path / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"] + 1
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"checkpoint-0: config.json ties the head .* has another lm_head.weight"):
+        load(path)
 
 
 # ---------------------------------------------------------------- prompts and responses

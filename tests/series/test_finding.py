@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.records.types import Series, TrainingMetric
@@ -80,6 +80,14 @@ def test_steps_are_sorted_as_numbers_and_the_lowest_is_the_base(tmp_path: Path) 
 def test_the_usual_names_of_steps_are_understood(tmp_path: Path, pattern: str) -> None:
     run = write_run(tmp_path / "run", *(pattern.format(step) for step in (5, 10)))
     assert steps_of(find_series([run])) == [5, 10]
+
+
+def test_a_step_before_further_words_is_understood_and_gives_way_to_one_at_the_end(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "step-0-base", "step-160-late")
+    assert labels_of(find_series([run])) == [(0, "step-0-base"), (160, "step-160-late")]
+    assert labels_of(find_series([run / "step-160-late", run / "step-0-base"])) == labels_of(find_series([run]))
+    write_checkpoint(run / "step-160", 7)
+    assert labels_of(find_series([run])) == [(0, "step-0-base"), (160, "step-160")]
 
 
 def test_a_link_to_another_step_does_not_take_its_place_and_one_that_leads_nowhere_is_said(run: Path) -> None:
@@ -187,6 +195,77 @@ def test_equal_bytes_under_another_name_or_shape_are_other_weights(run: Path) ->
     assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 3
 
 
+def reshard(folder: Path, n_shards: int, *, without: int | None = None, prefix: str = "") -> None:
+    """Write the weights of a checkpoint into shards that no index lists."""
+    tensors = {f"{prefix}{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    (folder / "model.safetensors").unlink()
+    for number in range(1, n_shards + 1):
+        if number != without:
+            own = {name: tensors[name] for name in sorted(tensors)[number - 1 :: n_shards]}
+            save_file(own, folder / f"model-{number:05}-of-{n_shards:05}.safetensors")
+
+
+def test_shards_without_an_index_are_read_with_a_note(run: Path) -> None:
+    whole = find_series([run])
+    reshard(run / "checkpoint-20", 2)
+    series = find_series([run])
+    assert [one.weights_hash for one in series.checkpoints] == [one.weights_hash for one in whole.checkpoints]
+    assert series.notes == (
+        "checkpoint-20: no model.safetensors.index.json with the shards, read by the shards' headers",
+    )
+
+
+def test_missing_shards_without_an_index_are_named(run: Path) -> None:
+    reshard(run / "checkpoint-20", 3, without=2)
+    shutil.copy(run / "checkpoint-40/model.safetensors", run / "checkpoint-40/model-00001-of-00002.safetensors")
+    reshard(run / "checkpoint-40", 1)
+    write_checkpoint(run / "checkpoint-60", 6)
+    assert find_series([run]).skipped == (
+        "checkpoint-20: model-00002-of-00003.safetensors missing: 2 of 3 shards, no model.safetensors.index.json; copy "
+        "what is missing, or save the model again",
+        "checkpoint-40: shards of 1 and of 2, no model.safetensors.index.json to choose between them; remove those of "
+        "an earlier save",
+    )
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "base_model.model.", "module._orig_mod.base_model.model."])
+def test_prefixes_of_a_training_run_are_removed_with_a_note(run: Path, prefix: str) -> None:
+    whole = find_series([run])
+    reshard(run / "checkpoint-20", 1, prefix=prefix)
+    series = find_series([run])
+    assert [one.weights_hash for one in series.checkpoints] == [one.weights_hash for one in whole.checkpoints]
+    assert series.notes[0] == f"checkpoint-20: the prefix {prefix} is removed from the tensor names"
+
+
+def test_a_tensor_with_and_without_a_prefix_is_refused(run: Path) -> None:
+    save_file({"w": np.ones(2), "module.w": np.zeros(2)}, run / "checkpoint-20/model.safetensors")
+    assert find_series([run]).skipped == (
+        "checkpoint-20: model.safetensors holds w with and without the prefix module.; save the model again from the "
+        "unwrapped model",
+    )
+
+
+def test_an_adapter_that_is_not_merged_is_refused(run: Path) -> None:
+    names = ("base_model.model.q_proj.base_layer.weight", "base_model.model.q_proj.lora_A.weight")
+    save_file(dict.fromkeys(names, np.ones(2)), run / "checkpoint-20/model.safetensors")
+    (reason,) = find_series([run]).skipped
+    assert reason.startswith("checkpoint-20: it holds an adapter that is not merged (q_proj.base_layer.weight); save")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_that_the_model_would_ignore_is_refused(run: Path, tied: bool) -> None:
+    embeddings = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    for step, head in {20: embeddings + 1, 40: embeddings}.items():
+        (run / f"checkpoint-{step}/config.json").write_text(json.dumps({"tie_word_embeddings": tied}))
+        tensors = {"model.embed_tokens.weight": embeddings, "lm_head.weight": head}
+        save_file(tensors, run / f"checkpoint-{step}/model.safetensors")
+    series = find_series([run])
+    assert steps_of(series) == ([0, 40] if tied else [0, 20, 40])
+    assert [reason[:74] for reason in series.skipped] == (
+        ["checkpoint-20: config.json ties the head to the embeddings (tie_word_embed"] if tied else []
+    )
+
+
 def test_older_bin_weights_are_accepted(run: Path) -> None:
     for step in (0, 20, 40):
         (run / f"checkpoint-{step}/model.safetensors").unlink()
@@ -194,10 +273,13 @@ def test_older_bin_weights_are_accepted(run: Path) -> None:
     assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 3
 
 
-def test_equal_weights_of_different_steps_are_refused(run: Path) -> None:
+def test_equal_weights_of_different_steps_are_audited_each_by_its_own_samples(run: Path) -> None:
     shutil.copy(run / "checkpoint-0/model.safetensors", run / "checkpoint-40/model.safetensors")
-    with pytest.raises(CheckpointError, match=r"checkpoint-0 and checkpoint-40 hold the same weights .* leave it out"):
-        find_series([run])
+    series = find_series([run])
+    base, _, late = series.checkpoints
+    assert (late.weights_hash, late.checkpoint_id) == (base.checkpoint_id, f"{base.checkpoint_id}-40")
+    assert len(series.notes) == 1
+    assert series.notes[0].startswith("warning: checkpoint-40 has the same weights as checkpoint-0: the run learned")
 
 
 # ---------------------------------------------------------------- adapters
@@ -366,7 +448,7 @@ def test_a_broken_base_stops_the_audit(run: Path, other: Path) -> None:
     cut_short(other / WEIGHTS)
     with pytest.raises(CheckpointError, match=r"base: model.safetensors is cut short"):
         find_series([run], base=other)
-    with pytest.raises(CheckpointError, match=r"--base .*nowhere: no config.json there"):
+    with pytest.raises(CheckpointError, match=r"--base .*nowhere: no such directory"):
         find_series([run], base=run / "nowhere")
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +15,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from diagnostics.models.load import load_model
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series import find_series
+from diagnostics.series.shards import conversion_hint
 from tests.series.written_runs import (
     ADAPTER_10,
     ADAPTER_20,
@@ -362,6 +368,67 @@ LAYOUTS = {
     ),
 }
 
+ZERO3 = "{}/zero_pp_rank_{}_mp_rank_00_model_states.pt"
+
+LAYOUTS |= {
+    "trl with shards": Layout(
+        name="trl",
+        files={
+            "checkpoint-10": STEP_10,
+            **{f"checkpoint-{step}": SETTINGS for step in (20, 30, 40, 50)},
+            **{f"checkpoint-{step}/trainer_state.json": '{"log_history": []}' for step in (10, 20, 30, 40, 50)},
+            **empty(*(ZERO3.format("checkpoint-20/global_step20", rank) for rank in (0, 1))),
+            **empty("checkpoint-20/zero_to_fp32.py"),
+            "checkpoint-20/latest": "global_step20",
+            **empty(f"checkpoint-30/global_step30/{'mp_rank_00_model_states.pt'}"),
+            **empty(*(f"checkpoint-40/pytorch_model_fsdp_0/{name}" for name in (".metadata", "__0_0.distcp"))),
+            **empty("checkpoint-40/optimizer_0/__0_0.distcp"),
+            **empty("checkpoint-50/pytorch_model_fsdp_0/__0_0.distcp"),
+        },
+        found={0: "base", 10: "checkpoint-10"},
+        base=True,
+        skipped=(
+            "checkpoint-20: holds DeepSpeed ZeRO-3 shards (2 ranks) only; convert them: python "
+            "{run}/checkpoint-20/zero_to_fp32.py {run}/checkpoint-20 {run}/checkpoint-20 --tag global_step20 "
+            "--safe_serialization",
+            "checkpoint-30: holds DeepSpeed's training state only; convert them: python -m "
+            "deepspeed.utils.zero_to_fp32 {run}/checkpoint-30 {run}/checkpoint-30 --tag global_step30 "
+            "--safe_serialization",
+            "checkpoint-40: holds FSDP shards only; merge them: accelerate merge-weights "
+            "{run}/checkpoint-40/pytorch_model_fsdp_0 {run}/checkpoint-40",
+            "checkpoint-50: holds FSDP shards without pytorch_model_fsdp_0/.metadata, which torch writes last: it is "
+            "still being written, or was interrupted",
+        ),
+    ),
+    "shards without a trainer": Layout(
+        name="shards",
+        files={
+            **empty(*(ZERO3.format(f"global_step{step}", 0) for step in (10, 20)), "zero_to_fp32.py"),
+            "latest": "global_step20",
+            **empty("global_step30/.metadata", "global_step30/__0_0.distcp"),
+            **empty("global_step40/pytorch_model_fsdp.bin", "global_step50/pytorch_model_fsdp_rank0.bin"),
+            "global_step60": STEP_10,
+        },
+        found={0: "base", 60: "global_step60"},
+        base=True,
+        skipped=(
+            *(
+                f"global_step{step}: holds DeepSpeed ZeRO-3 shards (1 rank) only; copy the base's config.json and "
+                f"tokenizer files to {{run}}/global_step{step} and convert them: python {{run}}/zero_to_fp32.py "
+                f"{{run}} {{run}}/global_step{step} --tag global_step{step} --safe_serialization"
+                for step in (10, 20)
+            ),
+            "global_step30: holds torch's distributed shards (DCP) only; copy the base's config.json and tokenizer "
+            "files to {run}/global_step30 and merge them: accelerate merge-weights {run}/global_step30 "
+            "{run}/global_step30",
+            "global_step40: holds pytorch_model_fsdp.bin only; copy the base's config.json and tokenizer files to "
+            "{run}/global_step40 and convert it to safetensors: CONVERSION",
+            "global_step50: holds FSDP shards of 1 rank (LOCAL_STATE_DICT) only, without a converter; resume the "
+            "run and save with fsdp_state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT",
+        ),
+    ),
+}
+
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_layout_is_recognised_from_the_root_of_its_run(layout: Layout, pieces: Path, tmp_path: Path) -> None:
@@ -374,7 +441,8 @@ def test_a_layout_is_recognised_from_the_root_of_its_run(layout: Layout, pieces:
     assert [one.kind == "lora" for one in series.checkpoints] == [
         place.startswith("+") for place in layout.found.values()
     ]
-    assert series.skipped == tuple(line.format(run=run) for line in layout.skipped)
+    skipped = tuple(re.sub("python -c .*", "CONVERSION", line) for line in series.skipped)
+    assert skipped == tuple(line.format(run=run) for line in layout.skipped)
     assert (series.layout, series.path, series.name) == (layout.name, run, "run")
 
 
@@ -486,6 +554,26 @@ def test_folders_that_are_no_steps_are_passed_over(inside: list[str], pieces: Pa
         series = find_series(paths)
         assert ([one.path for one in series.checkpoints], series.skipped) == ([run / name for name in models], ())
         assert series.layout == "hf"
+
+
+def test_a_checkpoint_that_deepspeed_keeps_its_folder_in_is_the_step_and_not_that_folder(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", empty(ZERO3.format("checkpoint-20/global_step20", 0)), tmp_path)
+    for path in (run, run / "checkpoint-20"):
+        with pytest.raises(
+            CheckpointError, match=r"checkpoint-20: holds DeepSpeed ZeRO-3 shards .*checkpoint-20 --tag"
+        ):
+            find_series([path])
+
+
+def test_the_command_for_a_pickle_of_fsdp_makes_a_checkpoint_that_is_read(pieces: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
+    folder = run / "checkpoint-20"
+    whole = find_series([run]).checkpoints[1]
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model_fsdp.bin")
+    (folder / "model.safetensors").unlink()
+    command = conversion_hint(folder / "pytorch_model_fsdp.bin", folder / "model.safetensors").partition(": ")[2]
+    subprocess.run([sys.executable, *shlex.split(command)[1:]], check=True)
+    assert find_series([run]).checkpoints[1].weights_hash == whole.weights_hash
 
 
 # ---------------------------------------------------------------- written by the library itself

@@ -163,8 +163,15 @@ def refused(stores: list[Path], out: Path) -> str:
         ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE is_base", "has another base"),
         ("UPDATE audits SET provenance = '{}'", "did not end; run its command again"),
         ("UPDATE schema_version SET version = 1000", "written by a newer oversharp"),
+        ("ALTER TABLE schema_version ALTER version TYPE VARCHAR; UPDATE schema_version SET version = 'ten'",
+         "its schema_version is 'ten', no number: the store is damaged"),
+        ("DELETE FROM series_checkpoints", "the audit of series 'run' has no checkpoints, the store is damaged"),
+        ("UPDATE series_checkpoints SET is_base = false", "has no base among its checkpoints"),
+        ("DROP TABLE grades", "no table grades in it: the store is damaged"),
+        ("ALTER TABLE samples RENAME TO s; CREATE VIEW samples AS FROM s", "no table samples in it"),
     ],
-    ids=["temperature", "panel", "n", "fewer checkpoints", "weights", "base", "unfinished", "newer"],
+    ids=["temperature", "panel", "n", "fewer checkpoints", "weights", "base", "unfinished", "newer", "text", "nothing",
+         "no base", "no grades", "a view"],
 )  # fmt: skip
 def test_a_shard_that_does_not_fit_is_refused_in_one_line(
     shards: list[Path], tmp_path: Path, planted: str, message: str

@@ -180,6 +180,15 @@ def test_problems_that_nobody_solves_do_not_count_towards_problems_like_these() 
     assert "problems like them" not in verdict.sentence
 
 
+def test_checkpoints_with_the_weights_of_an_earlier_one_are_named(no_remedy: None) -> None:
+    base = replace(_checkpoint(0, [10] * 40, n=20), weights="ab")
+    late = [replace(_checkpoint(step, [10] * 40, n=20), weights=f"ab-{step}") for step in (20, 40)]
+    start = "checkpoint-20, checkpoint-40 have the same weights as checkpoint-0: differences between them are sampling"
+    assert any(caveat.startswith(start) for caveat in verdict_of(_series(base, *late)).caveats)
+    other = replace(late[1], weights="cd")
+    assert not any("same weights" in caveat for caveat in verdict_of(_series(base, other)).caveats)
+
+
 def test_one_lost_problem_of_three_is_a_loss_here_and_no_law() -> None:
     verdict = verdict_of(_series(_checkpoint(0, [128, 128, 128]), _checkpoint(20, [0, 128, 128])))
     assert verdict.label == "over_sharpened_here"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import disk_size, plural, two_digits
 
 if TYPE_CHECKING:
     from diagnostics.audit.cost.cost import CostPlan, MemoryNeed
@@ -25,8 +25,8 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
     table = Table("stage", "of", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("core hours" if plan.per_core else "hours, at least", justify="right")
     for stage in plan.stages:
-        table.add_row(stage.name, stage.amount, hours_text(stage.hours))
-    table.add_row("all", "", hours_text(plan.hours))
+        table.add_row(stage.name, stage.amount, two_digits(stage.hours))
+    table.add_row("all", "", two_digits(plan.hours))
     size, model = plan.size, plan.model
     _say(
         out,
@@ -39,23 +39,14 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
     out.print(table)
     _say(out, "", *_machine_words(plan))
     for need in plan.memory:
-        _say(out, f"memory of the {need.what}: {need.needed_bytes / 2**30:.1f} GiB{_fit_words(need)}")
+        _say(out, f"memory of the {need.what}: {need.needed_bytes / 2**30:,.1f} GiB{_fit_words(need)}")
     _say(
         out,
-        f"disk: at most about {plan.disk_bytes / 1e9:.2g} GB for the store; the checkpoints themselves take "
-        f"{plan.weights_bytes / 1e9:.2g} GB as whole models in bfloat16",
+        f"disk: at most about {disk_size(plan.disk_bytes)} for the store; the checkpoints themselves take "
+        f"{disk_size(plan.weights_bytes)} as whole models in bfloat16",
         *plan.remarks,
     )
     return 0
-
-
-def hours_text(hours: float) -> str:
-    """Hours to two digits, or to the hour from ten on.
-
-    >>> hours_text(0.0042), hours_text(3.14159), hours_text(1234.5)
-    ('0.0042', '3.1', '1,234')
-    """
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def _machine_words(plan: CostPlan) -> tuple[str, ...]:
@@ -66,7 +57,7 @@ def _machine_words(plan: CostPlan) -> tuple[str, ...]:
         )
     cores = os.cpu_count() or 1
     return (
-        f"at best {hours_text(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if all "
+        f"at best {two_digits(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine, if all "
         "are busy and none slows another down; --gpu says what a GPU's data sheet allows",
     )
 

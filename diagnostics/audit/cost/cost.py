@@ -17,7 +17,7 @@ from diagnostics.audit.cost.shapes import ModelShape, read_shape
 from diagnostics.audit.cost.work import AuditSize
 from diagnostics.models.core_speed import CoreSpeed, measure_core
 from diagnostics.models.token_budget import tokens_per_batch
-from diagnostics.records.amounts import plural
+from diagnostics.records.amounts import plural, short_count, two_digits
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.samplers.rows import MOST_ROWS, default_rows
@@ -112,6 +112,7 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
         speed.reading / measured.speed.reading,
         speed.gradients / measured.speed.gradients,
     ]
+    faster = [two_digits(one) for one in times]
     stages = (
         ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
         ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
@@ -122,7 +123,7 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
         model=shape,
         size=size,
         machine=(
-            f"one core of this CPU in {speed.dtype}: {times[0]:.2g}, {times[1]:.2g} and {times[2]:.2g} times as fast "
+            f"one core of this CPU in {speed.dtype}: {faster[0]}, {faster[1]} and {faster[2]} times as fast "
             f"in decoding, reading and gradients as the one that was measured ({cpu.hardware}; {cpu.model})"
         ),
         per_core=True,
@@ -173,7 +174,7 @@ class _Work:
         #: Tokens that one of a response sees in the middle of it, and those of a whole row.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
-        self.sampled_text = f"{size.sampled:,} responses, {size.sampled * size.tokens / 1e6:,.1f} M tokens"
+        self.sampled_text = f"{size.sampled:,} responses, {short_count(size.sampled * size.tokens)} tokens"
         # prompts are read once, whatever number of responses they get
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
         self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)

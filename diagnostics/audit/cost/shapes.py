@@ -49,17 +49,17 @@ class ModelShape:
 
 
 def read_shape(model: str) -> ModelShape:
-    """The shape of a model in a directory, or of a hub name whose configuration lies in the cache.
+    """The shape of a model by the config.json of a directory or of a hub name; neither weights nor tokenizer are read.
 
     Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
     """
     from diagnostics.models.cached_passes import how_to_read
-    from diagnostics.models.load import outline_path
+    from diagnostics.models.load import empty_model
     from diagnostics.samplers.vllm_files import token_bytes
 
-    if (Path(model) / "adapter_config.json").is_file():
+    if (Path(model).expanduser() / "adapter_config.json").is_file():
         raise CheckpointError(f"{model}: an adapter; name the model that it lies on")
-    empty: Any = outline_path(model).model
+    empty: Any = empty_model(model)
     config = empty.config.get_text_config()
     heads = config.num_attention_heads
     looked_up, head = empty.get_input_embeddings(), empty.get_output_embeddings()

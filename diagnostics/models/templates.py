@@ -1,0 +1,169 @@
+"""Renders chat templates so that none of them can hold up a command or fill the memory.
+
+Before a template is rendered in this process, another one does it once under limits (``template_worker``), which takes
+a tenth of a second. Loops over a prompt may be longer for the next one: those are interrupted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diagnostics.records.errors import SamplerError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+#: A template that takes longer, in seconds of computing or in wakeups of a second each, does not end.
+MOST_CPU_S, MOST_TICKS = 5, 10
+_MOST_WALL_S = 120.0
+_MOST_MEMORY_BYTES = 1 << 30
+#: Characters that a template may write: for each character of its turns, and besides.
+_MOST_TIMES, _MOST_CHARACTERS = 16, 1 << 20
+
+
+class TemplateLimitError(SamplerError):
+    """A chat template that does not end, or writes without bound."""
+
+
+def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, str]], more: Mapping[str, Any]) -> str:
+    """``turns`` in the tokenizer's chat template, up to where the answer begins; ``more`` is given to the template.
+
+    Raises ``TemplateLimitError`` in one line that names the template, and whatever transformers and the template raise.
+    """
+    n_given = sum(len(turn["content"]) for turn in turns)
+    template = str(tokenizer.get_chat_template())
+    variables = {
+        **tokenizer.special_tokens_map, **more,
+        "messages": list(turns), "tools": None, "documents": None, "add_generation_prompt": True,
+    }  # fmt: skip
+    proof = _Proof(template, variables)
+    fault = _fault(proof)
+    if fault is None:
+        try:
+            with _WATCH.interrupting():
+                written = str(
+                    tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True, **more)
+                )
+        except _EndlessError:
+            fault = f"does not end within {MOST_TICKS} seconds"
+        else:
+            if len(written) <= _MOST_TIMES * n_given + _MOST_CHARACTERS:
+                return written
+            fault = f"writes {len(written):,} characters for a prompt of {n_given:,}"
+    raise TemplateLimitError(
+        f"--chat: {_place(tokenizer)}: the chat template {fault}; replace it by that of the model's authors, or pass "
+        "--no-chat and give --prompt-template instead"
+    )
+
+
+def _place(tokenizer: PreTrainedTokenizerBase) -> str:
+    folder = Path(str(tokenizer.name_or_path or "the tokenizer"))
+    return str(next((file for file in (folder / "chat_template.jinja",) if file.is_file()), folder))
+
+
+# ---------------------------------------------------------------- once in another process
+
+
+class _Proof:
+    """A template and what it is given. Two are equal if they differ in the turns alone."""
+
+    def __init__(self, template: str, variables: Mapping[str, Any]) -> None:
+        self.template, self.variables = template, variables
+        besides = {name: value for name, value in variables.items() if name != "messages"}
+        roles = [turn["role"] for turn in variables["messages"]]
+        self._identity = (template, json.dumps([roles, besides], sort_keys=True, default=str))
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Proof) and self._identity == other._identity
+
+
+@cache
+def _fault(proof: _Proof) -> str | None:
+    """Why the template cannot be rendered within the limits; None if it can, or fails for other reasons."""
+    job = {
+        "template": proof.template,
+        "variables": proof.variables,
+        "memory_bytes": _MOST_MEMORY_BYTES,
+        "cpu_s": MOST_CPU_S,
+    }
+    worker = Path(__file__).with_name("template_worker.py")
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", str(worker)],
+            input=json.dumps(job, default=str).encode(),
+            capture_output=True,
+            timeout=_MOST_WALL_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"does not end within {_MOST_WALL_S:.0f} seconds"
+    said = ended.stdout.decode(errors="replace").strip()
+    if said == "memory":
+        return f"takes more than {_MOST_MEMORY_BYTES >> 30} GiB of memory"
+    if ended.returncode < 0:  # by the signal of its limit
+        return f"does not end within {MOST_CPU_S} seconds of computing"
+    n_given = sum(len(turn["content"]) for turn in proof.variables["messages"])
+    if said.isdecimal() and int(said) > _MOST_TIMES * n_given + _MOST_CHARACTERS:
+        return f"writes {int(said):,} characters for a prompt of {n_given:,}"
+    return None
+
+
+# ---------------------------------------------------------------- every time in this one
+
+
+class _EndlessError(BaseException):
+    """Raised inside a template that is rendered for too long; templates catch no exceptions."""
+
+
+class _Watch:
+    """Interrupts the thread that renders a template for ``MOST_TICKS`` wakeups in a row.
+
+    Wakeups and not seconds, so that a process that was suspended meanwhile loses nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ticks: dict[int, int] = {}  # by thread that renders
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise ``_EndlessError`` inside the block once it takes too long."""
+        own = threading.get_ident()
+        with self._lock:
+            self._ticks[own] = 0
+            if self._thread is None or not self._thread.is_alive():  # none yet, or this process was forked
+                self._thread = threading.Thread(target=self._run, name="chat templates", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ticks.pop(own, None)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(1.0)
+            with self._lock:
+                for thread in self._ticks:
+                    self._ticks[thread] += 1
+                    if self._ticks[thread] == MOST_TICKS:
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                            ctypes.c_ulong(thread), ctypes.py_object(_EndlessError)
+                        )
+
+
+_WATCH = _Watch()

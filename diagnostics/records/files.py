@@ -1,0 +1,42 @@
+"""Files that users name: regular ones are read whole up to a limit, devices and pipes are refused by name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+#: The largest configuration or piece of code that is read whole.
+MOST_BYTES = 1 << 24
+#: Names of this process's own open files, such as the shell's ``<(command)``.
+_OPEN_FILES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
+_KINDS = {
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
+    """Raise ``OSError`` for a device, pipe or socket, which may never end; not for what is not there.
+
+    ``or_open_pipe``: a pipe that the shell has opened for this process is taken.
+    """
+    if not path.exists():
+        return
+    mode = path.stat().st_mode
+    kind = next((name for is_kind, name in _KINDS.items() if is_kind(mode)), None)
+    if kind is None or (or_open_pipe and stat.S_ISFIFO(mode) and str(path).startswith(_OPEN_FILES)):
+        return
+    raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(path))
+
+
+def read_small(path: Path) -> bytes:
+    """The content of a regular file of at most ``MOST_BYTES``. Raises ``OSError`` for others."""
+    require_regular(path)
+    with path.open("rb") as stream:
+        if os.fstat(stream.fileno()).st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB", str(path))
+        return stream.read(MOST_BYTES)
