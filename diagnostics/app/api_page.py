@@ -67,8 +67,9 @@ def signature(name: str, verb: Any) -> str:
     for one in of.parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in arguments:
             arguments.append("*")
+        name = f"**{one.name}" if one.kind is one.VAR_KEYWORD else one.name
         default = "" if one.default is one.empty else f" = {one.default!r}"
-        arguments.append(f"{one.name}: {one.annotation}{default}")
+        arguments.append(f"{name}: {one.annotation}{default}")
     text = f"{name}({', '.join(arguments)}) -> {of.return_annotation}"
     if len(text) <= _WIDTH:
         return text

@@ -20,6 +20,7 @@ from diagnostics.audit.controls import ControlsConfig
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
+from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.records.settings import (
@@ -30,7 +31,6 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.records.types import make_paths
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
@@ -347,6 +347,7 @@ class KernelConfig:
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(
     EngineConfig,
@@ -372,7 +373,6 @@ class AuditConfig(
     ] = None
 
     def __post_init__(self) -> None:
-        make_paths(self)
         ProblemsConfig.__post_init__(self)
         SeriesConfig.__post_init__(self)
         SamplingConfig.__post_init__(self)
@@ -392,6 +392,7 @@ class AuditConfig(
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig(EngineConfig):
     """What to draw again, where its checkpoints lie now, and the engine that draws.
@@ -425,7 +426,6 @@ class ConfirmConfig(EngineConfig):
     verifier: Annotated[str | None, SERIES] = None
 
     def __post_init__(self) -> None:
-        make_paths(self)
         EngineConfig.__post_init__(self)
         require_at_least("--most", self.most, 1)
         require_at_least("--fresh", self.fresh, 1)

@@ -14,6 +14,7 @@ from cyclopts import Parameter, Token
 from diagnostics.audit.config import CODE_BLOCK
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
+from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.settings import (
     comma_separated,
@@ -22,7 +23,7 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.records.types import RecordedSettings, make_paths
+from diagnostics.records.types import RecordedSettings
 
 #: What ``--map`` may name.
 MAPPED = (
@@ -41,6 +42,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(VerdictConfig):
     """What the files are, and what they do not tell.
@@ -123,7 +125,6 @@ class ImportConfig(VerdictConfig):
     dry_run: Annotated[bool, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
-        make_paths(self)
         if "score" in self.map:  # what many tools call a reward
             if "reward" in self.map:
                 raise ConfigError("--map names the reward twice, as reward=… and as score=…; leave one out")

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import oversharp
 from diagnostics.app import api, api_page
 from diagnostics.app.reader import InlineReport
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError, OversharpError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +64,8 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.verbs.repair",
         "app.verbs.shipping",
     }
-    records = {"records", "records.errors", "records.names", "records.provenance", "records.version"}
+    light = ("amounts", "arguments", "cells", "errors", "names", "provenance", "version")
+    records = {"records", *(f"records.{name}" for name in light)}
     assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
     assert not heavy & (plain | loaded_by("import oversharp; oversharp.audit"))
@@ -74,6 +77,11 @@ def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() ->
     assert {*names, "OversharpError", "version"} == set(dir(oversharp)) == set(oversharp.__all__)
     alone = [sys.executable, "-c", "import oversharp; from oversharp import *; audit"]
     subprocess.run(alone, check=True)
+
+
+def test_the_version_is_that_of_the_installed_package_and_loads_nothing_more() -> None:
+    assert oversharp.__version__ == metadata.version("oversharp") == oversharp.version()
+    assert loaded_by("import oversharp; oversharp.__version__") == loaded_by("import oversharp; oversharp.version()")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -93,15 +101,43 @@ def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_p
         assert store.plot("frontier").name == "compare-sharpening"
         with pytest.raises(ConfigError, match="holds several series; pass series= with one of: grpo, iac, seed 1"):
             store.lost()
+        shown = [verdict, every, store.plot("frontier"), store.report(), store.lost(series="grpo")]
+        shown.append(store.diff(20, 40, series="grpo"))
     assert isinstance(verdict, oversharp.Verdict)
+    assert repr(verdict).startswith("Verdict(series='grpo', label='")
     assert oversharp.report(store_path).name == "report.html"
-    result = oversharp.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
+    result = oversharp.export(store_path, what="verdicts", formats="csv", series="grpo")
     assert [one.path for one in result.written] == [tmp_path / "export" / "verdicts.csv"]
+    assert oversharp.ship(store_path, series="grpo") == oversharp.ship(store_path, series=["grpo"])
+    for one in (*shown, result, *oversharp.ship(store_path)):
+        assert len(repr(one).splitlines()) == 1
+        assert len(repr(one)) < 400
     with pytest.raises(ConfigError, match="pass series="):
         oversharp.plan(store_path)
     with pytest.raises(OversharpError, match=r"nothing\.duckdb"):
         oversharp.confirm(tmp_path / "nothing.duckdb")
     assert "Unit: probability" in oversharp.explain("pass_at_k")
+
+
+def test_every_result_has_a_repr_of_one_line() -> None:
+    results = [getattr(api, name) for name in api.RECORDS if not name.endswith(("Config", "ConsoleProgress", "Store"))]
+    assert oversharp.LostProblems in results
+    assert [one.__name__ for one in results if one.__repr__ is not short_repr] == []
+
+
+@pytest.mark.usefixtures("no_report")
+def test_an_audit_takes_its_settings_by_name_and_they_win_over_a_config(countdown_series: Path, tmp_path: Path) -> None:
+    config = oversharp.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path)
+    named = {"task": "countdown", "limit": 2, "n": 2, "panel": 0, "kernel_problems": 0, "out": tmp_path}
+    first = oversharp.audit(countdown_series, config)
+    again = oversharp.audit(countdown_series, **named)
+    more = oversharp.audit(countdown_series, config, n=4, name="other")
+    assert first.samples_drawn > 0
+    assert again.samples_drawn == 0
+    assert (again.series, again.store_path) == (first.series, first.store_path)
+    assert more.samples_drawn > 0
+    assert more.series == "other"
+    assert len(repr(more)) < 400
 
 
 @pytest.mark.usefixtures("no_report")

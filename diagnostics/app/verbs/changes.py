@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
     from diagnostics.changes.difference import StepDifference
     from diagnostics.changes.lost import LostProblems
 
 
-@errors_name_arguments
+@checked_arguments
 def diff(
     store: Path | str,
     *,
@@ -53,7 +53,7 @@ def diff(
     return run(Path(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
 
 
-@errors_name_arguments
+@checked_arguments
 def lost(
     store: Path | str,
     *,

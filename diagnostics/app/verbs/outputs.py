@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
     from diagnostics.export.contract import Asked, ExportResult, Format
     from diagnostics.records.progress import ProgressSink
 
 
-@errors_name_arguments
+@checked_arguments
 def report(
     store: Path | str,
     out: Path | str | None = None,
@@ -51,7 +51,7 @@ def report(
     )
 
 
-@errors_name_arguments
+@checked_arguments
 def export(
     store: Path | str,
     out: Path | str | None = None,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
     from diagnostics.audit.cost.cost import CostPlan
     from diagnostics.audit.plan import Plan
 
 
-@errors_name_arguments
+@checked_arguments
 def plan(
     store: Path | str,
     *,
@@ -51,7 +51,7 @@ def plan(
     return run(Path(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
 
 
-@errors_name_arguments
+@checked_arguments
 def plan_cost(
     model: Path | str,
     *,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
     from diagnostics.verdict.recommendation import Recommendation
 
 
-@errors_name_arguments
+@checked_arguments
 def ship(
     store: Path | str,
     *,
