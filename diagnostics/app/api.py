@@ -37,7 +37,7 @@ from diagnostics.app.verbs.shipping import ship as ship
 from diagnostics.records.arguments import checked_arguments, require_known
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.errors import OversharpError as OversharpError
-from diagnostics.records.names import listed
+from diagnostics.records.names import listed, store_file
 from diagnostics.records.provenance import call_of
 from diagnostics.records.version import version as version
 
@@ -246,7 +246,7 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
     from diagnostics.app.reader import OpenStore
     from diagnostics.store import Store
 
-    return OpenStore(Store.open_for_user(Path(path), memory_gib))
+    return OpenStore(Store.open_for_user(store_file(path), memory_gib))
 
 
 @checked_arguments
@@ -273,14 +273,14 @@ def confirm(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     """
     from diagnostics.audit.config import ConfirmConfig
     from diagnostics.audit.confirm import confirm as run
     from diagnostics.audit.confirm import confirm_report_path
     from reports import build_report, require_place
 
-    path, config = Path(store), _config_of("confirm", ConfirmConfig, config, settings)
+    path, config = store_file(store), _config_of("confirm", ConfirmConfig, config, settings)
     require_place(path, confirm_report_path(path, config))  # before anything is drawn
     result = run(path, config, progress=progress)
     build_report(path, result.report_path)
@@ -306,7 +306,7 @@ def regrade(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     verifier
         Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
     series
@@ -318,10 +318,10 @@ def regrade(
     from diagnostics.app.report import require_report_place, write_report
     from diagnostics.audit.regrade import regrade as run
 
-    require_report_place(Path(store))
+    require_report_place(store_file(store))
     said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
-    result = run(Path(store), verifier, series=series, guess_rate=guess_rate, command=command, progress=progress)
+    result = run(store_file(store), verifier, series=series, guess_rate=guess_rate, command=command, progress=progress)
     write_report(result.store_path, result.report_path)
     return result
 
@@ -345,7 +345,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     from diagnostics.audit.shipping import settle_merged
     from diagnostics.store.merge import merge as run
 
-    result = run([Path(store) for store in stores], Path(out), progress=progress)
+    result = run([store_file(store) for store in stores], Path(out), progress=progress)
     settle_merged(result.store_path)
     return result
 

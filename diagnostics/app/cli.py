@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
+from diagnostics.app.refusals import refused_path_text, wrong_arguments_text
 from diagnostics.app.verbs import printed_changes
 from diagnostics.app.verbs.planning import plan
 from diagnostics.app.verbs.problems import problems
@@ -227,7 +227,7 @@ def sql(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     query
         For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL", or
         "SELECT series, label, sentence FROM verdicts".
@@ -333,9 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        wrong = " ".join(map(_shown, str(error).split()))
         typed = list(sys.argv[1:] if arguments is None else arguments)
-        print(visible(f"error: {wrong} ({_mend(typed)})"), file=sys.stderr)
+        print(visible(f"error: {wrong_arguments_text(error, typed, commands=list(app))}"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(visible(f"error: {error.as_flags}"), file=sys.stderr)
@@ -350,43 +349,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        said = _said_of(error)
-        if said is None:
+        refusal = refused_path_text(error)
+        if refusal is None:
             raise
-        print(visible(f"error: {said}"), file=sys.stderr)
+        print(visible(f"error: {refusal}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _mend(arguments: Sequence[str]) -> str:
-    """What to do about arguments that are wrong."""
-    steps = [one for one in arguments if one.isdigit()]
-    if arguments[:1] == ["diff"] and "--steps" not in arguments and len(steps) == 2:
-        return f"did you mean --steps {' '.join(steps)}?"
-    return "see oversharp --help"
-
-
-#: What a path that was named may not allow.
-_REFUSALS = (
-    errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
-)  # fmt: skip
-#: Of a path or a value, so much is said: one of thousands of characters is no line.
-_MOST_SHOWN = 120
-
-
-def _said_of(error: OSError) -> str | None:
-    """One line on a file or directory that cannot be used; None where it is not that."""
-    if error.errno == errno.ENOSPC:
-        where = error.filename or "the output directory"
-        return f"{where}: the disk is full; free some space and run the same command again"
-    if error.errno not in _REFUSALS or not error.filename:
-        return None
-    where = _shown(str(error.filename))
-    return f"{where}: cannot be used ({error.strerror}); name another place, or change its permissions"
-
-
-def _shown(word: str) -> str:
-    return word if len(word) <= _MOST_SHOWN else f"{word[:_MOST_SHOWN]}…"
 
 
 def _cell(value: object) -> str:

@@ -16,6 +16,7 @@ from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.names import store_file
 from diagnostics.records.settings import (
     comma_separated,
     require_at_least,
@@ -125,6 +126,7 @@ class ImportConfig(VerdictConfig):
     dry_run: Annotated[bool, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "store", store_file(self.store))
         if "score" in self.map:  # what many tools call a reward
             if "reward" in self.map:
                 raise ConfigError("--map names the reward twice, as reward=… and as score=…; leave one out")

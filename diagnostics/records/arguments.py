@@ -67,7 +67,7 @@ def checked_settings(config: type[Config]) -> type[Config]:
     def checked(self: Any, *given: Any, **settings: Any) -> None:
         if given:
             raise ConfigError(f"{config.__name__}: takes settings by name alone, not {_quoted(given[0])}")
-        hints = _hints(config)
+        hints = _hints(config)  # type: ignore[arg-type]  # mypy: a class is hashable
         require_known(config.__name__, settings, hints)
         made(self, **{name: settled(name, value, hints[name]) for name, value in settings.items()})
 

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from diagnostics.records.errors import StoreError
 
+#: The file of a store in the directory of an audit.
+STORE_NAME = "audit.duckdb"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 #: What other tools call a setting or a command: ours, in order, the first of which that exists is meant.
 SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -24,6 +26,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "delete": ("drop",),
         "dir": ("out", "output_dir"),
         "engine": ("sampler",),
+        "eval": ("audit",),
+        "evaluate": ("audit",),
         "figs": ("figure", "figures"),
         "force": ("replace",),
         "generations": ("n", "group_size"),
@@ -129,12 +133,19 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
 
 
+def store_file(given: Path | str) -> Path:
+    """The store that a user names: the file, or the audit.duckdb in a directory that holds one."""
+    path = Path(given)
+    held = path / STORE_NAME
+    return held if path.is_dir() and held.is_file() else path
+
+
 def require_store_place(path: Path) -> None:
     """Refuse a path that cannot be a store's. Raises ``StoreError``."""
     if any(character in str(path.resolve()) for character in "*?["):
         raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
     if path.is_dir():
-        raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
+        raise StoreError(f"{path}: is a directory without an {STORE_NAME}; name the file, such as {path / STORE_NAME}")
     if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
         raise StoreError(
             f"{path.parent}: a directory is asked for, and this is named like a store; pass --out without it"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import oversharp
 from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
 from diagnostics.records.errors import StoreError
@@ -78,6 +79,7 @@ BAD_FILES = {
     "open.toml": "[audit\n",
     "file": "",
 }
+MAP = "prompt=question,response=output,gold=gold,reward=score,step=step"
 COUNTDOWN = ("audit", ".", "--task", "countdown")
 
 
@@ -93,7 +95,23 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("audit", ".", "--config", "flat.toml"), 2, "under [audit]"),
         (("audit", ".", "--config", "open.toml"), 2, "open.toml: not TOML"),
         ((*COUNTDOWN, "--config", "missing.toml"), 2, "missing.toml"),
-        ((*COUNTDOWN, "--max-token", "3"), 2, "--max-tokens"),
+        ((*COUNTDOWN, "--max-token", "3"), 2, "unknown option: --max-token; did you mean --max-tokens?"),
+        (
+            (*COUNTDOWN, "--num-samples", "3"),
+            2,
+            "unknown option: --num-samples; did you mean --n? see oversharp audit",
+        ),
+        ((*COUNTDOWN, "--samples=3"), 2, "unknown option: --samples; did you mean --n?"),
+        ((*COUNTDOWN, "--output", "x"), 2, "unknown option: --output; did you mean --out?"),
+        ((*COUNTDOWN, "--base-model", "x"), 2, "unknown option: --base-model; did you mean --base?"),
+        (("train", "--lr", "1"), 2, "unknown option: --lr; did you mean --learning-rate?"),
+        (("ship", "STORE", "--qqqqqq"), 2, "unknown option: --qqqqqq; see oversharp ship --help"),
+        (("shipp", "STORE"), 2, "unknown command: shipp; did you mean ship? see oversharp --help"),
+        (("evaluate", "STORE"), 2, "unknown command: evaluate; did you mean audit?"),
+        (("problems", "chek"), 2, 'Did you mean "check"?'),
+        (("ship", "STORE", "more"), 2, "too many arguments: more; leave out what the command does not take"),
+        (("diff", "STORE", "20", "40"), 2, "did you mean --steps 20 40?"),
+        (("ship", "."), 7, "is a directory without an audit.duckdb; name the file, such as "),
         ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
         ((*COUNTDOWN, "--n", "9" * 5000), 2, '"' + "9" * 119 + "… into int."),
         (("import", "file", "--step", "99999999999"), 2, "--step 99999999999: must be below 2147483648"),
@@ -250,6 +268,28 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     assert run("sql", str(audited), query, "--csv")[1] == "n,label\n156,x\n"
     assert "156" in run("sql", str(audited), query)[1]
     assert "findings" in run("sql", str(audited))[1]
+
+
+def test_every_command_on_a_store_takes_the_directory_that_holds_it(
+    run: Run, imported_store: Path, tmp_path: Path
+) -> None:
+    folder = str(imported_store.parent)
+    for arguments in (
+        ("ship", folder),
+        ("lost", folder, "--series", "one"),
+        ("diff", folder, "--steps", "0", "100", "--series", "one"),
+        ("sql", folder, "SELECT 1"),
+        ("export", folder, "--out", str(tmp_path / "export")),
+        ("view", folder, "--bundle", str(tmp_path / "bundle"), "--most", "1", "--quiet"),
+        ("merge", folder, str(imported_store), "--out", str(tmp_path / "merged"), "--quiet"),
+        ("import", str(imported_store.parent / "one.jsonl"), "--map", MAP, "--dry-run", "--store", folder),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 0, (arguments, err)
+    assert oversharp.open_store(folder).path == imported_store
+    code, _, err = run("confirm", folder, "--series", "one")
+    assert "another tool drew its samples" in err
+    assert code == 2
 
 
 def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path: Path) -> None:
