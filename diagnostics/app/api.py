@@ -5,8 +5,9 @@
 Nothing is loaded before a verb is called. Everything foreseen raises an ``OversharpError``, with the line that the
 command would print. With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing.
 ``command`` is what the store records as the call, by default the call as one writes it in Python. A setting that is
-written as a flag, as in --out OUT, is an argument or a field of that name. Settings are arguments of the verb, or a
-config that holds them: ``oversharp.audit(run, task="countdown", n=64)``; with both, the arguments win. One value does
+written as a flag, as in --out OUT, is an argument or a field of that name; only --allow-loss, --drop, --figure and
+--format are ``allow_loss_points``, ``drop_points``, ``figures`` and ``formats``. Settings are arguments of the verb, or
+a config that holds them: ``oversharp.audit(run, task="countdown", n=64)``; with both, the arguments win. One value does
 where a list is taken: ``series="grpo"``.
 
 A script calls them under ``if __name__ == "__main__":``: graders, engines and workers are processes that read it again.

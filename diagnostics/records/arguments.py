@@ -210,7 +210,7 @@ class _Unchecked(metaclass=_AnyName):
     """A type that is not checked."""
 
 
-class _Known(dict[str, Any]):
+class _NamesOfModule(dict[str, Any]):
     """Names of a module; types that it imports for annotations alone are not checked."""
 
     def __missing__(self, name: str) -> Any:
@@ -224,4 +224,4 @@ def _hints(owner: Any) -> Mapping[str, Any]:
     """Types by the name of an argument, or of a field of a dataclass."""
     if isinstance(owner, type):
         return get_type_hints(owner, include_extras=True)
-    return get_type_hints(owner, localns=_Known({**vars(builtins), **owner.__globals__}), include_extras=True)
+    return get_type_hints(owner, localns=_NamesOfModule({**vars(builtins), **owner.__globals__}), include_extras=True)

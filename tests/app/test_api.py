@@ -19,7 +19,7 @@ import oversharp
 from diagnostics.app import api, api_page
 from diagnostics.app.reader import InlineReport
 from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError, OversharpError
+from diagnostics.records.errors import FLAGS, ConfigError, OversharpError, with_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +48,51 @@ def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fi
     assert "to_json() -> str" in sections["Verdict"]
     assert "add_samples" not in text
     assert ">>>" not in text
+
+
+def test_every_code_block_of_the_page_is_python_and_every_verb_has_its_signature() -> None:
+    blocks = re.findall(r"```python\n(.*?)\n```", api_page.page(), flags=re.DOTALL)
+    signatures = [block for block in blocks if re.match(r"\w+\(.*\) -> \S", block, flags=re.DOTALL)]
+    assert len(signatures) == len(api.VERBS)
+    assert len(blocks) > len(signatures) + 5
+    for name, block in zip(api.VERBS, signatures, strict=True):
+        (function,) = ast.parse(f"def {block}: ...").body
+        assert isinstance(function, ast.FunctionDef)
+        given = (*function.args.args, *function.args.kwonlyargs, *filter(None, [function.args.kwarg]))
+        assert (function.name, [one.arg for one in given]) == (
+            name,
+            list(inspect.signature(getattr(api, name)).parameters),
+        )
+    for block in blocks:
+        if block not in signatures:
+            compile(block, "docs/api.md", "exec")
+
+
+def test_calls_in_the_page_and_flags_in_its_texts_name_arguments_that_there_are() -> None:
+    text = api_page.page()
+    calls = [
+        node
+        for block in re.findall(r"```python\n(.*?)\n```", text, flags=re.DOTALL)
+        if not re.match(r"\w+\(.*\) -> \S", block, flags=re.DOTALL)
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("oversharp.")
+    ]
+    assert len(calls) > 5
+    settings = {name for record in api.RECORDS if record.endswith("Config") for name in fields_of(record)}
+    for call in calls:
+        callee = getattr(oversharp, ast.unparse(call.func).removeprefix("oversharp."))
+        known = set(inspect.signature(callee).parameters)
+        takes_settings = "settings" in known or isinstance(callee, type)
+        assert {one.arg for one in call.keywords} <= known | (settings if takes_settings else set())
+    arguments = settings | {one for verb in api.VERBS for one in inspect.signature(getattr(api, verb)).parameters}
+    flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", re.sub(r"`oversharp [^`]*`", "", text)))
+    named = {with_arguments(f"--{flag}").removesuffix("=").removeprefix("no_") for flag in flags}
+    assert named - arguments == set()
+    assert all(f"``{argument}``" in inspect.getdoc(api) for argument in FLAGS)
+
+
+def fields_of(record: str) -> set[str]:
+    return set(getattr(api, record).__dataclass_fields__)
 
 
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
