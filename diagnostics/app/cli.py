@@ -25,7 +25,7 @@ from diagnostics.app.verbs.problems import problems
 from diagnostics.app.verbs.viewing import view
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.records.cells import visible
+from diagnostics.records.cells import one_line, visible
 from diagnostics.records.errors import ConfigError, OversharpError, StoreError
 from diagnostics.records.progress import ConsoleProgress
 from diagnostics.records.version import version
@@ -33,6 +33,8 @@ from trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
 _PIPED_COLUMNS = 1_000_000
+#: Characters that a table shows of a text of several lines: as many as fit a terminal, within these.
+_LEAST_OF_A_TEXT, _MOST_OF_A_TEXT = 16, 80
 SHARD_HELP = (
     "I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict. "
     "Machines without Ray audit one share each. Join them with oversharp merge."
@@ -250,13 +252,17 @@ def sql(
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
+        # one line of text is never cut: on a terminal it is folded, in a pipe lines are as long as they are
+        console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
+        most = max(_LEAST_OF_A_TEXT, min(_MOST_OF_A_TEXT, console.width // max(1, len(frame.columns))))
         table = Table(box=None, header_style="bold")
         for column in frame.columns:
             table.add_column(str(column), overflow="fold")
         for row in frame.itertuples(index=False):
-            table.add_row(*[escape(_cell(value)) for value in row])
-        # nothing is cut: on a terminal it is folded, in a pipe lines are as long as they are
-        Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS).print(table)
+            table.add_row(*[escape(_cell(value, most)) for value in row])
+        console.print(table)
+        if any("\n" in str(value).strip() for row in frame.itertuples(index=False) for value in row):
+            print("note: texts of several lines are shortened; --json and --csv print all", file=sys.stderr)
     return 0
 
 
@@ -357,9 +363,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, most: int) -> str:
+    """A value as a table shows it; of a text of several lines at most so many characters, on one line."""
     import pandas as pd
 
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = visible(str(value).strip("\n"))
+    return one_line(text.replace("\n", "⏎"), most) if "\n" in text else text

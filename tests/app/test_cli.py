@@ -301,6 +301,23 @@ def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path
     assert chr(27) not in out.replace("\x1b[1m", "").replace("\x1b[0m", "")
 
 
+def test_a_text_of_several_lines_is_one_line_of_a_table_and_whole_in_json_and_csv(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "audit.duckdb"
+    Store.open(store).close()
+    text = "Let me think.\n\n" + "So it is 4.\n" * 50 + "\\boxed{4}"
+    query = f"SELECT 7 AS step, '{text}' AS response, 'one line' AS other"
+    code, out, err = run("sql", str(store), query)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["step", "7"]
+    assert "Let me think.⏎⏎So it is 4.⏎" in out
+    assert "one line" in out
+    assert "--json and --csv print all" in err
+    assert max(map(len, out.splitlines())) < 120
+    assert json.loads(run("sql", str(store), query, "--json")[1])[0]["response"] == text
+    assert text in run("sql", str(store), query, "--csv")[1]
+    assert run("sql", str(store), "SELECT 'one line' AS text")[2] == ""
+
+
 def test_a_path_that_the_system_refuses_is_one_line(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     code, _, err = run("audit", str(countdown_series), *COUNTDOWN[2:], "--out", str(tmp_path / ("x" * 300)))
     last = err.splitlines()[-1]
