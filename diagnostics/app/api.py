@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from diagnostics.app.verbs.changes import diff as diff
 from diagnostics.app.verbs.changes import lost as lost
+from diagnostics.app.verbs.dropping import drop as drop
 from diagnostics.app.verbs.outputs import export as export
 from diagnostics.app.verbs.outputs import report as report
 from diagnostics.app.verbs.overlap import check_problems as check_problems
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from diagnostics.records.progress import ProgressSink
     from diagnostics.repair.points import RepairedPoint as RepairedPoint
     from diagnostics.repair.points import RepairResult as RepairResult
+    from diagnostics.store.dropping.drop import DropResult as DropResult
     from diagnostics.store.merge import MergeResult as MergeResult
     from diagnostics.tasks.overlap import Overlap as Overlap
     from diagnostics.tasks.overlap import OverlapResult as OverlapResult
@@ -96,6 +98,7 @@ VERBS = (
     "export",
     "audit_shard",
     "merge",
+    "drop",
     "train",
     "compare",
 )
@@ -131,6 +134,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Exported": "diagnostics.export.contract",
         "ShardResult": "diagnostics.audit.audit",
         "MergeResult": "diagnostics.store.merge",
+        "DropResult": "diagnostics.store.dropping.drop",
         "CompareResult": "diagnostics.app.compare",
     }
 )

@@ -103,6 +103,13 @@ app.command(command_of(api.merge, results.show_merge))
 
 
 @app.command
+@documented_by(api.drop)
+def drop(store: Path, series: Paths, /, *, dry_run: Flag = False, replace: Flag = False, as_json: Json = False) -> int:
+    """See ``api.drop``."""
+    return results.show_drop(api.drop(store, series, dry_run=dry_run, replace=replace), as_json)
+
+
+@app.command
 @documented_by(api.train)
 def train(
     *,

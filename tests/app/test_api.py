@@ -103,6 +103,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.api",
         "app.verbs",
         "app.verbs.changes",
+        "app.verbs.dropping",
         "app.verbs.outputs",
         "app.verbs.overlap",
         "app.verbs.plan",

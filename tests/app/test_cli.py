@@ -23,7 +23,7 @@ from trainers import objectives
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
 COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship", "diff", "lost", "view", "convert", "fetch-model")
-COMMANDS += ("problems",)
+COMMANDS += ("problems", "drop")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -111,6 +111,10 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("problems", "chek"), 2, 'Did you mean "check"?'),
         (("ship", "STORE", "more"), 2, "too many arguments: more; leave out what the command does not take"),
         (("diff", "STORE", "20", "40"), 2, "did you mean --steps 20 40?"),
+        (("drop", "STORE"), 2, "parameter SERIES requires an argument"),
+        (("drop", "STORE", "runn"), 7, "holds no series 'runn'; did you mean: run"),
+        (("drop", "STORE", "run"), 2, "holds no other series than run; remove the file itself"),
+        (("remove", "STORE", "run"), 2, "unknown command: remove; did you mean drop?"),
         (("ship", "."), 7, "is a directory without an audit.duckdb; name the file, such as "),
         ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
         ((*COUNTDOWN, "--n", "9" * 5000), 2, '"' + "9" * 119 + "… into int."),
@@ -290,6 +294,28 @@ def test_every_command_on_a_store_takes_the_directory_that_holds_it(
     code, _, err = run("confirm", folder, "--series", "one")
     assert "another tool drew its samples" in err
     assert code == 2
+
+
+@pytest.mark.usefixtures("no_report")
+def test_drop_prints_what_goes_what_is_left_and_where_the_copy_is(
+    run: Run, imported_store: Path, tmp_path: Path
+) -> None:
+    store = Path(shutil.copy(imported_store, tmp_path))
+    code, out, _ = run("drop", str(store), "two", "--dry-run")
+    gone = "two: 3 checkpoints and 1,920 samples that no other series uses"
+    assert (code, out.splitlines()) == (
+        0,
+        [f"would remove {gone}", "left    one: 1,920 samples", "nothing was changed"],
+    )
+    code, out, _ = run("drop", str(store), "two")
+    copy = tmp_path / "audit.before-drop.duckdb"
+    assert code == 0
+    assert out.splitlines()[:2] == [f"removed {gone}", "left    one: 1,920 samples"]
+    assert out.splitlines()[-1].startswith(f"copy    {copy}: the store as it was; remove it when")
+    with oversharp.open_store(store) as one, oversharp.open_store(copy) as both:
+        assert (one.series, both.series) == (("one",), ("one", "two"))
+    assert store.stat().st_size < copy.stat().st_size
+    assert json.loads(run("drop", str(copy), "two", "--dry-run", "--json")[1])["series_left"] == ["one"]
 
 
 def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path: Path) -> None:
