@@ -67,8 +67,15 @@ def test_a_fall_that_is_shown_is_not_called_luck_without_a_word_on_their_sum() -
 
 @pytest.mark.parametrize(
     ("label", "shown"),
-    [("over_sharpened", True), ("over_sharpened_here", True), ("degraded", True), ("guessing", False)]
-    + [("format", False), ("inconclusive", False), ("no_loss", False), ("lost_at_steps", False)],
+    [
+        ("over_sharpened", True),
+        ("over_sharpened_here", True),
+        ("degraded", True),
+        ("guessing", False),
+        ("format", False),
+        ("inconclusive", False),
+        ("lost_at_steps", False),
+    ],
 )
 def test_only_labels_of_a_fall_that_nothing_else_explains_show_one(label: VerdictLabel, shown: bool) -> None:
     assert is_fall_shown(Verdict(series="run", label=label, sentence="")) == shown

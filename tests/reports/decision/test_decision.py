@@ -151,7 +151,9 @@ def test_samples_that_a_second_verifier_graded_are_no_second_answer(context: Con
     iac = told.series[1]
     assert iac.verdict is not None
     assert iac.verdict.shipping is not None
-    by_exact = replace(iac.verdict.shipping, series=("iac (exact)",), sentence="Ship the base: no fall is allowed.")
+    by_exact = replace(
+        iac.verdict.shipping, series=("iac (exact)",), sentence="Ship the base, checkpoint-0: no fall is allowed."
+    )
     by_exact = replace(by_exact, recommended=replace(BASE, series="iac (exact)", role="recommended"))
     verdict = replace(iac.verdict, series="iac (exact)", shipping=by_exact)
     own = replace(iac.verdict.shipping, series=("iac",))
