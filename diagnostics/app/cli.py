@@ -343,6 +343,7 @@ def _require_table(path: Path, command: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our own line says it, not one line for each of six attempts
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

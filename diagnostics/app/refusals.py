@@ -6,7 +6,13 @@ import errno
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
-from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from diagnostics.records.names import synonym
 
@@ -32,6 +38,10 @@ def wrong_arguments_text(error: CycloptsError, arguments: Sequence[str], *, comm
             return f"unknown option: {_shown(option)}; {_nearest(option, flags)}{usage}"
         case UnknownCommandError() if not command:
             return f"unknown command: {_shown(arguments[0])}; {_nearest(arguments[0], commands)}{usage}"
+        case MissingArgumentError() if error.argument is not None:
+            name = error.keyword or error.argument.name
+            is_given = any(one.partition("=")[0] == name for one in arguments)
+            return f"{name} {'needs a value' if is_given else 'is missing'}; {usage}"
         case UnusedCliTokensError():
             left = " ".join(map(_shown, error.unused_tokens or []))
             return f"too many arguments: {left}; leave out what the command does not take ({usage})"

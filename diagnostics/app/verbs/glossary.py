@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Iterator
 
 from diagnostics.app.verbs.words import ALSO, WORDS
@@ -80,4 +81,7 @@ def listing() -> str:
     from diagnostics.tasks.listing import task_listing
 
     measures = (f"{known.name:24} {known.title} [{known.unit}]" for known in all_measures().values())
-    return "\n".join((*measures, task_listing(), f"{'words':24} {', '.join(WORDS)}"))
+    words = textwrap.wrap(", ".join(WORDS), 96, break_on_hyphens=False)
+    return "\n".join(
+        (*measures, task_listing(), *(f"{'' if row else 'words':24} {text}" for row, text in enumerate(words)))
+    )
