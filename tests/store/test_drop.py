@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import pyarrow.parquet
 import pytest
 
@@ -13,8 +15,10 @@ import oversharp
 from diagnostics.audit.audit import audit
 from diagnostics.audit.config import AuditConfig
 from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.store.database import Database
 from diagnostics.store.dropping import drop as module
 from diagnostics.store.token_files import TOKEN_IDENTITY
+from tests.reports.conftest import write_store
 
 pytestmark = pytest.mark.xdist_group("dropping")
 #: Columns that depend on when or where something ran, and tables of nothing else.
@@ -184,3 +188,24 @@ def test_every_table_of_a_store_is_either_filtered_or_of_the_store_itself(alone:
     with duckdb.connect(str(alone), read_only=True) as connection:
         names = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     assert names == {*module._GOES, "schema_version", "token_files"}
+
+
+def test_of_a_token_file_that_several_series_share_the_rows_of_the_removed_one_go(tmp_path: Path) -> None:
+    path = write_store(tmp_path / "audit.duckdb")  # series grpo and iac, from one base
+    scores = {"problem_id": "p", "settings_id": "s", "response_id": "r", "token_logps": [[-0.5, -1.0]] * 3}
+    scored = pd.DataFrame(
+        {"checkpoint_id": ["base-0", "grpo-10", "iac-10"], **scores, "token_entropies": [[0.5, 0.25]] * 3}
+    )
+    with closing(Database(path, read_only=False)) as database, database.transaction():
+        database.write_tokens(scored)
+        database.write_tokens(scored[:1].assign(response_id="of the base alone"))
+        database.write_tokens(scored[2:].assign(response_id="of iac alone"))
+    with closing(Database(path, read_only=True)) as database:
+        assert len(database.rows("FROM token_files")) == 3
+    oversharp.drop(path, "iac")
+    with oversharp.open_store(path) as store:
+        left = store.frame("SELECT checkpoint_id, response_id, token_logps FROM response_tokens ORDER BY ALL")
+    assert left["checkpoint_id"].tolist() == ["base-0", "base-0", "grpo-10"]
+    assert left["response_id"].tolist() == ["of the base alone", "r", "r"]
+    assert [list(one) for one in left["token_logps"]] == [[-0.5, -1.0]] * 3
+    assert len(list(path.with_suffix(".tokens").iterdir())) == 2

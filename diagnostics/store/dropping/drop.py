@@ -147,6 +147,7 @@ def without_series(path: Path, series: Sequence[str], *, replace: bool = False) 
             result = _counted(database, path, series, left, copy)
         yield made, result
         _replace(path, made, copy)
+        Database(path, read_only=False).close()  # opening it to write removes token files that it does not list
     finally:
         _remove(made)
 
