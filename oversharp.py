@@ -17,10 +17,14 @@ from diagnostics.app import api as _api
 if TYPE_CHECKING:
     from diagnostics.app.api import *  # noqa: F403
 
+    __version__: str
+
 __all__ = _api.__all__
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _api.version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_api, name)

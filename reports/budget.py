@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from diagnostics.measures.change_budget import PARTS
-from diagnostics.verdict.made_of import made_of_text
+from diagnostics.verdict.made_of import is_fall_shown, made_of_text
 from diagnostics.verdict.record import Estimate
 from reports import numbers
 from reports.context import Context
@@ -90,7 +90,8 @@ def budget_sentence(context: Context, series: SeriesSource) -> str:
     if budget is None:
         return ""
     parts = {name: _estimate(part) for name, part in budget.parts.items()}
-    return made_of_text(_estimate(budget.whole), parts, k=budget.k, place=series.step_text(series.last_step))
+    place, shown = series.step_text(series.last_step), is_fall_shown(series.verdict)
+    return made_of_text(_estimate(budget.whole), parts, k=budget.k, place=place, fall_is_shown=shown)
 
 
 def _estimate(part: WaterfallPart) -> Estimate:

@@ -208,6 +208,18 @@ def test_a_figure_that_nobody_measured_is_found() -> None:
     assert not any(held_by(number, held) for number in ("0.019400001", "0.03", "1.9", "1"))
 
 
+#: Section of [A] that introduces each of its methods.
+SECTIONS = {"IAC": "3.1", "DLC": "3.2"}
+
+
+def test_the_sections_of_a_paper_are_those_that_introduce_what_is_cited() -> None:
+    rows = re.findall(r"^\| (IAC|DLC)\b[^|]*\[A\] (3\.\d)", text_of(DOCS / "findings.md"), re.MULTILINE)
+    assert {name for name, _ in rows} == SECTIONS.keys()
+    assert [(name, section) for name, section in rows if SECTIONS[name] != section] == []
+    for name, folder in (("IAC", "calibrations/iac"), ("DLC", "sampling/dlc")):
+        assert f"section {SECTIONS[name]}" in text_of(ROOT / f"trainers/objectives/{folder}.py")
+
+
 def test_every_result_file_stands_on_a_page() -> None:
     text = "".join(text_of(page) for page in PAGES)
     assert [file.name for file in RESULTS.iterdir() if file.stem not in text] == []

@@ -13,9 +13,10 @@ from typing import Literal
 
 from cyclopts import Parameter
 
+from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.settings import require_chat_args
-from diagnostics.records.types import DEFAULT_MAX_TOKENS, make_paths
+from diagnostics.records.types import DEFAULT_MAX_TOKENS
 from diagnostics.tasks import suggested_max_tokens
 from diagnostics.tasks.countdown import TASK
 from diagnostics.verifiers.own_file import is_own, pinned
@@ -41,6 +42,7 @@ Tracker = Literal["tensorboard", "wandb", "trackio"]
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GraderConfig):
     """On-policy RL with verifiable rewards. The defaults are those of the built-in demo.
@@ -196,7 +198,6 @@ class TrainConfig(GraderConfig):
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
-        make_paths(self)
         GraderConfig.__post_init__(self)
         if self.verifier is not None and is_own(self.verifier):  # a run goes on with the code that it began with
             object.__setattr__(self, "verifier", pinned(self.verifier))
@@ -291,6 +292,7 @@ class TrainConfig(GraderConfig):
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class SftConfig:
     """Supervised training of a base: of the built-in task from random weights, or of a pretrained model.
@@ -348,7 +350,6 @@ class SftConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        make_paths(self)
         for flag, number in (
             ("--max-steps", self.max_steps),
             ("--batch-size", self.batch_size),

@@ -5,7 +5,10 @@
 Nothing is loaded before a verb is called. Everything foreseen raises an ``OversharpError``, with the line that the
 command would print. With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing.
 ``command`` is what the store records as the call, by default the call as one writes it in Python. A setting that is
-written as a flag, as in --out OUT, is an argument or a field of that name.
+written as a flag, as in --out OUT, is an argument or a field of that name; only --allow-loss, --drop, --figure and
+--format are ``allow_loss_points``, ``drop_points``, ``figures`` and ``formats``. Settings are arguments of the verb, or
+a config that holds them: ``oversharp.audit(run, task="countdown", n=64)``; with both, the arguments win. One value does
+where a list is taken: ``series="grpo"``.
 
 A script calls them under ``if __name__ == "__main__":``: graders, engines and workers are processes that read it again.
 
@@ -17,13 +20,15 @@ token_entropy: Token entropy
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from diagnostics.app.verbs.changes import diff as diff
 from diagnostics.app.verbs.changes import lost as lost
+from diagnostics.app.verbs.dropping import drop as drop
 from diagnostics.app.verbs.outputs import export as export
 from diagnostics.app.verbs.outputs import report as report
 from diagnostics.app.verbs.overlap import check_problems as check_problems
@@ -31,9 +36,10 @@ from diagnostics.app.verbs.plan import plan as plan
 from diagnostics.app.verbs.plan import plan_cost as plan_cost
 from diagnostics.app.verbs.repair import repair as repair
 from diagnostics.app.verbs.shipping import ship as ship
+from diagnostics.records.arguments import checked_arguments, require_known
+from diagnostics.records.errors import ConfigError
 from diagnostics.records.errors import OversharpError as OversharpError
-from diagnostics.records.errors import errors_name_arguments
-from diagnostics.records.names import listed
+from diagnostics.records.names import listed, store_file
 from diagnostics.records.provenance import call_of
 from diagnostics.records.version import version as version
 
@@ -61,6 +67,7 @@ if TYPE_CHECKING:
     from diagnostics.records.progress import ProgressSink
     from diagnostics.repair.points import RepairedPoint as RepairedPoint
     from diagnostics.repair.points import RepairResult as RepairResult
+    from diagnostics.store.dropping.drop import DropResult as DropResult
     from diagnostics.store.merge import MergeResult as MergeResult
     from diagnostics.tasks.overlap import Overlap as Overlap
     from diagnostics.tasks.overlap import OverlapResult as OverlapResult
@@ -69,6 +76,8 @@ if TYPE_CHECKING:
     from diagnostics.verdict.recommendation import Recommendation as Recommendation
     from diagnostics.verdict.record import Verdict as Verdict
     from trainers.config import TrainConfig as TrainConfig
+
+Config = TypeVar("Config")
 
 #: The verbs, in the order in which one meets them.
 VERBS = (
@@ -89,6 +98,7 @@ VERBS = (
     "export",
     "audit_shard",
     "merge",
+    "drop",
     "train",
     "compare",
 )
@@ -124,6 +134,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Exported": "diagnostics.export.contract",
         "ShardResult": "diagnostics.audit.audit",
         "MergeResult": "diagnostics.store.merge",
+        "DropResult": "diagnostics.store.dropping.drop",
         "CompareResult": "diagnostics.app.compare",
     }
 )
@@ -137,13 +148,14 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(RECORDS[name]), name)
 
 
-@errors_name_arguments
+@checked_arguments
 def audit(
     series: Path | str | Sequence[Path | str],
-    config: AuditConfig,
+    config: AuditConfig | None = None,
     *,
     command: str | None = None,
     progress: ProgressSink | None = None,
+    **settings: Any,
 ) -> AuditResult:
     """Audit a series of checkpoints for over-sharpening.
 
@@ -159,47 +171,53 @@ def audit(
     --------
     ::
 
-        config = oversharp.AuditConfig(task="countdown", n=64)
-        result = oversharp.audit("runs/grpo", config, progress=oversharp.ConsoleProgress())
+        result = oversharp.audit("runs/grpo", task="countdown", n=64, progress=oversharp.ConsoleProgress())
         print(result.verdict.sentence)
     """
     from diagnostics.app.report import require_report_place, write_report
     from diagnostics.audit.audit import audit as run
+    from diagnostics.audit.config import AuditConfig
 
-    paths = listed(series)
+    paths, config = listed(series), _config_of("audit", AuditConfig, config, settings)
     require_report_place(config.out / "audit.duckdb")
     result = run(paths, config, command=command or call_of("audit", paths, config), progress=progress)
     write_report(result.store_path, result.report_path)
     return result
 
 
-@errors_name_arguments
+@checked_arguments
 def audit_shard(
     series: Path | str | Sequence[Path | str],
-    config: AuditConfig,
-    shard: str,
+    config: AuditConfig | None = None,
+    shard: str | None = None,
     *,
     command: str | None = None,
     progress: ProgressSink | None = None,
+    **settings: Any,
 ) -> ShardResult:
     """Draw, teacher-force and grade one share of an audit, as ``oversharp audit --shard`` does.
 
     ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
     """
     from diagnostics.audit.audit import audit_shard as run
+    from diagnostics.audit.config import AuditConfig
     from diagnostics.records.shard import Shard
 
+    if shard is None:
+        raise ConfigError("--shard: name the share of the problems, for example 1/4")
     paths, part = listed(series), Shard.from_text("--shard", shard)
+    config = _config_of("audit_shard", AuditConfig, config, settings)
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
-@errors_name_arguments
+@checked_arguments
 def import_samples(
     paths: Path | str | Sequence[Path | str],
-    config: ImportConfig,
+    config: ImportConfig | None = None,
     *,
     command: str | None = None,
     progress: ProgressSink | None = None,
+    **settings: Any,
 ) -> ImportResult:
     """Audit samples that another tool drew: nothing is sampled again.
 
@@ -213,9 +231,10 @@ def import_samples(
         Files, or folders that are searched through.
     """
     from diagnostics.app.report import require_report_place, write_report
+    from diagnostics.ingest.config import ImportConfig
     from diagnostics.ingest.ingest import import_samples as run
 
-    given = listed(paths)
+    given, config = listed(paths), _config_of("import_samples", ImportConfig, config, settings)
     require_report_place(config.store)
     result = run(given, config, command=command or call_of("import_samples", given, config), progress=progress)
     if result.report_path:
@@ -223,7 +242,7 @@ def import_samples(
     return result
 
 
-@errors_name_arguments
+@checked_arguments
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
     """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
 
@@ -232,10 +251,10 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
     from diagnostics.app.reader import OpenStore
     from diagnostics.store import Store
 
-    return OpenStore(Store.open_for_user(Path(path), memory_gib))
+    return OpenStore(Store.open_for_user(store_file(path), memory_gib))
 
 
-@errors_name_arguments
+@checked_arguments
 def explain(name: str) -> str:
     """What a word, measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError``."""
     from diagnostics.app.verbs.glossary import explained
@@ -243,9 +262,9 @@ def explain(name: str) -> str:
     return explained(name)
 
 
-@errors_name_arguments
+@checked_arguments
 def confirm(
-    store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None
+    store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any
 ) -> ConfirmResult:
     """Draw the problems that seem lost or gained again, and say which of them are.
 
@@ -259,21 +278,21 @@ def confirm(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     """
     from diagnostics.audit.config import ConfirmConfig
     from diagnostics.audit.confirm import confirm as run
     from diagnostics.audit.confirm import confirm_report_path
     from reports import build_report, require_place
 
-    path, config = Path(store), config or ConfirmConfig()
+    path, config = store_file(store), _config_of("confirm", ConfirmConfig, config, settings)
     require_place(path, confirm_report_path(path, config))  # before anything is drawn
     result = run(path, config, progress=progress)
     build_report(path, result.report_path)
     return result
 
 
-@errors_name_arguments
+@checked_arguments
 def regrade(
     store: Path | str,
     verifier: str,
@@ -295,7 +314,7 @@ def regrade(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     verifier
         Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
     series
@@ -315,18 +334,24 @@ def regrade(
     from diagnostics.audit.regrade import regrade as run
     from diagnostics.verifiers.own_workers.limits import GraderLimits
 
-    require_report_place(Path(store))
+    require_report_place(store_file(store))
     limits = GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers)
     said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
     result = run(
-        Path(store), verifier, series=series, guess_rate=guess_rate, limits=limits, command=command, progress=progress
+        store_file(store),
+        verifier,
+        series=series,
+        guess_rate=guess_rate,
+        limits=limits,
+        command=command,
+        progress=progress,
     )
     write_report(result.store_path, result.report_path)
     return result
 
 
-@errors_name_arguments
+@checked_arguments
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join stores: the shards of one audit, or audits made on several machines.
 
@@ -345,23 +370,24 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     from diagnostics.audit.shipping import settle_merged
     from diagnostics.store.merge import merge as run
 
-    result = run([Path(store) for store in stores], Path(out), progress=progress)
+    result = run([store_file(store) for store in stores], Path(out), progress=progress)
     settle_merged(result.store_path)
     return result
 
 
-@errors_name_arguments
-def train(config: TrainConfig, *, progress: ProgressSink | None = None) -> Path:
+@checked_arguments
+def train(config: TrainConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any) -> Path:
     """Train a compact reference model by on-policy RLVR.
 
     Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
     """
+    from trainers.config import TrainConfig
     from trainers.loop import train as run
 
-    return run(config, progress)
+    return run(_config_of("train", TrainConfig, config, settings), progress)
 
 
-@errors_name_arguments
+@checked_arguments
 def compare(
     config: Path | str,
     out: Path | str | None = None,
@@ -386,3 +412,10 @@ def compare(
 
     comparison = read_comparison(Path(config), None if out is None else Path(out))
     return run(comparison, command=command or f"oversharp.compare({str(config)!r})", progress=progress)
+
+
+def _config_of(verb: str, kind: type[Config], config: Config | None, settings: Mapping[str, Any]) -> Config:
+    """The settings of a verb: those of ``config``, and over it those that are given by name."""
+    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    require_known(verb, settings, [*known, "config", *(() if verb == "train" else ("command",)), "progress"])
+    return kind(**settings) if config is None else replace(config, **settings)  # type: ignore[type-var]

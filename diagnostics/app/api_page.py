@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
@@ -67,8 +68,9 @@ def signature(name: str, verb: Any) -> str:
     for one in of.parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in arguments:
             arguments.append("*")
+        stars = "**" if one.kind is one.VAR_KEYWORD else ""
         default = "" if one.default is one.empty else f" = {one.default!r}"
-        arguments.append(f"{one.name}: {one.annotation}{default}")
+        arguments.append(f"{stars}{one.name}: {one.annotation}{default}")
     text = f"{name}({', '.join(arguments)}) -> {of.return_annotation}"
     if len(text) <= _WIDTH:
         return text
@@ -133,7 +135,7 @@ def _prose(text: str) -> str:
     made: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.startswith("    "):
-            made.append(f"```python\n{inspect.cleandoc(paragraph)}\n```")
+            made.append(f"```python\n{textwrap.dedent(paragraph).strip()}\n```")
         elif paragraph.strip() != "::" and not paragraph.lstrip().startswith(">>>"):
             made.append(paragraph.strip())
     return "\n\n".join(filter(None, made))

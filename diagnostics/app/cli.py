@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sys
@@ -19,13 +18,14 @@ from rich.table import Table
 
 from diagnostics.app import api, results
 from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
+from diagnostics.app.refusals import refused_path_text, wrong_arguments_text
 from diagnostics.app.verbs import printed_changes
 from diagnostics.app.verbs.planning import plan
 from diagnostics.app.verbs.problems import problems
 from diagnostics.app.verbs.viewing import view
 from diagnostics.audit.config import AuditConfig
 from diagnostics.ingest.config import ImportConfig
-from diagnostics.records.cells import visible
+from diagnostics.records.cells import one_line, visible
 from diagnostics.records.errors import ConfigError, OversharpError, StoreError
 from diagnostics.records.files import read_small
 from diagnostics.records.progress import ConsoleProgress
@@ -36,6 +36,8 @@ INTERRUPTED_EXIT_CODE = 130
 #: Of a command in which something called ``exit``.
 ENDED_EXIT_CODE = 70
 _PIPED_COLUMNS = 1_000_000
+#: Characters that a table shows of a text of several lines: as many as fit a terminal, within these.
+_LEAST_OF_A_TEXT, _MOST_OF_A_TEXT = 16, 80
 SHARD_HELP = (
     "I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict. "
     "Machines without Ray audit one share each. Join them with oversharp merge."
@@ -101,6 +103,13 @@ app.command(command_of(api.repair, results.show_repair))
 app.command(command_of(api.report, results.show_report))
 app.command(command_of(api.export, results.show_export))
 app.command(command_of(api.merge, results.show_merge))
+
+
+@app.command
+@documented_by(api.drop)
+def drop(store: Path, series: Paths, /, *, dry_run: Flag = False, replace: Flag = False, as_json: Json = False) -> int:
+    """See ``api.drop``."""
+    return results.show_drop(api.drop(store, series, dry_run=dry_run, replace=replace), as_json)
 
 
 @app.command
@@ -230,7 +239,7 @@ def sql(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     query
         For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL", or
         "SELECT series, label, sentence FROM verdicts".
@@ -253,13 +262,17 @@ def sql(
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
+        # one line of text is never cut: on a terminal it is folded, in a pipe lines are as long as they are
+        console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
+        most = max(_LEAST_OF_A_TEXT, min(_MOST_OF_A_TEXT, console.width // max(1, len(frame.columns))))
         table = Table(box=None, header_style="bold")
         for column in frame.columns:
             table.add_column(str(column), overflow="fold")
         for row in frame.itertuples(index=False):
-            table.add_row(*[escape(_cell(value)) for value in row])
-        # nothing is cut: on a terminal it is folded, in a pipe lines are as long as they are
-        Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS).print(table)
+            table.add_row(*[escape(_cell(value, most)) for value in row])
+        console.print(table)
+        if any("\n" in str(value).strip() for row in frame.itertuples(index=False) for value in row):
+            print("note: texts of several lines are shortened; --json and --csv print all", file=sys.stderr)
     return 0
 
 
@@ -333,6 +346,7 @@ def _require_table(path: Path, command: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our own line says it, not one line for each of six attempts
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except SystemExit as ended:  # a verb returns its code: this is of a library, or of code that the user named
@@ -343,9 +357,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         sys.exit(ENDED_EXIT_CODE)
     except CycloptsError as error:
-        wrong = " ".join(map(_shown, str(error).split()))
         typed = list(sys.argv[1:] if arguments is None else arguments)
-        print(visible(f"error: {wrong} ({_mend(typed)})"), file=sys.stderr)
+        print(visible(f"error: {wrong_arguments_text(error, typed, commands=list(app))}"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(visible(f"error: {error.as_flags}"), file=sys.stderr)
@@ -360,48 +373,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        said = _said_of(error)
-        if said is None:
+        refusal = refused_path_text(error)
+        if refusal is None:
             raise
-        print(visible(f"error: {said}"), file=sys.stderr)
+        print(visible(f"error: {refusal}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _mend(arguments: Sequence[str]) -> str:
-    """What to do about arguments that are wrong."""
-    steps = [one for one in arguments if one.isdigit()]
-    if arguments[:1] == ["diff"] and "--steps" not in arguments and len(steps) == 2:
-        return f"did you mean --steps {' '.join(steps)}?"
-    return "see oversharp --help"
-
-
-#: What a path that was named may not allow.
-_REFUSALS = (
-    errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
-)  # fmt: skip
-#: Of a path or a value, so much is said: one of thousands of characters is no line.
-_MOST_SHOWN = 120
-
-
-def _said_of(error: OSError) -> str | None:
-    """One line on a file or directory that cannot be used; None where it is not that."""
-    if error.errno == errno.ENOSPC:
-        where = error.filename or "the output directory"
-        return f"{where}: the disk is full; free some space and run the same command again"
-    if error.errno not in _REFUSALS or not error.filename:
-        return None
-    where = _shown(str(error.filename))
-    return f"{where}: cannot be used ({error.strerror}); name another place, or change its permissions"
-
-
-def _shown(word: str) -> str:
-    return word if len(word) <= _MOST_SHOWN else f"{word[:_MOST_SHOWN]}…"
-
-
-def _cell(value: object) -> str:
+def _cell(value: object, most: int) -> str:
+    """A value as a table shows it; of a text of several lines at most so many characters, on one line."""
     import pandas as pd
 
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = visible(str(value).strip("\n"))
+    return one_line(text.replace("\n", "⏎"), most) if "\n" in text else text

@@ -94,7 +94,7 @@ def command_of(verb: Callable[..., Any], show: Callable[[Any, bool], int]) -> Ca
     that are not called as their argument.
     """
     asked = inspect.signature(verb).parameters
-    given = [one for one in asked.values() if one.name not in _BY_COMMAND]
+    given = [one for one in asked.values() if one.name not in _BY_COMMAND and one.kind is not one.VAR_KEYWORD]
     first = given[0].name
 
     def run(*arguments: Any, as_json: bool = False, quiet: bool = False, **named: Any) -> int:

@@ -15,6 +15,7 @@ from diagnostics.audit.prepare import sampling_settings
 from diagnostics.models.devices import pick_device
 from diagnostics.models.tokens import encode_prompt, require_fit
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.types import Checkpoint
@@ -81,6 +82,8 @@ class CompareResult:
     store_path: Path
     report_path: Path
     left_out: Mapping[str, str]
+
+    __repr__ = short_repr
 
     @property
     def incomplete(self) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from diagnostics.app.report import write_report
 from diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
 from diagnostics.audit.config import AuditConfig
+from diagnostics.records.errors import ConfigError
 from diagnostics.records.progress import ProgressSink
 
 ALGORITHMS = ("grpo", "iac")
@@ -20,6 +21,8 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
 
     The base lies in ``out/base``, the series in ``out/grpo`` and ``out/iac``, the store and the report in ``out``.
     """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out}: is not a directory; name another place")
     # so small a model is sampled faster by transformers than by an engine
     config = AuditConfig(task="countdown", n=SAMPLES, k=KS, out=out, device=device, sampler="transformers")
     runs = {algorithm: _train(out, algorithm, device=device, progress=progress) for algorithm in ALGORITHMS}

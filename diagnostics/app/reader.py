@@ -8,7 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.errors import ConfigError, errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
+from diagnostics.records.cells import short_repr
+from diagnostics.records.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +55,8 @@ class ReportPicture:
     name: str
     figure: Figure
 
+    __repr__ = short_repr
+
     def save(self, path: Path | str) -> Path:
         """Write it as SVG, PNG or PDF, as ``path`` ends, or its numbers as LaTeX (.tex).
 
@@ -90,6 +94,8 @@ class InlineReport:
     """A report that shows itself in a notebook."""
 
     html: str
+
+    __repr__ = short_repr
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -149,12 +155,12 @@ class OpenStore:
         """Every public table and view with its columns and types."""
         return self._store.columns()
 
-    @errors_name_arguments
+    @checked_arguments
     def verdict(self, series: str | None = None) -> Verdict | None:
         """The verdict on a series; None if its audit did not come to one yet. Raises ``StoreError`` if unknown."""
         return self._store.verdict(self._named(series))
 
-    @errors_name_arguments
+    @checked_arguments
     def made_of(self, series: str | None = None) -> str | None:
         """What the change of pass@k to the last checkpoint is made of, in one sentence, at the largest k.
 
@@ -164,7 +170,7 @@ class OpenStore:
 
         return made_of(self._store, self._named(series))
 
-    @errors_name_arguments
+    @checked_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
         """Which checkpoint to ship of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
 
@@ -180,14 +186,14 @@ class OpenStore:
         steps = dict.fromkeys(step for one in found if one is not None for step in one.steps)
         return None if found[0] is None else replace(found[0], steps=tuple(steps))
 
-    @errors_name_arguments
+    @checked_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
         """Two checkpoints compared, as ``oversharp.diff``."""
         from diagnostics.changes.difference import difference
 
         return difference(self._store, self._named(series), first, second)
 
-    @errors_name_arguments
+    @checked_arguments
     def lost(
         self, step: int | None = None, *, since: int | None = None, series: str | None = None, most: int = 20
     ) -> LostProblems:
@@ -196,7 +202,7 @@ class OpenStore:
 
         return lost_problems(self._store, self._named(series), step=step, since=since, answers=True, most=most)
 
-    @errors_name_arguments
+    @checked_arguments
     def problems(self, *, step: int | None = None, since: int | None = None, series: str | None = None) -> pd.DataFrame:
         """Every problem with its counts at ``since`` (default: the base) and at ``step`` (default: the last).
 
@@ -221,7 +227,7 @@ class OpenStore:
             [*first, *(column for column in told.columns if column not in (*first, "problem_id")), "problem_id"]
         ]
 
-    @errors_name_arguments
+    @checked_arguments
     def samples(
         self, *, step: int | None = None, problem: str | None = None, series: str | None = None
     ) -> pd.DataFrame:
@@ -236,7 +242,7 @@ class OpenStore:
             self._require_asked(name, step, problem)
         return found
 
-    @errors_name_arguments
+    @checked_arguments
     def plot(self, name: str, *, series: str | None = None) -> ReportPicture:
         """A picture of the report by name: "frontier", "coverage-map", "pass-at-k", or any that ``export`` writes.
 
@@ -250,7 +256,7 @@ class OpenStore:
             raise ConfigError(f"{name}: there are {', '.join(found)}; name one of them, or pass series=")
         return ReportPicture(name=found[0], figure=every[found[0]])
 
-    @errors_name_arguments
+    @checked_arguments
     def report(self, *, series: str | None = None) -> InlineReport:
         """The brief report as something that a notebook shows. ``oversharp.report`` writes all of it to a file."""
         import tempfile

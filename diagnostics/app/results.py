@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         AuditResult,
         CompareResult,
         ConfirmResult,
+        DropResult,
         ExportResult,
         ImportConfig,
         ImportResult,
@@ -299,6 +300,24 @@ def show_merge(result: MergeResult, as_json: bool) -> int:
             _say(f"next    oversharp report {result.store_path}")
     for label, reason in result.left_out.items():
         _warn(f"{label} was left out: {reason}")
+    return 0
+
+
+def show_drop(result: DropResult, as_json: bool) -> int:
+    """What was removed, where the old store is, and how to undo it."""
+    if as_json:
+        _print_json(asdict(result))
+        return 0
+    gone = f"{plural(result.checkpoints, 'checkpoint')} and {plural(result.samples, 'sample')}"
+    verb = "would remove" if result.copy_path is None else "removed"
+    _say(f"{verb} {', '.join(result.series)}: {gone} that no other series uses")
+    _say(f"left    {', '.join(result.series_left)}: {plural(result.samples_left, 'sample')}")
+    if result.copy_path is None:
+        _say("nothing was changed")
+        return 0
+    tokens = result.copy_path.with_suffix(".tokens")
+    kept = f"{result.copy_path}{f' and {tokens}' if tokens.exists() else ''}"
+    _say(f"store   {result.store_path}\ncopy    {kept}: the store as it was; remove it when the rest is as expected")
     return 0
 
 

@@ -20,6 +20,7 @@ from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.prepare import PreparedAudit, pace_of, prepare, tell_cost
 from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, teacher_force
 from diagnostics.engine.grading import grade_responses
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
 from diagnostics.records.pace import Pace
 from diagnostics.records.progress import ProgressSink, SilentProgress
@@ -46,6 +47,8 @@ class AuditResult:
     without_kernel: Mapping[str, str]
     samples_drawn: int
 
+    __repr__ = short_repr
+
 
 def with_last_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
     """The results of one store after the last of them: that told all verdicts what is shipped of all series."""
@@ -66,6 +69,8 @@ class ShardResult:
     store_path: Path
     left_out: Mapping[str, str]
     samples_drawn: int
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from diagnostics.audit.controls import ControlsConfig
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
+from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.golds import GoldList
 from diagnostics.records.names import nearest_names
@@ -31,7 +32,6 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.records.types import make_paths
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT below
 from diagnostics.verifiers.own_workers.config import GraderConfig
@@ -357,6 +357,7 @@ class KernelConfig:
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(
     EngineConfig,
@@ -383,7 +384,6 @@ class AuditConfig(
     ] = None
 
     def __post_init__(self) -> None:
-        make_paths(self)
         ProblemsConfig.__post_init__(self)
         SeriesConfig.__post_init__(self)
         SamplingConfig.__post_init__(self)
@@ -404,6 +404,7 @@ class AuditConfig(
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig(EngineConfig, GraderConfig):
     """What to draw again, where its checkpoints lie now, and the engine that draws.
@@ -437,7 +438,6 @@ class ConfirmConfig(EngineConfig, GraderConfig):
     verifier: Annotated[str | None, SERIES] = None
 
     def __post_init__(self) -> None:
-        make_paths(self)
         EngineConfig.__post_init__(self)
         GraderConfig.__post_init__(self)
         require_at_least("--most", self.most, 1)

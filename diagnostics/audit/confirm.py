@@ -21,6 +21,7 @@ from diagnostics.audit.stages import OpenAudit, draw_samples
 from diagnostics.engine.grading import Grader, grade_responses
 from diagnostics.engine.local import Engine, EngineSpec
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.shard import finish
@@ -96,6 +97,8 @@ class ConfirmResult:
     tested: tuple[Confirmation, ...]
     store_path: Path
     report_path: Path
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

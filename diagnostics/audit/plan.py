@@ -11,6 +11,7 @@ from pandas import isna
 
 from diagnostics.audit.counts import stored_cluster_numbers, stored_guess_rate
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.store import Store
@@ -116,6 +117,8 @@ class Plan:
     cheapest: PlannedAudit | None
     present: PlannedAudit | None
     related: RelatedProblems | None
+
+    __repr__ = short_repr
 
 
 def plan(

@@ -13,6 +13,7 @@ from pathlib import Path
 from diagnostics.audit.freshness import findings_and_verdict
 from diagnostics.audit.terms import require_share
 from diagnostics.engine.grading import grade_responses
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
@@ -55,6 +56,8 @@ class RegradeResult:
     left_out: Mapping[str, str]
     store_path: Path
     report_path: Path
+
+    __repr__ = short_repr
 
 
 def regraded_name(series: str, verifier: str) -> str:

@@ -107,6 +107,14 @@ def settle_merged(store_path: Path) -> None:
                 _have_verdicts_say(store, _over(group, 0.0, held_out=False), group)
 
 
+def settle_left(store_path: Path) -> None:
+    """Compute the recommendation in every verdict again, after series that it was compared with were removed."""
+    with Store.open(store_path) as store:
+        judged = [str(name) for name in store.frame("SELECT series FROM verdicts ORDER BY series")["series"]]
+        for group in _comparable([_read(store, name) for name in judged]):
+            _have_verdicts_say(store, _over(group, 0.0, held_out=False), group)
+
+
 def _have_verdicts_say(store: Store, said: Recommendation, group: Sequence[_Read]) -> None:
     for one in group:
         held = store.verdict(one.judged.counts.series)

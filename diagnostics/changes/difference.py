@@ -17,6 +17,7 @@ from diagnostics.changes.read import (
     read_pair,
 )
 from diagnostics.records.amounts import about_count, p_value_text, plural
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError
 from diagnostics.statistics.comparison import RunDifference, compare_runs
 from diagnostics.statistics.keys import inference_ks
@@ -49,6 +50,8 @@ class StepDifference:
     notes: tuple[str, ...] = ()
     why_untested: str | None = None
     most: int = 12
+
+    __repr__ = short_repr
 
     def of_state(self, *states: str) -> tuple[ProblemChange, ...]:
         """The problems in one of ``states``: lost, fell, rose, gained."""

@@ -13,7 +13,7 @@ from diagnostics.changes.inline import block, more_problems, problem_cells, prob
 from diagnostics.changes.problems import ProblemChange
 from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
 from diagnostics.records.amounts import about_count, plural
-from diagnostics.records.cells import one_line, shortened
+from diagnostics.records.cells import one_line, short_repr, shortened
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.types import NO_ANSWER
 from diagnostics.statistics.problem_changes import lost_by_chance
@@ -59,6 +59,8 @@ class LostProblem:
     before: tuple[AnswerCount, ...] = ()
     after: tuple[AnswerCount, ...] = ()
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class LostProblems:
@@ -82,6 +84,8 @@ class LostProblems:
     problems: tuple[LostProblem, ...]
     notes: tuple[str, ...] = ()
     why_untested: str | None = None
+
+    __repr__ = short_repr
 
     @property
     def sentence(self) -> str:

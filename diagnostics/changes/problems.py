@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diagnostics.records.cells import short_repr
 from diagnostics.statistics.problem_changes import SURE, ProblemCounts, State, change_p, problem_states
 
 
@@ -28,6 +29,8 @@ class ProblemChange:
     correct_after: int
     n_after: int
     p_adjusted: float | None
+
+    __repr__ = short_repr
 
     @property
     def sure(self) -> bool:

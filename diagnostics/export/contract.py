@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from diagnostics.records.cells import short_repr
 from diagnostics.records.types import PICTURE_FORMATS as PICTURE_FORMATS
 from diagnostics.records.types import PictureFormat as PictureFormat
 
@@ -41,6 +42,8 @@ class Exported:
     n: int
     files: tuple[Path, ...] = ()
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
@@ -52,3 +55,5 @@ class ExportResult:
     series: tuple[str, ...]
     written: tuple[Exported, ...]
     push: str | None = None
+
+    __repr__ = short_repr

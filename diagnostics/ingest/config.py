@@ -14,8 +14,10 @@ from cyclopts import Parameter, Token
 from diagnostics.audit.config import CODE_BLOCK
 from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from diagnostics.audit.terms import VerdictConfig
+from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.golds import GoldList
+from diagnostics.records.names import store_file
 from diagnostics.records.settings import (
     comma_separated,
     require_at_least,
@@ -23,7 +25,7 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.records.types import COUNTS_ALONE, RecordedSettings, make_paths
+from diagnostics.records.types import COUNTS_ALONE, RecordedSettings
 from diagnostics.verifiers import in_thoughts
 from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
 from diagnostics.verifiers.own_workers.config import GraderConfig
@@ -47,6 +49,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 
 
 @Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(GraderConfig, VerdictConfig):
     """What the files are, and what they do not tell.
@@ -140,9 +143,9 @@ class ImportConfig(GraderConfig, VerdictConfig):
     dry_run: Annotated[bool, Parameter(negative=())] = False
 
     def __post_init__(self) -> None:
-        make_paths(self)
         if self.answer_in_thoughts:
             object.__setattr__(self, "verifier", in_thoughts(self.verifier))
+        object.__setattr__(self, "store", store_file(self.store))
         if "score" in self.map:  # what many tools call a reward
             if "reward" in self.map:
                 raise ConfigError("--map names the reward twice, as reward=… and as score=…; leave one out")

@@ -20,6 +20,7 @@ from diagnostics.ingest.problems import KnownProblems
 from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
 from diagnostics.ingest.selection import choose
 from diagnostics.records.amounts import plural
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.records.provenance import provenance
@@ -68,6 +69,8 @@ class ImportResult:
     files: tuple[FileResult, ...]
     unknown: tuple[Path, ...]
     series: tuple[ImportedSeries, ...]
+
+    __repr__ = short_repr
 
     @property
     def incomplete(self) -> bool:

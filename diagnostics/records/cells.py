@@ -5,7 +5,8 @@ Series, folders, prompts and responses may hold anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from diagnostics.records.amounts import plural
 
@@ -20,6 +21,8 @@ _TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2
 _FORMULA = "=+-@\t\r"
 #: Of a long response, so much of its beginning and its end is shown.
 HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
+#: Characters of the ``repr`` of one field; once this many are printed of a record, its other fields are left out.
+_MOST_OF_A_FIELD, _MOST_OF_A_RECORD = 100, 160
 
 
 def visible(text: str) -> str:
@@ -50,6 +53,36 @@ def one_line(text: str, most: int) -> str:
     """
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text[:most])
     return f"{shown}…" if len(text) > most else shown
+
+
+def short_repr(record: Any) -> str:
+    """The ``repr`` of a result: its class and fields on one line of at most about 200 characters.
+
+    Long texts are cut, collections are counted, fields that hold nothing are left out.
+
+    >>> from dataclasses import make_dataclass
+    >>> Result = make_dataclass("Result", ["series", "why", "steps"], namespace={"__repr__": short_repr})
+    >>> Result("grpo", None, (20, 40))
+    Result(series='grpo', steps=<2>)
+    """
+    name = type(record).__name__
+    parts: list[str] = []
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if not one.repr or value is None or value == ():
+            continue
+        if sum(map(len, parts)) > _MOST_OF_A_RECORD:
+            return f"{name}({', '.join(parts)}, …)"
+        parts.append(f"{one.name}={_short(value)}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple | list | set | frozenset | dict) or (hasattr(value, "keys") and hasattr(value, "items")):
+        return f"<{len(value)}>"
+    if hasattr(value, "__dataclass_fields__"):
+        return f"{type(value).__name__}(…)"
+    return one_line(repr(value), _MOST_OF_A_FIELD)
 
 
 def shortened(text: str) -> str:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 #: Arguments of Python that the command line has under another name.
 FLAGS: Mapping[str, str] = MappingProxyType(
@@ -36,7 +31,7 @@ class OversharpError(Exception):
     """Base of all errors meant for the user's eyes; the command line prints the message alone.
 
     Messages name settings as the command does, ``--most 0: must be 1 or more``. What a function of the API raises names
-    arguments instead (``errors_name_arguments``), and keeps the other as ``as_flags``.
+    arguments instead (``records.arguments``), and keeps the other as ``as_flags``.
     """
 
     exit_code = 1
@@ -52,20 +47,6 @@ class OversharpError(Exception):
         if self._as_flags is None:
             self._as_flags = str(self)
             self.args = (with_arguments(self._as_flags), *self.args[1:])
-
-
-def errors_name_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Have the errors that a function of the API raises name its arguments where a command names flags."""
-
-    @wraps(call)
-    def named(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        try:
-            return call(*arguments, **keywords)
-        except OversharpError as error:
-            error.name_arguments()
-            raise
-
-    return named
 
 
 def with_arguments(message: str) -> str:

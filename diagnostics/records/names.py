@@ -6,10 +6,72 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from diagnostics.records.errors import StoreError
 
+#: The file of a store in the directory of an audit.
+STORE_NAME = "audit.duckdb"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+#: What other tools call a setting or a command: ours, in order, the first of which that exists is meant.
+SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "backend": ("engine", "sampler"),
+        "base_model": ("base",),
+        "checkpoints": ("steps",),
+        "data": ("problems",),
+        "database": ("store",),
+        "dataset": ("problems",),
+        "db": ("store",),
+        "delete": ("drop",),
+        "dir": ("out", "output_dir"),
+        "engine": ("sampler",),
+        "eval": ("audit",),
+        "evaluate": ("audit",),
+        "figs": ("figure", "figures"),
+        "force": ("replace",),
+        "generations": ("n", "group_size"),
+        "gpus": ("tensor_parallel",),
+        "grader": ("verifier",),
+        "lr": ("learning_rate",),
+        "max_length": ("max_tokens",),
+        "max_model_length": ("max_model_len",),
+        "max_new_tokens": ("max_tokens",),
+        "max_samples": ("limit",),
+        "model": ("base", "checkpoint"),
+        "model_path": ("model", "base"),
+        "n_rollouts": ("n", "group_size"),
+        "n_samples": ("n",),
+        "num_generations": ("group_size", "n"),
+        "num_gpus": ("tensor_parallel",),
+        "num_problems": ("limit", "problems"),
+        "num_repeats": ("n",),
+        "num_return_sequences": ("n", "group_size"),
+        "num_rollouts": ("n", "group_size"),
+        "num_samples": ("n",),
+        "num_steps": ("max_steps",),
+        "output": ("out", "output_dir"),
+        "output_path": ("out", "output_dir"),
+        "overwrite": ("replace",),
+        "pass_k": ("k",),
+        "plot": ("export",),
+        "reference_model": ("reference",),
+        "remove": ("drop",),
+        "repeats": ("n",),
+        "rm": ("drop",),
+        "rollouts": ("n", "group_size"),
+        "run_name": ("name", "series"),
+        "samples": ("n",),
+        "samples_per_problem": ("n",),
+        "save_dir": ("out", "output_dir"),
+        "scorer": ("verifier",),
+        "show": ("view",),
+        "silent": ("quiet",),
+        "temp": ("temperature",),
+        "template": ("prompt_template",),
+        "tp": ("tensor_parallel",),
+    }
+)
 
 
 def slug(text: str) -> str:
@@ -49,15 +111,33 @@ def listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
     return [paths] if isinstance(paths, str | Path) else list(paths)
 
 
+def synonym(name: str, known: Iterable[str]) -> str | None:
+    """What ``known`` calls a setting that other tools call ``name``; None where that is not known.
+
+    >>> synonym("num_samples", ["n", "entropy_samples"]), synonym("model", ["n"])
+    ('n', None)
+    """
+    known = set(known)
+    return next((one for one in SYNONYMS.get(name, ()) if one in known), None)
+
+
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """What to tell someone who asked for ``name``: the nearest of ``known``, or all of them.
 
-    >>> nearest_names("gsm8", ["gsm8k", "aime24"])
-    'did you mean: gsm8k'
+    >>> nearest_names("gsm8", ["gsm8k", "aime24"]), nearest_names("num_samples", ["n", "entropy_samples"])
+    ('did you mean: gsm8k', 'did you mean: n')
     """
     known = sorted(known)
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    meant = synonym(name, known)
+    near = [meant] if meant else get_close_matches(name, known, n=3, cutoff=0.5)
     return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
+
+
+def store_file(given: Path | str) -> Path:
+    """The store that a user names: the file, or the audit.duckdb in a directory that holds one."""
+    path = Path(given)
+    held = path / STORE_NAME
+    return held if path.is_dir() and held.is_file() else path
 
 
 def require_store_place(path: Path) -> None:
@@ -65,7 +145,7 @@ def require_store_place(path: Path) -> None:
     if any(character in str(path.resolve()) for character in "*?["):
         raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
     if path.is_dir():
-        raise StoreError(f"{path}: is a directory; pass the audit.duckdb in it")
+        raise StoreError(f"{path}: is a directory without an {STORE_NAME}; name the file, such as {path / STORE_NAME}")
     if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
         raise StoreError(
             f"{path.parent}: a directory is asked for, and this is named like a store; pass --out without it"

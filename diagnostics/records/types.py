@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -44,14 +43,6 @@ def content_hash(*parts: object) -> str:
     """
     blob = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
     return blake2b(blob.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def make_paths(config: Any) -> None:
-    """Turn text in the fields of a dataclass that are paths into paths: scripts write ``out="audit"``."""
-    for one in fields(config):
-        value = getattr(config, one.name)
-        if isinstance(value, str) and re.match(r"(Annotated\[)?Path\b", str(one.type)):
-            object.__setattr__(config, one.name, Path(value))
 
 
 #: A copy costs less than a hash that begins anew, and a dump holds millions of responses.

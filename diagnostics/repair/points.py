@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError
 
 #: Beyond this, weights are extrapolated so far that nobody has seen it help.
@@ -32,6 +33,8 @@ class RepairedPoint:
     rounded_lambda: float | None
     found: bool
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class RepairResult:
@@ -45,6 +48,8 @@ class RepairResult:
     checkpoints: tuple[str, ...]
     points: tuple[RepairedPoint, ...]
     left_out: Mapping[str, str]
+
+    __repr__ = short_repr
 
 
 def steps_of(lambdas: Sequence[float]) -> tuple[int, ...]:

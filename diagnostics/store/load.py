@@ -16,7 +16,7 @@ from diagnostics.records.pace import LEAST_BYTES, SampleCost
 from diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
 from diagnostics.store.write_audit import COMPARED, look_ids
 from diagnostics.verdict.claims import FELL_HERE
-from diagnostics.verdict.made_of import PARTS_IN_WORDS, made_of_text
+from diagnostics.verdict.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
 from diagnostics.verdict.record import Estimate, ranges_text
 
 if TYPE_CHECKING:
@@ -351,7 +351,8 @@ def made_of(store: Store, series: str) -> str | None:
     step = int(rows["step"].iloc[0])
     place = ranges_text([(step, step)], repaired=verdict is not None and verdict.repaired)
     parts = {name: known[name] for name in PARTS_IN_WORDS if name in known}
-    return made_of_text(known["all"], parts, k=int(rows["k"].iloc[0]), place=place) or None
+    shown = is_fall_shown(verdict)
+    return made_of_text(known["all"], parts, k=int(rows["k"].iloc[0]), place=place, fall_is_shown=shown) or None
 
 
 def _bound(value: float) -> float | None:

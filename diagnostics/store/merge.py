@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
 from diagnostics.store.database import Database
@@ -72,6 +73,8 @@ class MergeResult:
     to_conclude: tuple[str, ...]
     samples_added: int
     left_out: dict[str, str]
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

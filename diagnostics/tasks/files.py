@@ -83,7 +83,7 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Raise ``ProblemError`` for a Git LFS pointer or a web page in the place of the file; a pipe is not looked into."""
+    """Raise ``ProblemError`` for a Git LFS pointer or a web page in place of the file; a pipe is not looked into."""
     if not path.is_file():
         return
     try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ProblemError
 from diagnostics.tasks import load_problems
 from diagnostics.tasks.files import read_rows
@@ -43,6 +44,8 @@ class Overlap:
     how: How
     shared: float
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class SetOverlap:
@@ -54,6 +57,8 @@ class SetOverlap:
     same_words: int
     shared_run: int
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapResult:
@@ -64,6 +69,8 @@ class OverlapResult:
     words: int
     sets: tuple[SetOverlap, ...]
     found: tuple[Overlap, ...]
+
+    __repr__ = short_repr
 
 
 def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) -> OverlapResult:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+from diagnostics.records.cells import short_repr
 from diagnostics.statistics.keys import inference_ks
 from diagnostics.verdict.losses import Law, Loss
 from diagnostics.verdict.power import BaseRates, Design, Power, power, window_size
@@ -56,6 +57,8 @@ class PlannedAudit:
     tokens: float | None
     power: float
     by_law: tuple[LawPower, ...]
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

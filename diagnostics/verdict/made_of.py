@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from diagnostics.verdict.record import Estimate, bounds_text, signed_text
+from diagnostics.verdict.record import Estimate, Verdict, bounds_text, signed_text
 
 #: Parts of the measure ``change_budget``, and what each is in a sentence.
 PARTS_IN_WORDS: Mapping[str, str] = MappingProxyType(
@@ -14,13 +14,15 @@ PARTS_IN_WORDS: Mapping[str, str] = MappingProxyType(
         "unread": "samples without an answer that could be read",
         "grader": "grades that the second verifier does not share",
         "sharpening": "what sharpening the base alone does",
-        "guesses": "problems so rarely solved that luck would look the same",
+        "guesses": "problems so rarely solved that, one by one, luck would look the same",
         "lost": "problems that are solved no more often now than by luck",
         "gained": "problems that were solved no more often before than by luck",
         "ways": "problems of which a way of solving is gone or nearly gone",
         "unexplained": "unexplained, on problems that both solve",
     }
 )
+#: Why a fall that was shown may come from problems none of which shows one.
+_TOGETHER = "The verdict tests all problems together: luck alone does not explain that sum."
 #: A rest that would be printed as nothing is not told; in probability.
 _LEAST = 0.0005
 #: How many times as far as its interval reaches a part lies from 0 to be called surely other than 0.
@@ -47,11 +49,19 @@ def is_nearly_known(part: Estimate, whole: Estimate) -> bool:
     return max(part.value - part.low, part.high - part.value) <= _NEARLY_KNOWN * abs(whole.value or 0.0)
 
 
-def made_of_text(whole: Estimate, parts: Mapping[str, Estimate], *, k: int, place: str) -> str:
+def is_fall_shown(verdict: Verdict | None) -> bool:
+    """Whether the label of the verdict is a fall of pass@k in the window that nothing else explains."""
+    return verdict is not None and verdict.label in ("over_sharpened", "over_sharpened_here", "degraded")
+
+
+def made_of_text(
+    whole: Estimate, parts: Mapping[str, Estimate], *, k: int, place: str, fall_is_shown: bool = False
+) -> str:
     """What is surely a part of a change of pass@``k`` (probability) from the base to ``place``, and the rest.
 
     ``parts`` are those that are known, by their names in ``PARTS_IN_WORDS``; empty where neither a part nor the whole
     is surely other than 0. A part that is not known to a tenth of the whole stands with its interval.
+    ``fall_is_shown``: the verdict on the same series shows a fall, see ``is_fall_shown``.
 
     >>> whole, lost = Estimate(value=-0.1, low=-0.13, high=-0.07), Estimate(value=-0.08, low=-0.1, high=-0.06)
     >>> rest = Estimate(value=-0.02, low=-0.05, high=0.01)
@@ -70,7 +80,8 @@ def made_of_text(whole: Estimate, parts: Mapping[str, Estimate], *, k: int, plac
     rest = (whole.value or 0.0) - sum(size[name] for name in sure)
     tells_rest = abs(rest) >= _LEAST
     ending = f"; the other parts, each of which may be 0, add up to {signed_text(rest)}" if tells_rest else ""
-    return f"{start}, {listed}{ending}."
+    together = f" {_TOGETHER}" if fall_is_shown and "guesses" in sure and size["guesses"] < 0 else ""
+    return f"{start}, {listed}{ending}.{together}"
 
 
 def _points(part: Estimate, whole: Estimate) -> str:

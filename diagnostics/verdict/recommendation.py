@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
+from diagnostics.records.cells import short_repr
+
 #: candidate: not shown to lose more than allowed, and not chosen; out: shown to.
 Role = Literal["recommended", "candidate", "out"]
 #: How that is shown: surely by the band; by the verdict's own test of the checkpoint; in the estimate alone; not at
@@ -128,6 +130,8 @@ class Recommendation:
     beyond: BeyondSharpening | None = None
     without_training: str | None = None
     cannot_tell: str | None = None
+
+    __repr__ = short_repr
 
     @property
     def n_certifying(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
+from diagnostics.records.cells import short_repr
 from diagnostics.verdict.explanations import Cause
 from diagnostics.verdict.recommendation import Recommendation
 from diagnostics.verdict.rule import Label
@@ -257,6 +258,8 @@ class Verdict:
     shipping: Recommendation | None = None
     repaired: bool = False
     accuracies: tuple[Accuracy, ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def title(self) -> str:

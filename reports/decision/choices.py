@@ -54,6 +54,15 @@ def groups(context: Context) -> tuple[tuple[Recommendation | None, tuple[SeriesS
     return tuple((_whole(said, own), tuple(own)) for said, own in found.values())
 
 
+def is_graded_again(context: Context, series: SeriesSource) -> bool:
+    """Whether these are the samples of another series of the report, by a second verifier (`oversharp regrade`)."""
+    return series.verifier is not None and any(
+        series.name == f"{one.name} ({series.verifier})"
+        and set(one.checkpoints["checkpoint_id"]) == set(series.checkpoints["checkpoint_id"])
+        for one in context.series
+    )
+
+
 def _whole(said: Recommendation | None, members: Sequence[SeriesSource]) -> Recommendation | None:
     """The recommendation with the steps of all its series."""
     if said is None:

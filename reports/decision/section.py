@@ -13,7 +13,7 @@ from diagnostics.verdict.shipping.words import alternatives_text, step_text
 from reports import citations, numbers
 from reports.budget import budget_figure, budget_sentence
 from reports.context import Context
-from reports.decision.choices import Choice, choices, groups
+from reports.decision.choices import Choice, choices, groups, is_graded_again
 from reports.evidence.source import SeriesSource
 from reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
 from reports.sections.coverage_figures import change_map
@@ -54,13 +54,17 @@ def decision(context: Context) -> Decision:
     found = groups(context)
     made = [one for said, members in found for one in choices(context, said, members)]
     figures = _figures(context)
-    advice = tuple(_advice(context, said, members) for said, members in found)
+    again = [one for one in context.series if is_graded_again(context, one)]
+    own = [(said, members) for said, members in found if any(one not in again for one in members)]
+    n_own = len(context.series) - len(again)
+    advice = tuple(_advice(said, members, n_own) for said, members in own)
+    second = tuple(_second_advice(said, members) for said, members in found if (said, members) not in own)
     return Decision(
         title=advice[0].title if len(advice) == 1 else f"What to ship: {len(advice)} answers",
-        advice=advice,
+        advice=(*advice, *second),
         table=_table(context, made),
         table_first=len(context.series) > 1,
-        chosen=tuple(one.is_recommended for one in made),
+        chosen=tuple(one.is_recommended and one.series[0] not in again for one in made),
         sentences=_sentences(context),
         reading=(
             f"{DEFINITION} {citations.key('A')[0]}.",
@@ -87,10 +91,16 @@ def _brackets(made: Sequence[Choice]) -> tuple[str, ...]:
     )
 
 
-def _advice(context: Context, said: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
-    """The sentence of `oversharp ship`, its beginning as the title."""
+def _second_advice(said: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
+    """The answer that the same samples would give if a second verifier graded them: a remark, not a second answer."""
+    found, (first, *_) = _advice(said, members, len(members)), members
+    return Advice(title=f"Graded by {first.verifier}: {found.title} ({first.name})", text=found.text)
+
+
+def _advice(said: Recommendation | None, members: tuple[SeriesSource, ...], n_series: int) -> Advice:
+    """The sentence of `oversharp ship`, its beginning as the title; with names where it is of some of ``n_series``."""
     names = numbers.listing(tuple(series.name for series in members))
-    of = f" for {names}" if len(members) < len(context.series) else ""
+    of = f" for {names}" if len(members) < n_series else ""
     if said is None or said.recommended is None:
         why = _why_none(said, members)
         return Advice(title=f"No checkpoint is recommended{of}", text=f"{why[0].upper()}{why[1:]}")
@@ -136,7 +146,7 @@ def _table(context: Context, made: list[Choice]) -> Table:
             Cell(text=_first_text(one), sort=one.pass_at_1),
             Cell(text=_worst_text(one.worst), sort=None if one.worst is None else one.worst.change),
             Cell(text=_lost_text(one), sort=one.lost),
-            Cell(text=_verdict_text(one)),
+            Cell(text=_verdict_text(context, one)),
             *((Cell(text=_beside_text(one)),) if several and sharper else ()),
         )
         for one in made
@@ -188,12 +198,13 @@ def _lost_text(one: Choice) -> str:
     return f"{one.lost} of {one.n_problems}{surely}"
 
 
-def _verdict_text(one: Choice) -> str:
+def _verdict_text(context: Context, one: Choice) -> str:
     """What the verdict says of the last checkpoints stands at the last; of the others, what shipping says."""
     verdict = one.series[0].verdict
     parts = []
     if one.is_recommended:
-        parts.append("recommended")
+        by = f", graded by {one.series[0].verifier}" if is_graded_again(context, one.series[0]) else ""
+        parts.append(f"recommended{by}")
     elif one.may_be_shipped:
         parts.append("may be shipped")
     if one.is_last and one.temperature is None:

@@ -18,6 +18,8 @@ POINTS_PER_INCH = 72.0
 _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # TrueType: venues refuse the Type 3 fonts of matplotlib's default
+    "ps.fonttype": 42,
     "svg.hashsalt": "oversharp",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],

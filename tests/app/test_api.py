@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 import oversharp
 from diagnostics.app import api, api_page
 from diagnostics.app.reader import InlineReport
-from diagnostics.records.errors import ConfigError, OversharpError
+from diagnostics.records.cells import short_repr
+from diagnostics.records.errors import FLAGS, ConfigError, OversharpError, with_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +50,51 @@ def test_the_page_has_every_verb_with_its_arguments_and_every_record_with_its_fi
     assert ">>>" not in text
 
 
+def test_every_code_block_of_the_page_is_python_and_every_verb_has_its_signature() -> None:
+    blocks = re.findall(r"```python\n(.*?)\n```", api_page.page(), flags=re.DOTALL)
+    signatures = [block for block in blocks if re.match(r"\w+\(.*\) -> \S", block, flags=re.DOTALL)]
+    assert len(signatures) == len(api.VERBS)
+    assert len(blocks) > len(signatures) + 5
+    for name, block in zip(api.VERBS, signatures, strict=True):
+        (function,) = ast.parse(f"def {block}: ...").body
+        assert isinstance(function, ast.FunctionDef)
+        given = (*function.args.args, *function.args.kwonlyargs, *filter(None, [function.args.kwarg]))
+        assert (function.name, [one.arg for one in given]) == (
+            name,
+            list(inspect.signature(getattr(api, name)).parameters),
+        )
+    for block in blocks:
+        if block not in signatures:
+            compile(block, "docs/api.md", "exec")
+
+
+def test_calls_in_the_page_and_flags_in_its_texts_name_arguments_that_there_are() -> None:
+    text = api_page.page()
+    calls = [
+        node
+        for block in re.findall(r"```python\n(.*?)\n```", text, flags=re.DOTALL)
+        if not re.match(r"\w+\(.*\) -> \S", block, flags=re.DOTALL)
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("oversharp.")
+    ]
+    assert len(calls) > 5
+    settings = {name for record in api.RECORDS if record.endswith("Config") for name in fields_of(record)}
+    for call in calls:
+        callee = getattr(oversharp, ast.unparse(call.func).removeprefix("oversharp."))
+        known = set(inspect.signature(callee).parameters)
+        takes_settings = "settings" in known or isinstance(callee, type)
+        assert {one.arg for one in call.keywords} <= known | (settings if takes_settings else set())
+    arguments = settings | {one for verb in api.VERBS for one in inspect.signature(getattr(api, verb)).parameters}
+    flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", re.sub(r"`oversharp [^`]*`", "", text)))
+    named = {with_arguments(f"--{flag}").removesuffix("=").removeprefix("no_") for flag in flags}
+    assert named - arguments == set()
+    assert all(f"``{argument}``" in inspect.getdoc(api) for argument in FLAGS)
+
+
+def fields_of(record: str) -> set[str]:
+    return set(getattr(api, record).__dataclass_fields__)
+
+
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import oversharp")
     ours = {name for name in loaded_by("import oversharp; oversharp.audit") if name.startswith("diagnostics")}
@@ -56,13 +103,15 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.api",
         "app.verbs",
         "app.verbs.changes",
+        "app.verbs.dropping",
         "app.verbs.outputs",
         "app.verbs.overlap",
         "app.verbs.plan",
         "app.verbs.repair",
         "app.verbs.shipping",
     }
-    records = {"records", "records.errors", "records.names", "records.provenance", "records.version"}
+    light = ("amounts", "arguments", "cells", "errors", "names", "provenance", "version")
+    records = {"records", *(f"records.{name}" for name in light)}
     assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
     assert not heavy & (plain | loaded_by("import oversharp; oversharp.audit"))
@@ -74,6 +123,11 @@ def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() ->
     assert {*names, "OversharpError", "version"} == set(dir(oversharp)) == set(oversharp.__all__)
     alone = [sys.executable, "-c", "import oversharp; from oversharp import *; audit"]
     subprocess.run(alone, check=True)
+
+
+def test_the_version_is_that_of_the_installed_package_and_loads_nothing_more() -> None:
+    assert oversharp.__version__ == metadata.version("oversharp") == oversharp.version()
+    assert loaded_by("import oversharp; oversharp.__version__") == loaded_by("import oversharp; oversharp.version()")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -93,15 +147,43 @@ def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_p
         assert store.plot("frontier").name == "compare-sharpening"
         with pytest.raises(ConfigError, match="holds several series; pass series= with one of: grpo, iac, seed 1"):
             store.lost()
+        shown = [verdict, every, store.plot("frontier"), store.report(), store.lost(series="grpo")]
+        shown.append(store.diff(20, 40, series="grpo"))
     assert isinstance(verdict, oversharp.Verdict)
+    assert repr(verdict).startswith("Verdict(series='grpo', label='")
     assert oversharp.report(store_path).name == "report.html"
-    result = oversharp.export(store_path, what=["verdicts"], formats=["csv"], series=["grpo"])
+    result = oversharp.export(store_path, what="verdicts", formats="csv", series="grpo")
     assert [one.path for one in result.written] == [tmp_path / "export" / "verdicts.csv"]
+    assert oversharp.ship(store_path, series="grpo") == oversharp.ship(store_path, series=["grpo"])
+    for one in (*shown, result, *oversharp.ship(store_path)):
+        assert len(repr(one).splitlines()) == 1
+        assert len(repr(one)) < 400
     with pytest.raises(ConfigError, match="pass series="):
         oversharp.plan(store_path)
     with pytest.raises(OversharpError, match=r"nothing\.duckdb"):
         oversharp.confirm(tmp_path / "nothing.duckdb")
     assert "Unit: probability" in oversharp.explain("pass_at_k")
+
+
+def test_every_result_has_a_repr_of_one_line() -> None:
+    results = [getattr(api, name) for name in api.RECORDS if not name.endswith(("Config", "ConsoleProgress", "Store"))]
+    assert oversharp.LostProblems in results
+    assert [one.__name__ for one in results if one.__repr__ is not short_repr] == []
+
+
+@pytest.mark.usefixtures("no_report")
+def test_an_audit_takes_its_settings_by_name_and_they_win_over_a_config(countdown_series: Path, tmp_path: Path) -> None:
+    config = oversharp.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path)
+    named = {"task": "countdown", "limit": 2, "n": 2, "panel": 0, "kernel_problems": 0, "out": tmp_path}
+    first = oversharp.audit(countdown_series, config)
+    again = oversharp.audit(countdown_series, **named)
+    more = oversharp.audit(countdown_series, config, n=4, name="other")
+    assert first.samples_drawn > 0
+    assert again.samples_drawn == 0
+    assert (again.series, again.store_path) == (first.series, first.store_path)
+    assert more.samples_drawn > 0
+    assert more.series == "other"
+    assert len(repr(more)) < 400
 
 
 @pytest.mark.usefixtures("no_report")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import oversharp
 from diagnostics.app.cli import app, main
 from diagnostics.audit.config import AuditConfig, ConfirmConfig
 from diagnostics.records.errors import StoreError
@@ -22,7 +23,7 @@ from trainers import objectives
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
 COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship", "diff", "lost", "view", "convert", "fetch-model")
-COMMANDS += ("problems",)
+COMMANDS += ("problems", "drop")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -78,6 +79,7 @@ BAD_FILES = {
     "open.toml": "[audit\n",
     "file": "",
 }
+MAP = "prompt=question,response=output,gold=gold,reward=score,step=step"
 COUNTDOWN = ("audit", ".", "--task", "countdown")
 
 
@@ -95,7 +97,31 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("audit", ".", "--config", "/dev/zero"), 2, "/dev/zero: cannot be read (is a device, not a regular file)"),
         (("audit", ".", "--problems", "/dev/zero"), 4, "/dev/zero: is a device, not a regular file"),
         ((*COUNTDOWN, "--config", "missing.toml"), 2, "missing.toml"),
-        ((*COUNTDOWN, "--max-token", "3"), 2, "--max-tokens"),
+        ((*COUNTDOWN, "--max-token", "3"), 2, "unknown option: --max-token; did you mean --max-tokens?"),
+        (
+            (*COUNTDOWN, "--num-samples", "3"),
+            2,
+            "unknown option: --num-samples; did you mean --n? see oversharp audit",
+        ),
+        ((*COUNTDOWN, "--samples=3"), 2, "unknown option: --samples; did you mean --n?"),
+        ((*COUNTDOWN, "--output", "x"), 2, "unknown option: --output; did you mean --out?"),
+        ((*COUNTDOWN, "--base-model", "x"), 2, "unknown option: --base-model; did you mean --base?"),
+        (("train", "--lr", "1"), 2, "unknown option: --lr; did you mean --learning-rate?"),
+        (("ship", "STORE", "--qqqqqq"), 2, "unknown option: --qqqqqq; see oversharp ship --help"),
+        (("shipp", "STORE"), 2, "unknown command: shipp; did you mean ship? see oversharp --help"),
+        (("evaluate", "STORE"), 2, "unknown command: evaluate; did you mean audit?"),
+        (("problems", "chek"), 2, 'Did you mean "check"?'),
+        (("ship", "STORE", "more"), 2, "too many arguments: more; leave out what the command does not take"),
+        (("diff", "STORE", "20", "40"), 2, "did you mean --steps 20 40?"),
+        (("drop", "STORE"), 2, "error: SERIES is missing; see oversharp drop --help"),
+        (("ship",), 2, "error: STORE is missing; see oversharp ship --help"),
+        (("regrade", "STORE"), 2, "error: --verifier is missing; see oversharp regrade --help"),
+        ((*COUNTDOWN, "--n"), 2, "error: --n needs a value; see oversharp audit --help"),
+        (("demo", "--out", "file"), 2, "--out file: is not a directory; name another place"),
+        (("drop", "STORE", "runn"), 7, "holds no series 'runn'; did you mean: run"),
+        (("drop", "STORE", "run"), 2, "holds no other series than run; remove the file itself"),
+        (("remove", "STORE", "run"), 2, "unknown command: remove; did you mean drop?"),
+        (("ship", "."), 7, "is a directory without an audit.duckdb; name the file, such as "),
         ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
         ((*COUNTDOWN, "--n", "9" * 5000), 2, '"' + "9" * 119 + "… into int."),
         (("import", "file", "--step", "99999999999"), 2, "--step 99999999999: must be below 2147483648"),
@@ -254,6 +280,50 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     assert "findings" in run("sql", str(audited))[1]
 
 
+def test_every_command_on_a_store_takes_the_directory_that_holds_it(
+    run: Run, imported_store: Path, tmp_path: Path
+) -> None:
+    folder = str(imported_store.parent)
+    for arguments in (
+        ("ship", folder),
+        ("lost", folder, "--series", "one"),
+        ("diff", folder, "--steps", "0", "100", "--series", "one"),
+        ("sql", folder, "SELECT 1"),
+        ("export", folder, "--out", str(tmp_path / "export")),
+        ("view", folder, "--bundle", str(tmp_path / "bundle"), "--most", "1", "--quiet"),
+        ("merge", folder, str(imported_store), "--out", str(tmp_path / "merged"), "--quiet"),
+        ("import", str(imported_store.parent / "one.jsonl"), "--map", MAP, "--dry-run", "--store", folder),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 0, (arguments, err)
+    assert oversharp.open_store(folder).path == imported_store
+    code, _, err = run("confirm", folder, "--series", "one")
+    assert "another tool drew its samples" in err
+    assert code == 2
+
+
+@pytest.mark.usefixtures("no_report")
+def test_drop_prints_what_goes_what_is_left_and_where_the_copy_is(
+    run: Run, imported_store: Path, tmp_path: Path
+) -> None:
+    store = Path(shutil.copy(imported_store, tmp_path))
+    code, out, _ = run("drop", str(store), "two", "--dry-run")
+    gone = "two: 3 checkpoints and 1,920 samples that no other series uses"
+    assert (code, out.splitlines()) == (
+        0,
+        [f"would remove {gone}", "left    one: 1,920 samples", "nothing was changed"],
+    )
+    code, out, _ = run("drop", str(store), "two")
+    copy = tmp_path / "audit.before-drop.duckdb"
+    assert code == 0
+    assert out.splitlines()[:2] == [f"removed {gone}", "left    one: 1,920 samples"]
+    assert out.splitlines()[-1].startswith(f"copy    {copy}: the store as it was; remove it when")
+    with oversharp.open_store(store) as one, oversharp.open_store(copy) as both:
+        assert (one.series, both.series) == (("one",), ("one", "two"))
+    assert store.stat().st_size < copy.stat().st_size
+    assert json.loads(run("drop", str(copy), "two", "--dry-run", "--json")[1])["series_left"] == ["one"]
+
+
 def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path: Path) -> None:
     store = tmp_path / "audit.duckdb"
     Store.open(store).close()
@@ -261,6 +331,23 @@ def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path
     assert code == 0
     assert "\x1b[31mred\x07".encode("unicode_escape").decode() in out
     assert chr(27) not in out.replace("\x1b[1m", "").replace("\x1b[0m", "")
+
+
+def test_a_text_of_several_lines_is_one_line_of_a_table_and_whole_in_json_and_csv(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "audit.duckdb"
+    Store.open(store).close()
+    text = "Let me think.\n\n" + "So it is 4.\n" * 50 + "\\boxed{4}"
+    query = f"SELECT 7 AS step, '{text}' AS response, 'one line' AS other"
+    code, out, err = run("sql", str(store), query)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["step", "7"]
+    assert "Let me think.⏎⏎So it is 4.⏎" in out
+    assert "one line" in out
+    assert "--json and --csv print all" in err
+    assert max(map(len, out.splitlines())) < 120
+    assert json.loads(run("sql", str(store), query, "--json")[1])[0]["response"] == text
+    assert text in run("sql", str(store), query, "--csv")[1]
+    assert run("sql", str(store), "SELECT 'one line' AS text")[2] == ""
 
 
 def test_a_path_that_the_system_refuses_is_one_line(run: Run, countdown_series: Path, tmp_path: Path) -> None:

@@ -122,6 +122,12 @@ def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_
     assert rates[2] == pytest.approx(result.n_disagreed / (PROBLEMS * REPEATS))
 
 
+def test_the_report_has_one_answer_and_notes_that_of_the_second_verifier(regraded: RegradeResult) -> None:
+    html = regraded.report_path.read_text(encoding="utf-8")
+    assert "answers</h" not in html
+    assert html.count("<b>Graded by math: ") == 1
+
+
 def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regraded: RegradeResult) -> None:
     with Store.open(regraded.store_path) as store:
         rows = store.frame(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from diagnostics.measures.change_budget import PARTS
-from diagnostics.verdict.made_of import PARTS_IN_WORDS, is_sure, made_of_text
-from diagnostics.verdict.record import Estimate
+from diagnostics.verdict.made_of import PARTS_IN_WORDS, is_fall_shown, is_sure, made_of_text
+from diagnostics.verdict.record import Estimate, Verdict, VerdictLabel
 
 LOST = Estimate(value=-0.02, low=-0.03, high=-0.0101)
 SHARPER = Estimate(value=-0.08, low=-0.1, high=-0.06)
@@ -52,3 +54,29 @@ def test_a_part_is_sure_where_its_interval_would_leave_out_0_a_quarter_wider_too
     assert [is_sure(Estimate(value=0.05, low=0.05 - reach, high=0.06)) for reach in (0.039, 0.041)] == [True, False]
     assert [is_sure(Estimate(value=-0.05, low=-0.06, high=reach - 0.05)) for reach in (0.039, 0.041)] == [True, False]
     assert not is_sure(Estimate(value=0.0, low=0.0, high=0.0))
+
+
+def test_a_fall_that_is_shown_is_not_called_luck_without_a_word_on_their_sum() -> None:
+    rare = {"guesses": Estimate(value=-0.08, low=-0.1, high=-0.06), "unexplained": REST}
+    told = made_of_text(WHOLE, rare, k=64, place="step 100", fall_is_shown=True)
+    assert "problems so rarely solved that, one by one, luck would look the same" in told
+    assert told.endswith("The verdict tests all problems together: luck alone does not explain that sum.")
+    assert "together" not in made_of_text(WHOLE, rare, k=64, place="step 100")
+    assert "together" not in made_of_text(WHOLE, {"lost": LOST}, k=64, place="step 100", fall_is_shown=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("over_sharpened", True),
+        ("over_sharpened_here", True),
+        ("degraded", True),
+        ("guessing", False),
+        ("format", False),
+        ("inconclusive", False),
+        ("lost_at_steps", False),
+    ],
+)
+def test_only_labels_of_a_fall_that_nothing_else_explains_show_one(label: VerdictLabel, shown: bool) -> None:
+    assert is_fall_shown(Verdict(series="run", label=label, sentence="")) == shown
+    assert not is_fall_shown(None)

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
+from diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
     from diagnostics.changes.difference import StepDifference
     from diagnostics.changes.lost import LostProblems
 
 
-@errors_name_arguments
+@checked_arguments
 def diff(
     store: Path | str,
     *,
@@ -31,7 +32,7 @@ def diff(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     steps
         Two steps, the earlier one first: --steps 80 160. The step of the base is one of them.
     series
@@ -50,10 +51,10 @@ def diff(
     """
     from diagnostics.changes.difference import diff as run
 
-    return run(Path(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
+    return run(store_file(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
 
 
-@errors_name_arguments
+@checked_arguments
 def lost(
     store: Path | str,
     *,
@@ -74,7 +75,7 @@ def lost(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     step
         The checkpoint. Default: the last.
     since
@@ -97,4 +98,5 @@ def lost(
     """
     from diagnostics.changes.lost import lost as run
 
-    return run(Path(store), step=step, since=since, series=series, answers=answers, most=most, memory_gib=memory_gib)
+    path = store_file(store)
+    return run(path, step=step, since=since, series=series, answers=answers, most=most, memory_gib=memory_gib)

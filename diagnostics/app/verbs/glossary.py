@@ -3,58 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from types import MappingProxyType
+import re
+import textwrap
+from collections.abc import Iterator
 
+from diagnostics.app.verbs.words import ALSO, WORDS
 from diagnostics.records.errors import ConfigError
 
-#: What the words mean here, and the page that has more.
-WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "over-sharpening": "A run became surer of what it solves often, and lost what it solved rarely: pass@1 rises, "
-        "and pass@k at larger k, or the probability of correct answers, falls below the base. docs/verdict.md",
-        "base": "The checkpoint that the others are compared with, before RLVR: the lowest step, or the one of --base.",
-        "pass@k": "The chance that at least one of k responses to a problem is correct, averaged over problems; "
-        "estimated without bias from n samples (arXiv:2107.03374). pass@1 is accuracy.",
-        "coverage": "pass@k at large k: what the model can reach at all when it is drawn often.",
-        "verdict": "What the audit concludes of one run, from counts of correct samples alone: a label, one sentence "
-        "and the claims that were tested, each with the rate at which it is wrong. docs/verdict.md",
-        "window": "The last third of the checkpoints, whose samples the verdict pools.",
-        "mode": "One way of being correct that a verifier can tell from others, such as 3 * (4 + 1) beside 15; where a "
-        "problem has one accepted answer there is one mode, and nothing can be said of modes.",
-        "mode collapse": "Correct answers outside of each problem's most frequent one became rarer, though pass@k did "
-        "not surely fall.",
-        "panel": "Responses that the base drew once and that every checkpoint scores: what they lose in "
-        "log-probability shows what training moved, without new samples.",
-        "frontier": "What the base reaches when it is only drawn at lower temperatures: pass@1 against pass@k. A run "
-        "above it is better than sharpening. docs/frontier.md",
-        "control": "Samples at another temperature that the frontier is made of: the base colder, a checkpoint hotter.",
-        "ship": "The checkpoint with the highest pass@1 among those that lost nothing that is shown or estimated; "
-        "`oversharp ship` names it, with what is sure of it. docs/guides/checkpoints.md",
-        "surely": "More than luck explains, in 95 % of audits, after a correction for all that was looked at in the "
-        "same table.",
-        "cluster": "Problems that are variants of one another. They rise and fall together, so that an interval counts "
-        "clusters; name the field with --cluster.",
-        "look": "A verdict on another set of checkpoints or samples of the same run. Looking often finds losses that "
-        "are none; levels are spent over looks. docs/verdict.md",
-        "kernel": "Inner products of the gradients of log-probabilities of responses: how a step on one moves another. "
-        "docs/kernel.md",
-        "interference": "How much a correct answer loses in log-probability because other problems were trained on.",
-        "lost": "No sample of the problem is correct any more. A rarely solved one is lost by chance too: `oversharp "
-        "lost` says which surely fell.",
-        "gained": "The first correct sample of a problem that the base never solved.",
-        "format": "A fall that samples without a readable answer explain: answers are written otherwise, or cut off.",
-        "guessing": "A fall that wrong answers would explain which the grader accepted at the base.",
-        "repair": "Weights between the base and a checkpoint, which may give back what training lost. docs/repair.md",
-    }
-)
+#: Parts of a heading that are not the word: its unit, its place, its value.
+_UNIT = re.compile(r"(, [^,]+| \([^)]*\))$")
+_VALUE = re.compile(r"( =)? \d[\d,.]*( words)?$")
+_AT = re.compile(r"@\d+\b")
+_HYPHENATED = re.compile(r"\s*[\u2010-\u2014]\s*")
+#: Number of words that an error lists where no near one is known.
+_FIRST_WORDS = 12
 
 
 def explained(name: str) -> str:
-    """What ``name`` is. Raises ``ConfigError`` with the nearest names where nothing is called so.
+    """Return the meaning of ``name``. Raises ``ConfigError`` with the nearest names where there is none.
 
     >>> print(explained("Coverage"))
-    coverage: pass@k at large k: what the model can reach at all when it is drawn often.
+    coverage: pass@k at large k: the problems that the model can solve at all with many samples.
     >>> print(explained("aime25").splitlines()[0])
     benchmark:aime25: AIME 2025, I and II
     """
@@ -62,24 +31,38 @@ def explained(name: str) -> str:
     from diagnostics.tasks.benchmarks import BENCHMARKS
     from diagnostics.tasks.listing import task_explanation
 
-    word = name.strip().lower().replace("_", " ")
-    if text := WORDS.get(word) or WORDS.get(word.replace(" ", "-")):
-        called = word if word in WORDS else word.replace(" ", "-")
-        return f"{called}: {text}"
+    measures = all_measures()
+    titles = {one.title.lower(): one.name for one in measures.values()}
+    for word in _spellings(name):
+        if text := WORDS.get(known := ALSO.get(word, word)):
+            return f"{known}: {text}"
+        if measure := titles.get(word, word.replace(" ", "_") if word.replace(" ", "_") in measures else ""):
+            return explanation(get_measure(measure))
     if name.lower() in BENCHMARKS:
         name = f"benchmark:{name.lower()}"
     if told := task_explanation(name):
         return told
-    try:
-        return explanation(get_measure(name))
-    except ConfigError as error:
-        near = difflib.get_close_matches(
-            word, [*WORDS, *BENCHMARKS, *(one.replace("_", " ") for one in all_measures())]
-        )
-        names = [one if one in WORDS else one.replace(" ", "_") for one in near]
-        hint = f"did you mean {', '.join(names)}?" if names else f"the words: {', '.join(WORDS)}."
-        everything = "`oversharp explain` lists measures, benchmarks and presets too"
-        raise ConfigError(f"nothing is called {name!r}; {hint} {everything}") from error
+    word = next(_spellings(name))
+    near = difflib.get_close_matches(word, [*WORDS, *ALSO, *BENCHMARKS, *(one.replace("_", " ") for one in measures)])
+    names = [one if one in WORDS or one in ALSO else one.replace(" ", "_") for one in near]
+    words = f"the words: {', '.join(list(WORDS)[:_FIRST_WORDS])}, …;"
+    hint = f"did you mean {', '.join(names)}?" if names else words
+    raise ConfigError(f"nothing is called {name!r}; {hint} `oversharp explain` lists words, measures and benchmarks")
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A word as a table heading, a label or a person may write it, the closest to what was given first.
+
+    >>> list(_spellings("Worst pass@8, points"))
+    ['worst pass@8, points', 'worst-pass@8,-points', 'worst pass@k', 'worst-pass@k']
+    """
+    whole = _HYPHENATED.sub("-", " ".join(name.lower().replace("_", " ").split()).strip(" .:?!◀▼▲"))
+    short = _VALUE.sub("", _UNIT.sub("", _AT.sub("@k", whole)))
+    bare = short.removeprefix("adjusted ").removeprefix("surely ").removeprefix("problems ")
+    for word in dict.fromkeys((whole, short, bare, bare.removesuffix("s"))):
+        yield word
+        if " " in word:
+            yield word.replace(" ", "-")
 
 
 def entries() -> list[dict[str, str]]:
@@ -98,4 +81,7 @@ def listing() -> str:
     from diagnostics.tasks.listing import task_listing
 
     measures = (f"{known.name:24} {known.title} [{known.unit}]" for known in all_measures().values())
-    return "\n".join((*measures, task_listing(), f"{'words':24} {', '.join(WORDS)}"))
+    words = textwrap.wrap(", ".join(WORDS), 96, break_on_hyphens=False)
+    return "\n".join(
+        (*measures, task_listing(), *(f"{'' if row else 'words':24} {text}" for row, text in enumerate(words)))
+    )

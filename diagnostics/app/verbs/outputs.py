@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
+from diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
     from diagnostics.export.contract import Asked, ExportResult, Format
     from diagnostics.records.progress import ProgressSink
 
 
-@errors_name_arguments
+@checked_arguments
 def report(
     store: Path | str,
     out: Path | str | None = None,
@@ -29,7 +30,7 @@ def report(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     out
         Where to write the report. Default: report.html beside the store.
     series
@@ -45,13 +46,13 @@ def report(
     """
     from reports import build_report
 
-    target = Path(store).parent / "report.html" if out is None else Path(out)
+    target = store_file(store).parent / "report.html" if out is None else Path(out)
     return build_report(
-        Path(store), target, series=series, allow=allow, replace=replace, brief=brief, memory_gib=memory_gib
+        store_file(store), target, series=series, allow=allow, replace=replace, brief=brief, memory_gib=memory_gib
     )
 
 
-@errors_name_arguments
+@checked_arguments
 def export(
     store: Path | str,
     out: Path | str | None = None,
@@ -73,7 +74,7 @@ def export(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     out
         Directory to write into. Default: export beside the store.
     what
@@ -105,7 +106,7 @@ def export(
     from diagnostics.export.export import export as run
 
     return run(
-        Path(store),
+        store_file(store),
         None if out is None else Path(out),
         what=what,
         formats=formats,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
     from diagnostics.tasks.overlap import OverlapResult
 
 
-@errors_name_arguments
+@checked_arguments
 def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: int = 13) -> OverlapResult:
     """Find problems of an audit that other sets have: what a run was trained on tells nothing of what it learned.
 

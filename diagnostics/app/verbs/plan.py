@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
+from diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
     from diagnostics.audit.cost.cost import CostPlan
     from diagnostics.audit.plan import Plan
 
 
-@errors_name_arguments
+@checked_arguments
 def plan(
     store: Path | str,
     *,
@@ -34,7 +35,7 @@ def plan(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     series
         Name of the series whose base and responses to plan with; needed where there are several.
     drop_points
@@ -48,10 +49,10 @@ def plan(
     """
     from diagnostics.audit.plan import plan as run
 
-    return run(Path(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
+    return run(store_file(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
 
 
-@errors_name_arguments
+@checked_arguments
 def plan_cost(
     model: Path | str,
     *,

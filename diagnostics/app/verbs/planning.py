@@ -49,7 +49,7 @@ def plan(
     Parameters
     ----------
     store
-        The audit.duckdb file; none with --cost.
+        The audit.duckdb file, or the directory that holds it; none with --cost.
     series
         Name of the series whose base and responses to plan with; needed where there are several.
     drop_points

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
     from diagnostics.records.progress import ProgressSink
     from diagnostics.repair.points import RepairResult
 
 
-@errors_name_arguments
+@checked_arguments
 def repair(
     series: Path | str | Sequence[Path | str],
     out: Path | str,

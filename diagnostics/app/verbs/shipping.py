@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import errors_name_arguments
+from diagnostics.records.arguments import checked_arguments
+from diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
     from diagnostics.verdict.recommendation import Recommendation
 
 
-@errors_name_arguments
+@checked_arguments
 def ship(
     store: Path | str,
     *,
@@ -33,7 +34,7 @@ def ship(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     series
         Names of the series to choose from, for example --series grpo iac. Default: all.
     allow_loss_points
@@ -53,5 +54,5 @@ def ship(
     from diagnostics.audit.shipping import ship as run
 
     return run(
-        Path(store), series=series, allow_loss_points=allow_loss_points, held_out=held_out, memory_gib=memory_gib
+        store_file(store), series=series, allow_loss_points=allow_loss_points, held_out=held_out, memory_gib=memory_gib
     )

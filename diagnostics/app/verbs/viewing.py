@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from diagnostics.app.commands import Flag, Quiet, progress_sink
 from diagnostics.records.amounts import plural
 from diagnostics.records.errors import ConfigError
+from diagnostics.records.names import store_file
 from diagnostics.records.progress import ProgressSink
 from diagnostics.records.settings import require_memory
 from diagnostics.viewer.records import Only
@@ -50,7 +51,7 @@ def view(
     Parameters
     ----------
     store
-        The audit.duckdb file.
+        The audit.duckdb file, or the directory that holds it.
     series
         Name of the series to begin with. Default: the first.
     step
@@ -79,6 +80,7 @@ def view(
     from diagnostics.viewer.viewer import Viewer
 
     require_memory(memory_gib)
+    store = store_file(store)
     if most < 1:
         raise ConfigError(f"--most {most}: must be 1 or more")
     progress = progress_sink(quiet)

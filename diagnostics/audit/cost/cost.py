@@ -18,6 +18,7 @@ from diagnostics.audit.cost.work import AuditSize
 from diagnostics.models.core_speed import CoreSpeed, measure_core
 from diagnostics.models.token_budget import tokens_per_batch
 from diagnostics.records.amounts import plural, short_count, two_digits
+from diagnostics.records.cells import short_repr
 from diagnostics.records.errors import ConfigError
 from diagnostics.records.names import nearest_names
 from diagnostics.samplers.rows import MOST_ROWS, default_rows
@@ -70,6 +71,8 @@ class CostPlan:
     disk_bytes: float
     weights_bytes: float
     remarks: tuple[str, ...]
+
+    __repr__ = short_repr
 
     @property
     def hours(self) -> float:

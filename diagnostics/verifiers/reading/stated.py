@@ -92,7 +92,7 @@ class Stated:
 
 
 _NOTHING = Stated(values=(), text=None)
-_PROSE = Stated(values=(), text=None, style="prose")
+_IN_PROSE = Stated(values=(), text=None, style="prose")
 
 
 def read(text: str) -> Stated:
@@ -124,7 +124,7 @@ def read(text: str) -> Stated:
     whole = unwrap(without_marks(text.strip())) if "\n" not in text.strip() else ""
     bare = "\\boxed" not in whole and any(c.isdigit() or c == "\\" for c in whole)
     if not bare or not looks_like_formula(whole):
-        return _PROSE if text.strip() else _NOTHING
+        return _IN_PROSE if text.strip() else _NOTHING
     return _of_content(whole, in_box=False, style="bare")
 
 

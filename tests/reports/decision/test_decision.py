@@ -14,7 +14,7 @@ from reports.decision.section import _beyond_text, decision
 from reports.records import ChangeMap
 from reports.sections.coverage_figures import change_map
 from reports.sharpening.figure import HOW, HOW_OF_SAMPLES
-from tests.reports.decision.judged import judged, shipping_step
+from tests.reports.decision.judged import BASE, judged, shipping_step
 from tests.reports.parts import texts, with_series, with_source
 from tests.reports.sharpening.test_figure import controlled
 
@@ -144,6 +144,33 @@ def test_series_without_a_recommendation_of_their_own_have_one_of_their_own(cont
         "No checkpoint is recommended for grpo",
         "Ship checkpoint-20 of iac",
     ]
+
+
+def test_samples_that_a_second_verifier_graded_are_no_second_answer(context: Context) -> None:
+    told = judged(context)
+    iac = told.series[1]
+    assert iac.verdict is not None
+    assert iac.verdict.shipping is not None
+    by_exact = replace(
+        iac.verdict.shipping, series=("iac (exact)",), sentence="Ship the base, checkpoint-0: no fall is allowed."
+    )
+    by_exact = replace(by_exact, recommended=replace(BASE, series="iac (exact)", role="recommended"))
+    verdict = replace(iac.verdict, series="iac (exact)", shipping=by_exact)
+    own = replace(iac.verdict.shipping, series=("iac",))
+    twice = with_series(told, 1, verdict=replace(iac.verdict, shipping=own))
+    again = {"name": "iac (exact)", "verifier": "exact", "checkpoints": iac.checkpoints, "verdict": verdict}
+    made = decision(with_series(twice, 0, **again))
+    assert made.title == "Ship checkpoint-20"
+    assert [one.title for one in made.advice] == [
+        made.title,
+        "Graded by exact: Ship the base, checkpoint-0 (iac (exact))",
+    ]
+    assert made.advice[1].text == "No fall is allowed."
+    marked = [row[-1] for row, chosen in zip(texts(made.table), made.chosen, strict=True) if chosen]
+    assert marked == ["recommended"]
+    assert "recommended, graded by exact" in [row[-1] for row in texts(made.table)]
+    apart = decision(with_series(twice, 0, **{**again, "name": "another (exact)"}))
+    assert apart.title == "What to ship: 2 answers"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -47,6 +49,22 @@ def test_a_picture_has_title_legend_and_ground_and_its_letters_are_text(figure: 
     assert height > 300 * PIXELS_PER_UNIT
     assert 370 * PIXELS_PER_UNIT < width < 440 * PIXELS_PER_UNIT
     assert shares(picture, PLACEHOLDERS["surface"]) > 0.5
+
+
+def test_a_pdf_embeds_no_type_3_font_and_text_as_text(figure: Callable[..., Figure]) -> None:
+    (picture,) = figure_pictures(figure(title="a title"), ["pdf"])
+    raw = picture.files["pdf"]
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", raw, flags=re.DOTALL)
+    everything = raw + b"".join(inflated(one) for one in streams)
+    assert b"/Type3" not in everything
+    assert re.search(rb"/Subtype\s*/(TrueType|CIDFontType2)\b", everything)
+
+
+def inflated(stream: bytes) -> bytes:
+    try:
+        return zlib.decompress(stream)
+    except zlib.error:  # a stream that is not compressed
+        return stream
 
 
 def test_lines_bands_and_marks_are_in_the_light_theme(figure: Callable[..., Figure]) -> None:

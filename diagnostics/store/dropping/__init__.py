@@ -1,0 +1,1 @@
+"""Removes series from a store."""

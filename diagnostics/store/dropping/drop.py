@@ -1,0 +1,241 @@
+"""Makes a store without some of its series, and puts it in place of the old one, of which a copy is kept.
+
+Rows that a remaining series shares stay: checkpoints, samples, grades, scores and kernels. The new file is complete
+before it replaces the old one, so that a process that is killed leaves one or the other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnostics.records.cells import short_repr
+from diagnostics.records.errors import ConfigError, StoreError
+from diagnostics.records.names import nearest_names, require_store_file, require_store_place
+from diagnostics.store.database import Database
+from diagnostics.store.token_files import OWN_TOKEN_FILE, listed, tokens_beside
+
+#: Rows that go, as temporary tables; a later one may use those before it.
+_GONE = {
+    "gone_audits": "SELECT audit_id FROM other.audits SEMI JOIN gone_series USING (series)",
+    "gone_checkpoints": """
+        SELECT DISTINCT checkpoint_id FROM other.series_checkpoints SEMI JOIN gone_series USING (series)
+        EXCEPT SELECT checkpoint_id FROM other.series_checkpoints ANTI JOIN gone_series USING (series)""",
+    "audit_settings": """
+        SELECT audit_id, settings_id FROM other.audits
+        UNION SELECT audit_id, panel_settings_id FROM other.audits WHERE panel_settings_id IS NOT NULL
+        UNION SELECT audit_id, settings_id FROM other.audit_controls
+        UNION SELECT audit_id, settings_id FROM other.confirmations""",
+    # samples of a series that was imported and not audited have settings that no audit names
+    "gone_settings": """
+        SELECT settings_id FROM audit_settings SEMI JOIN gone_audits USING (audit_id)
+        EXCEPT SELECT settings_id FROM audit_settings ANTI JOIN gone_audits USING (audit_id)
+        EXCEPT SELECT settings_id FROM other.samples
+        SEMI JOIN (
+            FROM other.series_checkpoints ANTI JOIN gone_series USING (series) ANTI JOIN other.audits USING (series)
+        ) USING (checkpoint_id)""",
+    "gone_responses": """
+        SELECT problem_id, response_id FROM other.samples WHERE {drawn}
+        EXCEPT SELECT problem_id, response_id FROM other.samples WHERE NOT ({drawn})
+        EXCEPT SELECT problem_id, response_id FROM other.modes""",
+    "gone_verifiers": """
+        SELECT verifier FROM other.audits SEMI JOIN gone_audits USING (audit_id) WHERE verifier IS NOT NULL
+        EXCEPT SELECT verifier FROM other.audits ANTI JOIN gone_audits USING (audit_id)
+        EXCEPT SELECT verifier FROM other.problems""",
+    "gone_kernels": """
+        SELECT kernel_id FROM other.audit_kernels SEMI JOIN gone_audits USING (audit_id)
+        EXCEPT SELECT kernel_id FROM other.audit_kernels ANTI JOIN gone_audits USING (audit_id)""",
+    "gone_problems": """
+        SELECT problem_id FROM other.audit_problems SEMI JOIN gone_audits USING (audit_id)
+        UNION SELECT problem_id FROM other.samples WHERE {drawn}
+        EXCEPT SELECT problem_id FROM other.audit_problems ANTI JOIN gone_audits USING (audit_id)
+        EXCEPT SELECT problem_id FROM other.samples WHERE NOT ({drawn})""",
+}
+_DRAWN = "checkpoint_id IN (FROM gone_checkpoints) OR settings_id IN (FROM gone_settings)"
+_RESPONSE = "(problem_id, response_id) IN (FROM gone_responses)"
+_OF_SERIES, _OF_AUDIT = "series IN (FROM gone_series)", "audit_id IN (FROM gone_audits)"
+_OF_KERNEL = "kernel_id IN (FROM gone_kernels)"
+#: Table → which of its rows go.
+_GOES = {
+    "checkpoints": "checkpoint_id IN (FROM gone_checkpoints)",
+    "series": _OF_SERIES,
+    "series_checkpoints": _OF_SERIES,
+    "training_metrics": _OF_SERIES,
+    "training_responses": _OF_SERIES,
+    "problems": "problem_id IN (FROM gone_problems)",
+    "modes": "problem_id IN (FROM gone_problems)",
+    "settings": "settings_id IN (FROM gone_settings)",
+    "samples": _DRAWN,
+    "grades": f"{_RESPONSE} OR verifier IN (FROM gone_verifiers)",
+    "response_ways": _RESPONSE,
+    "response_logps": f"{_DRAWN} OR {_RESPONSE}",
+    "second_logps": f"{_DRAWN} OR {_RESPONSE}",
+    "audits": _OF_AUDIT,
+    "audit_problems": _OF_AUDIT,
+    "allocations": _OF_AUDIT,
+    "audit_controls": _OF_AUDIT,
+    "audit_findings": _OF_AUDIT,
+    "audit_verdicts": _OF_AUDIT,
+    "verdict_looks": _OF_SERIES,
+    "confirmations": _OF_AUDIT,
+    "events": _OF_AUDIT,
+    "kernels": _OF_KERNEL,
+    "audit_kernels": _OF_AUDIT,
+    "kernel_rows": _OF_KERNEL,
+    "kernel_roles": _OF_KERNEL,
+    "kernel_values": _OF_KERNEL,
+    "imports": _OF_SERIES,
+    "import_faults": _OF_SERIES,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropResult:
+    """Rows that were removed from a store, or would be, and where the store is kept as it was before.
+
+    ``copy_path`` is None where nothing was removed. ``checkpoints`` and ``samples`` are those of no other series.
+    """
+
+    store_path: Path
+    copy_path: Path | None
+    series: tuple[str, ...]
+    series_left: tuple[str, ...]
+    checkpoints: int
+    samples: int
+    samples_left: int
+
+    __repr__ = short_repr
+
+
+def drop_preview(path: Path, series: Sequence[str]) -> DropResult:
+    """Count what ``without_series`` would remove, and change nothing. Raises as it does."""
+    left = _series_left(path, series, read_only=True)
+    with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database, database.attached(path):
+        _mark_gone(database, series)
+        return _counted(database, path, series, left, copy=None)
+
+
+@contextmanager
+def without_series(path: Path, series: Sequence[str], *, replace: bool = False) -> Iterator[tuple[Path, DropResult]]:
+    """Make a store without ``series``; it takes the place of the one at ``path`` when the block ends without an error.
+
+    Inside the block it is at the path that is given. The old store stays next to it, as audit.before-drop.duckdb.
+
+    Raises:
+        ConfigError: these are all of its series, or a copy of an earlier drop is there and ``replace`` is not set.
+        StoreError: there is no such store or series, or another process uses it.
+    """
+    copy = path.with_name(f"{path.stem}.before-drop{path.suffix}")
+    left = _series_left(path, series, read_only=False)
+    if copy.exists() and not replace:
+        raise ConfigError(f"{copy}: the copy of an earlier drop; remove it if it is not needed, or pass --replace")
+    made = path.with_name(f"{path.stem}.dropping{path.suffix}")
+    _remove(made)
+    try:
+        with closing(Database(made, read_only=False, others=[path])) as database, database.attached(path):
+            _mark_gone(database, series)
+            with database.transaction():
+                for table, goes in _GOES.items():
+                    database.rows(
+                        f"INSERT INTO {table} BY NAME SELECT * FROM other.{table} WHERE NOT coalesce({goes}, false)"
+                    )
+                _take_tokens(database, tokens_beside(path))
+            result = _counted(database, path, series, left, copy)
+        yield made, result
+        _replace(path, made, copy)
+        Database(path, read_only=False).close()  # opening it to write removes token files that it does not list
+    finally:
+        _remove(made)
+
+
+def _series_left(path: Path, series: Sequence[str], *, read_only: bool) -> tuple[str, ...]:
+    """The other series of the store; opening it to write also ends the log of a process that was killed."""
+    require_store_place(path)
+    require_store_file(path)
+    with closing(Database(path, read_only=read_only)) as database:
+        held = [str(row[0]) for row in database.rows("SELECT series FROM series ORDER BY series")]
+    if not series:
+        raise ConfigError(f"name the series to remove; {path} holds {', '.join(held) or 'none'}")
+    unknown = next((name for name in series if name not in held), None)
+    if unknown is not None:
+        raise StoreError(f"{path} holds no series {unknown!r}; {nearest_names(unknown, held)}")
+    left = tuple(name for name in held if name not in series)
+    if not left:
+        raise ConfigError(f"{path} holds no other series than {', '.join(held)}; remove the file itself")
+    return left
+
+
+def _mark_gone(database: Database, series: Sequence[str]) -> None:
+    database.rows("CREATE TEMP TABLE gone_series (series VARCHAR)")
+    for name in series:
+        database.rows("INSERT INTO gone_series VALUES (?)", [name])
+    for table, query in _GONE.items():
+        database.rows(f"CREATE TEMP TABLE {table} AS {query.format(drawn=_DRAWN)}")
+
+
+def _counted(
+    database: Database, path: Path, series: Sequence[str], left: tuple[str, ...], copy: Path | None
+) -> DropResult:
+    ((checkpoints,),) = database.rows("SELECT count(*) FROM gone_checkpoints")
+    ((gone, kept),) = database.rows(
+        f"SELECT count(*) FILTER ({_DRAWN}), count(*) FILTER (NOT ({_DRAWN})) FROM other.samples"
+    )
+    return DropResult(
+        store_path=path,
+        copy_path=copy,
+        series=tuple(series),
+        series_left=left,
+        checkpoints=int(checkpoints),
+        samples=int(gone),
+        samples_left=int(kept),
+    )
+
+
+def _take_tokens(database: Database, folder: Path) -> None:
+    """Take over token files of the remaining series, those of several series with their own rows alone."""
+    goes = f"coalesce({_DRAWN} OR {_RESPONSE}, false)"
+    for name, checksum in database.rows("SELECT file, checksum FROM other.token_files ORDER BY file"):
+        if not OWN_TOKEN_FILE.fullmatch(name) or not (folder / name).exists():
+            continue
+        rows = f"read_parquet({listed([folder / name])})"
+        ((gone, kept),) = database.rows(f"SELECT count(*) FILTER ({goes}), count(*) FILTER (NOT {goes}) FROM {rows}")
+        if gone and kept:
+            database.write_tokens(database.frame(f"FROM {rows} WHERE NOT {goes}", {}))
+        elif kept:
+            database.rows("INSERT INTO token_files VALUES (?, ?)", [name, checksum])
+
+
+def _replace(path: Path, made: Path, copy: Path) -> None:
+    """Keep the store as ``copy`` and put the one at ``made`` in its place: one renaming decides."""
+    if path.with_name(f"{path.name}.wal").exists():
+        raise StoreError(f"{path}: another process writes to it; end that, and run the same command again")
+    _remove(copy)
+    _link(path, copy)
+    own, kept = tokens_beside(path), tokens_beside(copy)
+    for file in own.iterdir() if own.is_dir() else ():
+        kept.mkdir(exist_ok=True)
+        _link(file, kept / file.name)
+    new = tokens_beside(made)
+    for file in new.iterdir() if new.is_dir() else ():
+        own.mkdir(exist_ok=True)
+        file.replace(own / file.name)
+    made.replace(path)
+
+
+def _link(file: Path, place: Path) -> None:
+    """A second name of a file that nobody changes in place; a copy where the file system has no such names."""
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copy2(file, place)
+
+
+def _remove(store: Path) -> None:
+    """Remove a store that was left unfinished, or an old copy, with its log and token files."""
+    for file in (store, store.with_name(f"{store.name}.wal")):
+        file.unlink(missing_ok=True)
+    shutil.rmtree(tokens_beside(store), ignore_errors=True)

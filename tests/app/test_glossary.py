@@ -1,0 +1,143 @@
+"""Every label and heading that a user reads on the console or in the report can be explained."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from rich.console import Console
+from rich.table import Table as ConsoleTable
+
+import oversharp
+from diagnostics.app import console_tables, results
+from diagnostics.app.verbs.printed_changes import show_diff, show_lost
+from diagnostics.app.verbs.problems import _show as show_overlap
+from diagnostics.app.verbs.words import ALSO, WORDS
+from diagnostics.measures import all_measures
+from diagnostics.records.errors import ConfigError
+from diagnostics.statistics.problem_changes import State
+from diagnostics.store import Store
+from diagnostics.verdict.record import TITLES
+from diagnostics.verdict.sentence import SHARPENING_TITLES
+from reports.page import build_page, read_context
+from reports.records import Table, Tile
+
+#: Headings of plain English, and of tables whose first column names settings.
+PLAIN = {"", "benchmark", "how much", "id", "in", "of", "path", "runs", "setting", "table", "title", "value", "what"}
+PLAIN |= {"method", "series or model", "what else, or why not", "answer", "part", "next", "task", "accepted by"}
+
+
+def explained(word: str) -> bool:
+    try:
+        return bool(oversharp.explain(word))
+    except ConfigError:
+        return False
+
+
+def parts(record: Any) -> Iterator[Any]:
+    """The record and all that it is made of."""
+    yield record
+    inside = [getattr(record, one.name) for one in fields(record)] if is_dataclass(record) else record
+    for one in inside if isinstance(inside, list | tuple) else ():
+        if is_dataclass(one) or isinstance(one, list | tuple):
+            yield from parts(one)
+
+
+def test_every_label_of_a_verdict_and_every_state_is_explained() -> None:
+    out = [name for name, _ in console_tables._OUT.values()]
+    labels = [*TITLES.values(), *SHARPENING_TITLES.values(), *out, *get_args(State)]
+    labels += [console_tables._UNJUDGED, "lower pass@1", "recommended", "kept", "open", "left out", "out, surely"]
+    labels += [f"surely {state}" for state in get_args(State)] + [
+        f"{one}, perhaps by chance" for one in get_args(State)
+    ]
+    assert [label for label in labels if not explained(label)] == []
+    assert oversharp.explain("Explained by format").startswith("explained by format: Label of a verdict")
+
+
+def test_every_word_that_starts_a_line_of_the_console_is_explained(
+    imported_store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with oversharp.open_store(imported_store) as store:
+        verdict = store.verdict("one")
+        assert verdict is not None
+        results.print_verdict(verdict, "verdict ", store.made_of("one"))
+    heads = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"verdict", "ship", "steps"} <= set(heads)
+    heads += ["note", "report", "series", "sharper", "store", "why"]
+    assert [head for head in heads if not explained(head)] == []
+
+
+def test_every_heading_of_a_table_on_the_console_is_explained(
+    imported_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headings: list[str] = []
+    add = ConsoleTable.add_column
+
+    def recorded(table: ConsoleTable, header: str = "", *given: Any, **named: Any) -> None:
+        headings.append(str(header))
+        add(table, header, *given, **named)
+
+    monkeypatch.setattr(ConsoleTable, "add_column", recorded)
+    out = Console(file=io.StringIO(), width=200)
+    console_tables.print_shipping(oversharp.ship(imported_store), out)
+    console_tables.print_plan(oversharp.plan(imported_store, series="one"), out)
+    show_diff(oversharp.diff(imported_store, steps=[0, 100], series="one"), False)
+    show_lost(oversharp.lost(imported_store, series="one"), False)
+    show_overlap(oversharp.check_problems("countdown", ["countdown"]), out)
+    headings += [name for name, _ in console_tables._NUMBERS]
+    assert {"worst pass@k, points", "adjusted p", "problems", "same words", "seemed"} <= set(headings)
+    steps = {"the base, %", "step 100, %", "correct, the base", "step 100"}
+    assert [one for one in headings if one not in PLAIN | steps and not explained(one)] == []
+
+
+def test_every_heading_of_the_report_is_explained(imported_store: Path) -> None:
+    with Store.open(imported_store, read_only=True) as store:
+        page = build_page(read_context(store, tuple(all_measures().values()), store_name="audit.duckdb", series=None))
+    headings, own = set(), {"one", "two", "two \N{MINUS SIGN} one (points)"}
+    for one in parts(page):
+        if isinstance(one, Table) and not one.title.endswith("data"):  # a figure's own are names of its lines
+            headings |= {column.name.removeprefix("one: ").removeprefix("two: ") for column in one.columns}
+        if isinstance(one, Tile):
+            headings.add(one.title)
+    assert {"worst pass@k", "null hypothesis", "simultaneous", "problems lost", "weights hash"} <= headings
+    assert [one for one in sorted(headings - PLAIN - own) if not explained(one)] == []
+
+
+def test_every_claim_of_a_verdict_is_explained(imported_store: Path) -> None:
+    with oversharp.open_store(imported_store) as store:
+        verdict = store.verdict("one")
+    assert verdict is not None
+    assert len(verdict.claims) == 7
+    assert [one.name for one in verdict.claims if not explained(one.name)] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("sharper", "sharper"),
+        ("worst", "worst pass@k"),
+        ("over-sharpened", "over-sharpened"),
+        ("Over_Sharpened", "over-sharpened"),
+        ("over sharpening", "over-sharpening"),
+        ("pass@64", "pass@k"),
+        ("n = 256", "n"),
+        ("change (points)", "points"),
+        ("better, or only sharper?", "sharper"),
+        ("a run of 13 words", "shared run"),
+        ("adjusted p", "p"),
+        ("Answer entropy", "answer_entropy"),
+        ("pass at k", "pass_at_k"),
+    ],
+)
+def test_a_word_is_found_as_tables_sentences_and_people_write_it(asked: str, found: str) -> None:
+    assert oversharp.explain(asked).startswith(f"{found}: ")
+
+
+def test_other_spellings_lead_to_words_and_hide_none() -> None:
+    assert set(ALSO.values()) <= WORDS.keys()
+    assert not set(ALSO) & WORDS.keys()
+    assert all(word == word.lower() for word in (*WORDS, *ALSO))
