@@ -41,7 +41,7 @@ from diagnostics.records.errors import ConfigError
 from diagnostics.records.errors import OversharpError as OversharpError
 from diagnostics.records.names import listed, store_file
 from diagnostics.records.provenance import call_of
-from diagnostics.records.version import version as version
+from diagnostics.records.provenance import version as version
 
 if TYPE_CHECKING:
     from diagnostics.app.compare import CompareResult as CompareResult

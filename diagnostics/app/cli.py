@@ -29,7 +29,7 @@ from diagnostics.records.cells import one_line, visible
 from diagnostics.records.errors import ConfigError, OversharpError, StoreError
 from diagnostics.records.files import read_small
 from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.version import version
+from diagnostics.records.provenance import version
 from trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130

@@ -22,7 +22,6 @@ from diagnostics.audit.terms import VerdictConfig
 from diagnostics.engine.config import ENGINE, EngineConfig
 from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
-from diagnostics.records.golds import GoldList
 from diagnostics.records.names import nearest_names
 from diagnostics.records.settings import (
     comma_separated,
@@ -35,6 +34,7 @@ from diagnostics.records.settings import (
 from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT below
 from diagnostics.verifiers.own_workers.config import GraderConfig
+from diagnostics.verifiers.reading.golds import GoldList
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"
@@ -69,8 +69,7 @@ class ProblemsConfig:
     gold
         Where a problem's answer is a list: whether a response must state any or all of its members.
     answer_in_thoughts
-        Accept a box in a model's thoughts where nothing is stated behind them. By default only the part behind closed
-        thoughts states an answer.
+        Accept a box in a model's thoughts where nothing is stated behind them.
     strict
         Stop where nearly no response of the base has an answer that can be read, or nearly all are wrong and cut off;
         what was drawn is kept. By default a line says so, and the audit goes on.

@@ -41,9 +41,9 @@ from diagnostics.engine.ray_worker import (
     units_of,
 )
 from diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
+from diagnostics.records.provenance import version
 from diagnostics.records.shard import Task, together
 from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
-from diagnostics.records.version import version
 from diagnostics.samplers import BatchPlan, choose_sampler
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyarrow import parquet
 
 from diagnostics.engine.local import Engine, EngineSpec, Missing
 from diagnostics.records.errors import CheckpointError, OversharpError
+from diagnostics.records.provenance import version
 from diagnostics.records.shard import WHOLE, Shard
 from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
-from diagnostics.records.version import version
 from diagnostics.samplers import BatchPlan
 from diagnostics.series import current_hash
 from diagnostics.series.weights import IncompleteCheckpointError

@@ -42,7 +42,7 @@ from diagnostics.export.tables import (
 )
 from diagnostics.records.errors import ConfigError, StoreError
 from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.version import version
+from diagnostics.records.provenance import version
 from diagnostics.store import Store
 
 Name = TypeVar("Name", bound=str)

@@ -16,7 +16,6 @@ from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads
 from diagnostics.audit.terms import VerdictConfig
 from diagnostics.records.arguments import checked_settings
 from diagnostics.records.errors import ConfigError
-from diagnostics.records.golds import GoldList
 from diagnostics.records.names import store_file
 from diagnostics.records.settings import (
     comma_separated,
@@ -29,6 +28,7 @@ from diagnostics.records.types import COUNTS_ALONE, RecordedSettings
 from diagnostics.verifiers import in_thoughts
 from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
 from diagnostics.verifiers.own_workers.config import GraderConfig
+from diagnostics.verifiers.reading.golds import GoldList
 
 #: What ``--map`` may name.
 MAPPED = (

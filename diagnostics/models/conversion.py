@@ -20,8 +20,8 @@ from diagnostics.models.load import LoadedModel, load_path, quiet_transformers
 from diagnostics.models.tokens import encode_prompt
 from diagnostics.records.errors import CheckpointError, ConfigError, first_line
 from diagnostics.records.files import require_regular
+from diagnostics.records.provenance import version
 from diagnostics.records.types import Problem, SamplingSettings
-from diagnostics.records.version import version
 from diagnostics.repair.folders import atomic_folder
 from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 

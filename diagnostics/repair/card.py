@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diagnostics.records.provenance import version
 from diagnostics.records.types import Checkpoint
-from diagnostics.records.version import version
 from diagnostics.repair.points import WHOLE, RepairedPoint
 from diagnostics.repair.sources import Sources
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.version import version
+from diagnostics.records.provenance import version
 from diagnostics.repair.folders import claimed, refuse_inside, require_ours, require_room
 from diagnostics.repair.line import RepairLine, mixable
 from diagnostics.repair.points import RepairResult, standing_steps, steps_of

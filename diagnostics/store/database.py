@@ -22,8 +22,8 @@ from pyarrow.dataset import dataset
 from diagnostics.records.errors import StoreError
 from diagnostics.records.memory import half_of_free_gib, joined_within
 from diagnostics.records.names import require_store_file, require_store_place
+from diagnostics.records.provenance import version
 from diagnostics.records.types import content_hash
-from diagnostics.records.version import version
 from diagnostics.store.mends import in_one_line, of_a_stranger
 from diagnostics.store.older import as_today, checked_schema
 from diagnostics.store.token_files import (

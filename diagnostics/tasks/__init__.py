@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from diagnostics.records.errors import ProblemError, VerifierError
-from diagnostics.records.golds import GoldList, all_of
 from diagnostics.records.names import nearest_names
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Problem
 from diagnostics.verifiers import in_thoughts, named_verifier
 from diagnostics.verifiers.own_workers.limits import GraderLimits
+from diagnostics.verifiers.reading.golds import GoldList, all_of
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.

@@ -26,10 +26,10 @@ from typing import Any
 
 from diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
 from diagnostics.records.files import require_regular
-from diagnostics.records.golds import any_of
 from diagnostics.records.types import Problem, content_hash
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.extraction import collapse_whitespace
+from diagnostics.verifiers.reading.golds import any_of
 
 _FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty", "cluster"})
 # what other data sets call these fields

@@ -14,12 +14,12 @@ from importlib import import_module
 from types import MappingProxyType, TracebackType
 
 from diagnostics.records.errors import ConfigError, ProblemError, VerifierError
-from diagnostics.records.golds import accepted_golds
 from diagnostics.records.plugins import find_callables, load_callable
 from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers.contract import Verifier
 from diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
 from diagnostics.verifiers.own_workers.limits import GraderLimits
+from diagnostics.verifiers.reading.golds import accepted_golds
 from diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"

@@ -20,7 +20,7 @@ from diagnostics.ingest.formats import find_files, mapped, opening
 from diagnostics.ingest.formats.contract import Fault, Recorded
 from diagnostics.ingest.plan import plan_import
 from diagnostics.records.errors import ConfigError, ImportFileError
-from diagnostics.records.golds import accepted_golds
+from diagnostics.verifiers.reading.golds import accepted_golds
 from tests.ingest.formats.reading import reader, samples, write_lines
 
 read = reader(mapped)
