@@ -200,7 +200,7 @@ def _claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: Kn
                     continue
                 together = [one for one in of_line[place:] if one.prompt == item.prompt][: said.n]
                 if len(together) == said.n:
-                    problem = problem_of(item, file, verifier)
+                    problem = problem_of(item, file, verifier, config.gold)
                     yield _Claimed(
                         line=item.line,
                         step=step,

@@ -23,6 +23,7 @@ from diagnostics.records.types import Problem, content_hash
 from diagnostics.store.write_import import FaultCount
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.names import RECORDED
+from diagnostics.verifiers.reading.golds import GoldList, all_of
 
 #: The largest number that a tool may give one of the responses to a prompt.
 LARGEST_INDEX = 65_535
@@ -205,7 +206,7 @@ class Places:
             self._faults[text_key(item.prompt, item.gold, task)] = fault
             return fault
         assert self.verifier is not None  # the first samples chose it
-        problem = problem_of(item, reading.file, self.verifier)
+        problem = problem_of(item, reading.file, self.verifier, self._config.gold)
         source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
         reading.part.add_problem(
             problem.problem_id, problem.task, problem.prompt, problem.gold, self.verifier, source_id, cluster
@@ -218,7 +219,7 @@ class Places:
         assert self.verifier is not None  # the first samples chose it
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
-        problem = problem_of(item, reading.file, self.verifier)
+        problem = problem_of(item, reading.file, self.verifier, self._config.gold)
         if not self.verifier.startswith(RECORDED):
             if not problem.gold:
                 return Fault(item.line, NO_GOLD)
@@ -275,9 +276,10 @@ def task_of(item: Recorded, file: PlannedFile) -> str:
     return item.task or file.task or file.series
 
 
-def problem_of(item: Recorded, file: PlannedFile, verifier: str) -> Problem:
-    """The problem that a sample answers."""
+def problem_of(item: Recorded, file: PlannedFile, verifier: str, gold_list: GoldList) -> Problem:
+    """The problem that a sample answers; a response must state any or all members of a gold that is a list."""
     task, gold = storable(task_of(item, file)), storable(item.gold or "")
+    gold = all_of(gold) if gold_list == "all" else gold
     return Problem(task=task, prompt=storable(item.prompt), gold=gold, verifier=verifier)
 
 

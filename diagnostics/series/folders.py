@@ -13,6 +13,7 @@ from pathlib import Path
 
 from diagnostics.records.errors import CheckpointError
 from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, has_weights, is_model, recognised
+from diagnostics.series.step_names import step_after_word
 
 LOOKED_FOR = (
     "checkpoint-N, step_N, step-N, global_step_N, global_stepN_hf, iter_N or any folder whose name ends in a number"
@@ -21,8 +22,6 @@ LOOKED_FOR = (
 _STEP = re.compile(r"(?:^|\D)(\d+)(?:[-_]hf)?$")
 _STEP_WORDS = r"(?:checkpoint|step|(?:best_)?global_step|iter)[-_]?"
 _STEP_FOLDER = re.compile(rf"{_STEP_WORDS}\d+(?:[-_]hf)?$")
-#: A step before further words, as in step-0-base.
-_STEP_BEFORE_WORDS = re.compile(rf"(?:^|(?<=[-_.])){_STEP_WORDS}(\d+)(?=[-_.][^\d])")
 _STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
 #: Folders of a run's directory that hold its steps: prime-rl's, SkyRL's, a place for slime's --save-hf, OpenRLHF's.
@@ -153,9 +152,10 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _step_in(name: str) -> int | None:
-    """The number at the end of a folder's name, else one after a word for steps; None without either."""
-    match = _STEP.search(name) or _STEP_BEFORE_WORDS.search(name)
-    return int(match[1]) if match else None
+    """The number after a word for steps in a folder's name, else the one at its end; None without either."""
+    step = step_after_word(name)
+    match = _STEP.search(name) if step is None else None
+    return int(match[1]) if match else step
 
 
 def _outermost(path: Path) -> Path:

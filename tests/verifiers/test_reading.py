@@ -9,6 +9,7 @@ from diagnostics.records.types import Grade, Problem
 from diagnostics.verifiers import Verifiers
 from diagnostics.verifiers.reading.labels import ANNOUNCEMENTS, Announcement, labelled
 from diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite, as_latex_notation, typeset
+from diagnostics.verifiers.reading.page import PAGE, page
 from diagnostics.verifiers.reading.responses import THOUGHTS, final_part
 
 pytestmark = pytest.mark.xdist_group("judged answers")
@@ -73,3 +74,9 @@ def test_what_follows_thoughts_states_the_answer(name: str, opening: str, closin
     unfinished = final_part(f"{opening}It is 41.")
     assert (unfinished.text, unfinished.is_unfinished) == ("", True)
     assert final_part("It is 41.", prompt=f"6 * 7?\n{opening}\n").is_unfinished
+
+
+def test_the_page_of_the_tables_is_the_one_that_the_code_gives() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "docs/reading.md is out of date; run: python -m diagnostics.verifiers.reading.page"
+    )

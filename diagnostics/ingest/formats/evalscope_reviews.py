@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, optional_text, sampling_settings
+from diagnostics.ingest.formats.fields import (
+    BadField,
+    chat_text,
+    gold_text,
+    inner,
+    numeric,
+    optional_text,
+    sampling_settings,
+)
 from diagnostics.ingest.formats.rows import records
 from diagnostics.ingest.formats.steps import run_above
 from diagnostics.series.folders import run_and_step
@@ -104,8 +112,8 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 
 
 def _gold(target: object) -> str | None:
-    """The answer; the first one where several would be right."""
-    return optional_text({"target": target[0] if isinstance(target, list) and target else target}, "target")
+    """The answer; any of them where several are right."""
+    return gold_text({"target": target}, "target")
 
 
 def _answer_text(message: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 A request state is one prompt with its completions. With one completion the score counts: the first of ``_METRICS`` that
 the run has, or the one that --reward names. With several, HELM's scores are of the first completion and of the best of
-all: the first correct reference grades, and these grades are compared with the score of the first. The gold of multiple
+all: any correct reference grades, and these grades are compared with the score of the first. The gold of multiple
 choice is the letter of the correct choice. Requests that score a reference instead of generating are faults. Perturbed
 copies of an instance, and trials with other examples, are related problems: they share its id as their cluster.
 
@@ -34,6 +34,7 @@ from diagnostics.ingest.formats.steps import run_above
 from diagnostics.records.errors import ImportFileError
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.exact import labelled_line
+from diagnostics.verifiers.reading.golds import any_of
 
 _STATE = re.compile(rb'\s*\{\s*"adapter_spec"\s*:\s*\{')
 _STATS = "per_instance_stats.json"
@@ -160,14 +161,14 @@ def _response(completion: Any) -> str:
 
 
 def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
-    """The first correct reference; of multiple choice its letter, of a worked solution (GSM8K) the answer it states."""
-    references = instance.get("references")
+    """Any correct reference; of multiple choice its letter, of a worked solution (GSM8K) the answer it states."""
+    references, golds = instance.get("references"), []
     for one in references if isinstance(references, list) else ():
         tags, text = (one.get("tags"), inner(one, "output").get("text")) if isinstance(one, dict) else (None, None)
         if isinstance(tags, list) and "correct" in tags and isinstance(text, str):
             letter = next((letter for letter, choice in letters.items() if choice == text), None)
-            return letter or (labelled_line(text) or text).removesuffix(".")
-    return None
+            golds.append(letter or (labelled_line(text) or text).removesuffix("."))
+    return any_of(golds) if golds else None
 
 
 # ---------------------------------------------------------------- scores

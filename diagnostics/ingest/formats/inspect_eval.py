@@ -25,6 +25,7 @@ from diagnostics.ingest.formats.rows import parsed
 from diagnostics.records.errors import ImportFileError
 from diagnostics.records.types import FinishReason
 from diagnostics.series.folders import run_and_step
+from diagnostics.verifiers.reading.golds import any_of
 
 DAMAGED = "a sample that cannot be read (damaged?)"
 TOO_LARGE = f"a sample that unpacks to more than {MOST_MIB} MiB"
@@ -278,10 +279,9 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _gold(target: object) -> str | None:
-    """The answer; the first one where several would be right."""
-    if isinstance(target, list):
-        target = target[0] if target else None
-    return target or None if isinstance(target, str) else None
+    """The answer; any of them where several are right."""
+    golds = [one for one in (target if isinstance(target, list) else [target]) if isinstance(one, str) and one]
+    return any_of(golds) if golds else None
 
 
 def _score_of(sample: Mapping[str, Any], told: _Told) -> Mapping[str, Any]:

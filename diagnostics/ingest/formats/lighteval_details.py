@@ -26,6 +26,7 @@ from diagnostics.ingest.formats.fields import BadField, finite, inner, numeric, 
 from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
+from diagnostics.verifiers.reading.golds import any_of
 
 _KNOWN_BY = frozenset({"doc", "metric", "model_response"})
 _READ = ("doc.query", "doc.choices", "doc.gold_index", "doc.id", "metric", "model_response.text")
@@ -88,7 +89,7 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
             line=line,
             prompt=prompt,
             response=response,
-            gold=(hash_answer(gold) or gold) if gold else None,
+            gold=gold,
             reward=value,
             problem=optional_text(doc, "id"),
             index=index,
@@ -98,13 +99,13 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
 
 
 def _gold(doc: Mapping[str, Any]) -> str | None:
-    """The right choice; the first one where several are right."""
+    """The right choice; any of them where several are right."""
     choices, which = doc.get("choices"), doc.get("gold_index")
-    if isinstance(which, list) and which:
-        which = which[0]
-    if not isinstance(choices, list) or not isinstance(which, int) or not 0 <= which < len(choices):
+    places = which if isinstance(which, list) else [which]
+    if not isinstance(choices, list) or not all(isinstance(at, int) and 0 <= at < len(choices) for at in places):
         return None
-    return choices[which] if isinstance(choices[which], str) else None
+    golds = [hash_answer(choices[at]) or choices[at] for at in places if isinstance(choices[at], str) and choices[at]]
+    return any_of(golds) if golds else None
 
 
 def _reward(metrics: Mapping[str, Any], metric: str | None) -> float | None:

@@ -34,6 +34,7 @@ from diagnostics.ingest.formats.rows import first_record, records
 from diagnostics.records.errors import ImportFileError
 from diagnostics.series.folders import run_and_step
 from diagnostics.verifiers.extraction import hash_answer
+from diagnostics.verifiers.reading.golds import any_of
 
 _KNOWN_BY = frozenset({"doc_id", "doc", "target", "arguments", "resps"})
 _FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")
@@ -97,11 +98,20 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
         raise ImportFileError(f"{path}: no filter {wanted!r} for --reward; there are {', '.join(sorted(filters))}")
 
 
+def _gold(target: object) -> str | None:
+    """The answer; any of them where several are right. Of a worked solution (GSM8K) the answer that it states."""
+    golds = [
+        hash_answer(gold) or gold
+        for one in (target if isinstance(target, list) else [target])
+        if (gold := optional_text({"target": one}, "target"))
+    ]
+    return any_of(golds) if golds else None
+
+
 def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | None) -> Iterator[Recorded]:
     """All responses of a row; their score is that of ``metric``, "" for the first, None for no score at all."""
     requests = _requests(fields)
-    target = fields.get("target")  # several right answers are a list, of which the first counts
-    gold = optional_text({"target": target[0] if isinstance(target, list) and target else target}, "target")
+    gold = _gold(fields.get("target"))
     alone = len(requests) == len(requests[0][1]) == 1
     value = _reward(fields, metric) if alone and metric is not None else None
     claim = _claim(fields, metric, requests[0][1]) if len(requests) == 1 and not alone and metric is not None else None
@@ -111,7 +121,7 @@ def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | No
                 line=line,
                 prompt=prompt,
                 response=response,
-                gold=(hash_answer(gold) or gold) if gold else None,
+                gold=gold,
                 reward=value,
                 problem=str(doc_id) if len(requests) == 1 else f"{doc_id}.{number}",
                 index=index,

@@ -24,6 +24,7 @@ from diagnostics.ingest.formats.fields import (
     BadField,
     chosen_reward,
     finish_reason,
+    gold_text,
     numeric,
     optional_text,
     text,
@@ -89,8 +90,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 
 
 def _gold(expected: object) -> str | None:
-    """The answer; the first one where several would be right."""
-    return optional_text({"gold": expected[0] if isinstance(expected, list) and expected else expected}, "gold")
+    """The answer; any of them where several are right."""
+    return gold_text({"gold": expected}, "gold")
 
 
 def _reward(fields: Mapping[str, Any], chosen: str | None) -> float | None:

@@ -63,7 +63,8 @@ def recommend(
     where that is larger: few data show nothing surely, and what is surely lost is half lost before. A control of fewer
     samples is out where they do not show that much at the largest k. Of the others, and the base, the one with the
     highest pass@1. With ``certifying_P`` these problems have no part in the choice: they alone say what is sure of it,
-    and veto it where some pass@k surely fell on them.
+    and veto it where some pass@k surely fell on them. Nothing is recommended where the base alone is left and a
+    checkpoint's fall is one of answers that were not read.
 
     Raises ``ValueError`` without a series.
     """
@@ -95,6 +96,8 @@ def recommend(
         if said.why is not None:
             steps[chosen], chosen = replace(steps[chosen], role="out", out_by="veto", why=said.why), None
     base, *told = _with_best(stack, [_base_step(first, stack), *steps], best_rng)
+    if chosen is None and said.why is None and any(one.cause == "format" for one in options):
+        return _nothing(said, series, first, words.NOT_READ)
     if chosen is None:
         recommended = base = replace(base, role="recommended")
         doubt = None if said.why else _cannot_tell(stack, band, steps, said)  # a veto is sure

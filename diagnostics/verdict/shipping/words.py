@@ -142,6 +142,13 @@ def unseen_text(k: int, reach_k: int, n: int, most: float) -> str:
     )
 
 
+#: Why nothing is recommended where the base alone is left, and the reading of the answers explains why.
+NOT_READ = (
+    "no checkpoint is left but the base, and falls of pass@k come from answers that could not be read; grade again "
+    "with a verifier that reads them (oversharp regrade)"
+)
+
+
 def base_text(reasons: Sequence[str | None], allowed_loss: float) -> str:
     """Why it is the base; ``reasons`` say of each checkpoint why it is out, None where it is not."""
     if all(one is not None for one in reasons):

@@ -11,10 +11,9 @@ from diagnostics.verifiers.reading.boxes import with_plain_boxes
 #: How models delimit their thoughts: (name, opening, closing). The names of tags are matched in any letter case.
 THOUGHTS: tuple[tuple[str, str, str], ...] = (
     ("DeepSeek-R1, Qwen3", "<think>", "</think>"),
-    ("Claude-like prompts", "<thinking>", "</thinking>"),
-    ("reward functions of TRL and Unsloth", "<reasoning>", "</reasoning>"),
-    ("Reflection", "<thought>", "</thought>"),
-    ("IBM Granite", "<response_thought>", "</response_thought>"),
+    ("Reflection, prompts that ask for tags", "<thinking>", "</thinking>"),
+    ("prompts that ask for tags", "<reasoning>", "</reasoning>"),
+    ("prompts that ask for tags", "<thought>", "</thought>"),
     ("Sky-T1", "<|begin_of_thought|>", "<|end_of_thought|>"),
     ("Mistral", "[THINK]", "[/THINK]"),
     ("Kimi", "◁think▷", "◁/think▷"),

@@ -1,0 +1,68 @@
+"""Writes docs/reading.md, the tables of how answers are read: ``python -m diagnostics.verifiers.reading.page``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diagnostics.verifiers.reading.labels import ANNOUNCEMENTS
+from diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite
+from diagnostics.verifiers.reading.responses import THOUGHTS
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reading.md"
+
+_HEAD = """# How answers are read: the tables
+
+Made by `python -m diagnostics.verifiers.reading.page`. [Grading](grading.md) says in which order the rules apply and why.
+
+## Thoughts
+
+Only what follows the last closing delimiter states an answer. A closing delimiter without an opening one closes thoughts
+that the prompt opened.
+
+| known from | opening | closing |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    thoughts = "\n".join(f"| {name} | {_code(opening)} | {_code(closing)} |" for name, opening, closing in THOUGHTS)
+    labels = "\n".join(
+        f"| {row.language} | {', '.join(row.nouns)} | {_code(row.example[0])} | {_code(row.example[1])} |"
+        for row in ANNOUNCEMENTS
+    )
+    return f"""{_HEAD}{thoughts}
+
+## Labels
+
+The last label counts, with the line or displayed formula that follows it. Markdown around label and value is removed.
+
+| language | nouns | a response | its answer |
+|---|---|---|---|
+{labels}
+
+## How an answer looks
+
+Applied to every gold and every stated answer before anything else reads them.
+
+{_rules(TYPOGRAPHY)}
+
+## How mathematics is written
+
+Applied before math-verify reads an answer.
+
+{_rules(NOTATION)}
+"""
+
+
+def _rules(table: tuple[Rewrite, ...]) -> str:
+    rows = "\n".join(f"| {rule.name} | {_code(rule.example[0])} | {_code(rule.example[1])} |" for rule in table)
+    return f"| rule | written | read |\n|---|---|---|\n{rows}"
+
+
+def _code(text: str) -> str:
+    return f"`{text.strip()}`".replace("|", "\\|").replace("\n", " ⏎ ")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
