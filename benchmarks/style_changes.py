@@ -1,10 +1,10 @@
 """How a change of answer style under training ends in the verdict, with and without a real loss beside it.
 
-``python benchmarks/style_changes.py`` (15 minutes on two cores) draws series whose base boxes its answers and whose late
-checkpoints state them in one of eight styles, half of which no reader knows. Every different response is graded by the
-shipped verifier, once strictly and once leniently; the counts are judged by the shipped rule. Results go into
+``python benchmarks/style_changes.py`` (an hour of one core) draws series whose base boxes its answers and whose late
+checkpoints state them in one of eight styles, six of which the verifier does not read. Every different response is
+graded by the shipped verifier, strictly and leniently; the counts are judged by the shipped rule. Results go into
 ``benchmarks/results/style_changes.json`` and ``.md``. It ends with 1 where a bound is broken: a loss is called in more
-than 5 % of series without one, or found more than 3 points less often than in the same series without a change of style.
+than 5 % of series without one, or found more than 3 points less often than in the same series without a change.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "# A change of answer style, with and without a loss",
         "",
         "Made by `python benchmarks/style_changes.py`; machine and versions are in `style_changes.json`. "
-        f"{N_PROBLEMS} problems, {N_BASE} samples each, {N_CHECKPOINTS} checkpoints; the base boxes its answers. Per cent "
-        "of the series in which a loss is called (any label but *Explained by format*, *No loss found*, *Inconclusive* "
+        f"{N_PROBLEMS} problems, {N_BASE} samples each, {N_CHECKPOINTS} checkpoints; the base boxes its answers. "
+        "Per cent of the series in which a loss is called (any label but *Explained by format*, *No loss found*, *Inconclusive* "
         f"and *lucky guessing*). {100 * ACCIDENTS:.0f} % of wrong responses end on the gold by accident.",
         "",
         "| late style | responses in it | read by the verifier | " + " | ".join(loss.name for loss in LOSSES) + " |",

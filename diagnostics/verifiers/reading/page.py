@@ -12,12 +12,12 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reading.md"
 
 _HEAD = """# How answers are read: the tables
 
-Made by `python -m diagnostics.verifiers.reading.page`. [Grading](grading.md) says in which order the rules apply and why.
+Made by `python -m diagnostics.verifiers.reading.page`. [Grading](grading.md) says in which order the rules apply.
 
 ## Thoughts
 
-Only what follows the last closing delimiter states an answer. A closing delimiter without an opening one closes thoughts
-that the prompt opened.
+Only what follows the last closing delimiter states an answer. A closing delimiter without an opening one closes
+thoughts that the prompt opened.
 
 | known from | opening | closing |
 |---|---|---|
