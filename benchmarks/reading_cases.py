@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "# Judged answers, by kind",
         "",
         "Made by `python benchmarks/reading_cases.py FILE`; machine, versions and the hash of the file are in "
-        "`reading.json`. *Before*: by the rules before announcements, golds and notation had tables; *now*: by the rules "
-        "that `reading.json` names.",
+        "`reading.json`. *Before*: by the rules before announcements, golds and notation had tables; *now*: by the "
+        "rules that `reading.json` names.",
         "",
         "| kind | cases | as expected before | now |",
         "|---|---:|---:|---:|",

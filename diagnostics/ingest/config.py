@@ -33,7 +33,7 @@ from diagnostics.verifiers.reading.golds import GoldList
 #: What ``--map`` may name.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
-    "cluster", "greedy", "n", "correct",
+    "cluster", "greedy", "n", "correct", "share",
 )  # fmt: skip
 #: Of these, what only a response has.
 _OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
@@ -182,9 +182,10 @@ class ImportConfig(GraderConfig, VerdictConfig):
         """Raise ``ConfigError`` where ``map`` does not name what a sample, or a count of samples, needs."""
         if not self.map:
             return
-        if self.map.keys() & {"n", "correct"}:
-            if not self.map.keys() >= {"n", "correct"} or not self.map.keys() & {"problem", "prompt"}:
-                raise ConfigError("--map of counts needs n=… and correct=…, and problem=… or prompt=…")
+        if self.map.keys() & {"n", "correct", "share"}:
+            has_counts = "n" in self.map and len(self.map.keys() & {"correct", "share"}) == 1
+            if not has_counts or not self.map.keys() & {"problem", "prompt"}:
+                raise ConfigError("--map of counts needs n=…, correct=… or share=…, and problem=… or prompt=…")
             surplus = sorted(self.map.keys() & _OF_TEXTS)
             if surplus:
                 raise ConfigError(

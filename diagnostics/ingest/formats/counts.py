@@ -1,5 +1,7 @@
 """Counts alone: n samples of a problem, of which some are correct: --map problem=…,n=…,correct=…,step=….
 
+In place of the number ``share`` may name the share of correct samples, as ``avg@n`` of lighteval is.
+
 A store holds samples, so each count becomes n of them with a grade and no text. Their order is random, with a seed of
 step and problem: the first few of them are then a random part, as the first few samples of a model are. What needs the
 texts is absent, with that reason. A prompt may be named and is optional: the problem's id then stands for it.
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, gold_text, optional_text, step_number, text, whole
+from diagnostics.ingest.formats.fields import BadField, gold_text, numeric, optional_text, step_number, text, whole
 from diagnostics.ingest.formats.mapped import inner_records, place
 from diagnostics.ingest.formats.paths import samples_in
 from diagnostics.ingest.formats.rows import records
@@ -30,7 +32,7 @@ NO_TEXT = {True: "[text not recorded; counted as correct]", False: "[text not re
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """As many samples per record as it counts. Raises ``ImportFileError`` without a field for the counts."""
     names = dict(options.fields)
-    if not {"n", "correct"} <= names.keys():
+    if "n" not in names or not names.keys() & {"correct", "share"}:
         raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map problem=…,n=…,correct=…,step=…")
     counted = {("response" if ours == "n" else ours): theirs for ours, theirs in names.items()}
     for record in records(path):
@@ -56,11 +58,12 @@ def _expanded(line: int, fields: Mapping[str, Any], names: Mapping[str, str]) ->
     """The samples that one problem's counts stand for."""
     get = names.get
     try:
-        n, correct = (_count(fields, names[ours]) for ours in ("n", "correct"))
+        n = _count(fields, names["n"])
         if not n:
             raise BadField(f"{names['n']} is 0")
         if n > MOST_SAMPLES:
             raise BadField(f"{names['n']} is above {MOST_SAMPLES:,}")
+        correct = _count(fields, names["correct"]) if "correct" in names else _count_of_share(fields, names["share"], n)
         if correct > n:
             raise BadField(f"{names['correct']} is above {names['n']}")
         step = step_number(fields.get(get("step", "")), get("step", ""))
@@ -98,6 +101,17 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
     if count is None:
         raise BadField(f"no {name}")
     return count
+
+
+def _count_of_share(fields: Mapping[str, Any], name: str, n: int) -> int:
+    """The number of correct samples that a share such as ``avg@n`` says; tools round it to four decimals or so."""
+    share = numeric(fields, name)
+    if share is None:
+        raise BadField(f"no {name}")
+    correct = round(share * n)
+    if not 0 <= share <= 1 or abs(share * n - correct) > max(1e-3, 1e-4 * n):
+        raise BadField(f"{name} is {share:g}, no share of {n} samples")
+    return correct
 
 
 IMPORTER = Importer(

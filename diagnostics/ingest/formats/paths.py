@@ -14,7 +14,7 @@ EACH = "[]"
 _BRACKETS = re.compile(r"\[(-?\d*)\]")
 _INDEX = re.compile(r"-?\d{1,9}", re.ASCII)
 #: Ours that are of one sample: where the responses are a list, so may these be.
-_OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct")
+_OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct", "share")
 
 #: Values by their places: the indices of the lists on the way.
 Values = dict[tuple[int, ...], Any]

@@ -89,13 +89,28 @@ def test_a_prompt_that_is_named_is_that_of_the_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"problem": "id", "n": "n"}, r"--map of counts needs n=… and correct=…, and problem=… or prompt=…"),
-        ({"n": "n", "correct": "c"}, r"--map of counts needs n=… and correct=…, and problem=… or prompt=…"),
+        ({"problem": "id", "n": "n"}, r"--map of counts needs n=…, correct=… or share=…, and problem=… or prompt=…"),
+        ({"n": "n", "correct": "c"}, r"--map of counts needs n=…, correct=… or share=…, and problem=… or prompt=…"),
         ({**FIELDS, "response": "a"}, r"--map response=…: counts \(n=…, correct=…\) have no responses"),
-        ({"prompt": "q", "response": "a", "correct": "c"}, r"--map of counts needs n=… and correct=…"),
+        ({"prompt": "q", "response": "a", "correct": "c"}, r"--map of counts needs n=…, correct=… or share=…"),
     ],
 )
 def test_a_mapping_that_is_neither_of_samples_nor_of_counts_is_refused(fields: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         ImportConfig(map=fields)
     assert ImportConfig(map=FIELDS).chosen_format == "counts"
+
+
+def test_a_share_of_the_samples_is_a_count_too_if_it_is_one(tmp_path: Path) -> None:
+    fields = {"problem": "id", "n": "n", "share": "avg", "step": "step"}
+    rows = [RECORD | {"avg": avg} for avg in (0.375, 0.1094, 0.37, 1.5, None)]
+    items = read(write_lines(tmp_path / "any.jsonl", *rows), fields)
+    assert sum(one.reward for one in samples(items) if one.line == 1) == 24
+    assert sum(one.reward for one in samples(items) if one.line == 2) == 7  # 0.109375, rounded to four decimals
+    assert [one for one in items if isinstance(one, Fault)] == [
+        Fault(3, "avg is 0.37, no share of 64 samples"),
+        Fault(4, "avg is 1.5, no share of 64 samples"),
+        Fault(5, "no avg"),
+    ]
+    with pytest.raises(ConfigError, match="needs n=…, correct=… or share=…"):
+        ImportConfig(map={"problem": "id", "n": "n", "correct": "c", "share": "avg"})
