@@ -73,7 +73,10 @@ SELECT
     -- neither how it ended nor what became of the grading: whether it was read is not known
     count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
     count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
-    count(*) FILTER (correct OR lenient) AS n_lenient,
+    -- truncated and timed-out samples are unread, whatever number their text breaks off at
+    count(*) FILTER (
+        correct OR (lenient AND finish_reason IS DISTINCT FROM 'length' AND state IS DISTINCT FROM 'timeout')
+    ) AS n_lenient,
     count(*) FILTER (lenient IS NULL) AS n_read_once,  -- without a second reader
     count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
     count(*) FILTER (state = 'ambiguous') AS n_ambiguous,

@@ -111,14 +111,19 @@ def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: Ver
     yield from _of_looks(counts)
 
 
+#: A change of the share of samples that the lenient reader alone accepts beyond which both readings are always printed.
+_LARGE_STYLE_RISE = 0.05
+
+
 def _of_style(found: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
-    """Both readings in one line, where the lenient one would change the label."""
-    if found is None or found.explains or found.label == label:
+    """Both readings in one line, where the lenient one would change the label, or the size by much."""
+    if found is None or found.explains or (found.label == label and abs(found.rise) < _LARGE_STYLE_RISE):
         return
+    other = "the same" if found.label == label else f'"{TITLES[found.label]}"'
     yield (
         f"The style of the answers changed. pass@{found.k} is {found.strict_base:.3f} at the base and "
         f"{found.strict_late:.3f} late as graded, {found.base:.3f} and {found.late:.3f} by a lenient reader of the "
-        f'same samples, whose verdict would be "{TITLES[found.label]}". Read some late responses before you decide.'
+        f"same samples, whose verdict would be {other}. Read some late responses before you decide."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -522,3 +523,24 @@ def test_no_sampler_draws_at_such_settings(setting: str, value: float, why: str)
     with pytest.raises(ConfigError, match=why):
         ImportConfig(**{setting: value})
     assert ImportConfig(temperature=0.0, top_p=1.0).temperature == 0.0
+
+
+def test_a_change_of_answer_style_is_no_verdict_of_a_loss(tmp_path: Path) -> None:
+    """From the dump to what to ship: the base boxes its answers, later steps state them in prose that no rule reads."""
+    rng = random.Random(0)
+    rates = [rng.betavariate(0.5, 0.8) for _ in range(40)]
+    rows = []
+    for step in (0, 20, 40):
+        for problem, rate in enumerate(rates):
+            for _ in range(16):
+                answer = 100 + problem if rng.random() < rate else 7
+                said = f"So \\boxed{{{answer}}}." if step == 0 else f"We add, so there are {answer} of them in all."
+                rows.append({"step": step, "q": f"{problem} + 100?", "text": said, "gold": str(100 + problem)})
+    path = tmp_path / "dump.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    fields = {"prompt": "q", "response": "text", "gold": "gold", "step": "step"}
+    (found,) = import_samples([path], ImportConfig(store=tmp_path / "audit.duckdb", map=fields)).series
+    assert found.verdict is not None
+    assert found.verdict.label == "format"
+    assert found.verdict.shipping is not None
+    assert found.verdict.shipping.recommended is None

@@ -101,10 +101,11 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
 def _gold(doc: Mapping[str, Any]) -> str | None:
     """The right choice; any of them where several are right."""
     choices, which = doc.get("choices"), doc.get("gold_index")
-    places = which if isinstance(which, list) else [which]
-    if not isinstance(choices, list) or not all(isinstance(at, int) and 0 <= at < len(choices) for at in places):
+    if not isinstance(choices, list):
         return None
-    golds = [hash_answer(choices[at]) or choices[at] for at in places if isinstance(choices[at], str) and choices[at]]
+    places = [at for at in (which if isinstance(which, list) else [which]) if isinstance(at, int)]
+    right = [choices[at] for at in places if 0 <= at < len(choices)]
+    golds = [hash_answer(text) or text for text in right if isinstance(text, str) and text]
     return any_of(golds) if golds else None
 
 

@@ -1,0 +1,124 @@
+"""A change of answer style is no loss: what the lenient reader of the same samples says of a fall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
+from diagnostics.verdict.decide import judged_series, verdict_of
+from diagnostics.verdict.record import Verdict
+from diagnostics.verdict.shipping.choice import recommend
+
+N = 64
+BASE = np.arange(60)  # of 64 samples each
+NONE = np.zeros(60, dtype=np.int64)
+
+
+@pytest.fixture(autouse=True)
+def _no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit that would settle it takes seconds to find, and nothing here reads it."""
+    monkeypatch.setattr("diagnostics.verdict.decide.settle", lambda *_, **__: None)
+
+
+def checkpoint(step: int, correct_P: np.ndarray, lenient_P: np.ndarray | None) -> CheckpointCounts:
+    return CheckpointCounts(
+        step=step,
+        checkpoint=f"step {step}",
+        n=N,
+        n_most=N,
+        correct_P=correct_P,
+        minority_P=NONE,
+        rates=None,
+        unread_P=NONE,
+        lenient_P=lenient_P,
+    )
+
+
+def series(
+    *late: tuple[np.ndarray, np.ndarray | None], base: tuple[np.ndarray, np.ndarray] = (BASE, BASE)
+) -> SeriesCounts:
+    return SeriesCounts(
+        series="run",
+        base=checkpoint(0, *base),
+        trained=tuple(checkpoint(20 * number, *counts) for number, counts in enumerate(late, start=1)),
+        shows_modes_P=np.zeros(60, dtype=bool),
+        tasks=("toy",),
+        graders=("math",),
+        tokens_per_sample=None,
+        guess_rate=GuessRate(share=0.0, source="given"),
+    )
+
+
+def verdict(*late: tuple[np.ndarray, np.ndarray | None]) -> Verdict:
+    return verdict_of(series(*late))
+
+
+def test_a_fall_that_the_lenient_reader_does_not_show_is_one_of_format() -> None:
+    found = verdict((NONE, BASE))
+    assert found.label == "format"
+    assert found.lenient is not None
+    assert found.lenient.explains
+    assert found.lenient.rise == pytest.approx(BASE.mean() / N)
+    assert (found.lenient.strict_late, found.lenient.late) == (0.0, pytest.approx(found.lenient.base))
+    assert "in a style that was not read: a lenient reader of the same samples finds pass@" in found.sentence
+
+
+def test_nothing_is_recommended_where_answers_were_not_read() -> None:
+    counts = series((NONE, BASE), (NONE, BASE))
+    said = recommend([judged_series(counts, verdict_of(counts))])
+    assert said.recommended is None
+    assert "answers that could not be read" in said.sentence
+
+
+def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_if_they_differ() -> None:
+    half = BASE // 2
+    lost = np.where(np.arange(60) % 4 == 0, 0, BASE)
+    found = verdict((NONE, lost))
+    assert found.label == "degraded"
+    assert found.lenient is not None
+    assert not found.lenient.explains
+    assert any("whose verdict would be" in warning for warning in found.warnings)
+    same = verdict((half, half))
+    assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
+
+
+def test_without_a_second_reader_nothing_changes() -> None:
+    alone, read = verdict((BASE // 2, None)), verdict((BASE // 2, BASE // 2))
+    assert replace(alone, lenient=None) == replace(read, lenient=None)
+
+
+@pytest.mark.parametrize(
+    ("late", "lenient"),
+    [
+        # the lenient reader accepts wrong responses too, at the base as late
+        (lambda rng: BASE // 3, lambda late, rng: late + rng.binomial(N - late, 0.05)),
+        # it accepts some more late ones, but not those that were lost
+        (lambda rng: np.where(BASE < 20, 0, BASE), lambda late, rng: np.where(BASE < 20, 0, np.minimum(N, BASE + 2))),
+    ],
+)
+def test_accidents_of_the_lenient_reader_hide_no_loss(
+    late: Callable[..., np.ndarray], lenient: Callable[..., np.ndarray]
+) -> None:
+    rng = np.random.default_rng(0)
+    base_lenient = BASE + rng.binomial(N - BASE, 0.05)
+    late_P = late(rng)
+    found = verdict_of(series((late_P, lenient(late_P, rng)), base=(BASE, base_lenient)))
+    assert found.label in ("degraded", "over_sharpened", "over_sharpened_here")
+
+
+def test_a_style_that_training_made_readable_may_hide_a_loss_and_says_so() -> None:
+    few = BASE // 8
+    lost = np.where(np.arange(60) % 3 == 0, 0, BASE)
+    found = verdict_of(series((lost, lost), base=(few, BASE)))
+    assert found.label not in ("degraded", "over_sharpened")
+    assert found.lenient is not None
+    assert any("style of the answers changed" in warning for warning in found.warnings)
+
+
+def test_the_verdict_with_both_readings_survives_the_way_to_json_and_back() -> None:
+    found = verdict((NONE, BASE))
+    assert Verdict.from_json(found.to_json()) == found
