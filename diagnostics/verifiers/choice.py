@@ -22,6 +22,7 @@ from diagnostics.verifiers.reading.lenient import accepts_letter
 from diagnostics.verifiers.reading.markdown import without_marks
 from diagnostics.verifiers.reading.notation import typeset
 from diagnostics.verifiers.reading.responses import answer_text
+from diagnostics.verifiers.reading.sentences import goes_on, sentence
 from diagnostics.verifiers.reading.stated import box_doubt
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
@@ -73,7 +74,9 @@ def _bare(answer: str) -> str:
 
 def _labelled_option(text: str) -> str | None:
     found = labelled(text, options=True)
-    return found.line or None if found is not None else None
+    if found is None or goes_on(sentence(found.line).rest, text[found.stop :]):
+        return None
+    return found.line or None
 
 
 #: Where a letter may stand, in this order.

@@ -20,6 +20,7 @@ from diagnostics.verifiers.reading.labels import labelled
 from diagnostics.verifiers.reading.lenient import accepts_text
 from diagnostics.verifiers.reading.markdown import without_marks
 from diagnostics.verifiers.reading.responses import answer_text, final_part
+from diagnostics.verifiers.reading.sentences import goes_on
 from diagnostics.verifiers.reading.stated import box_doubt
 
 #: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:
@@ -57,13 +58,17 @@ def _read(part: str) -> tuple[str | None, AnswerStyle]:
 
 
 def labelled_line(text: str) -> str | None:
-    """The line after the last label of an answer, without Markdown; None without a label, "" where nothing follows.
+    """The line after the last label of an answer, without Markdown; None without a label.
+
+    "" where nothing follows the label, or where the response goes on after it and breaks off.
 
     >>> labelled_line("**Answer:** Paris"), labelled_line("**Answer:**"), labelled_line("Paris")
     ('Paris', '', None)
     """
     found = labelled(text)
-    return None if found is None else found.line
+    if found is None:
+        return None
+    return "" if goes_on("", text[found.stop :]) else found.line
 
 
 def _last_line(text: str) -> str | None:
