@@ -120,6 +120,7 @@ class SeenCounts:
             steps=self.lenient_steps,
             minority=None,
             minority_unread=None,
+            unread=(),  # the lenient reader reads every sample
             lenient=None,
             lenient_steps=(),
         )

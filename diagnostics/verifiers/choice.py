@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from string import ascii_uppercase
+from unicodedata import normalize
 
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, GradeState, Problem
@@ -34,7 +35,7 @@ _NAMED = re.compile(
 # "B", "b", "(B)", "B." alone; "(B) Paris", "B. Paris", "B: Paris" with the option's text, but never "A car"
 _ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:,;]{0,2}")
 _WITH_TEXT = re.compile(
-    r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*)"
+    r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*|([A-Z])\s\(.+\))"
 )
 #: A letter and what is said of it: "B because …", "C is correct".
 _WITH_CLAUSE = re.compile(
@@ -69,14 +70,15 @@ def choice_letter(answer: str) -> str | None:
 
 def _bare(answer: str) -> str:
     """An answer without LaTeX's wrapping and Markdown, on one line."""
-    return collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", typeset(unwrap(without_marks(answer))))))
+    bare = collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", typeset(unwrap(without_marks(answer))))))
+    return bare if bare.isascii() else normalize("NFKC", bare)  # full-width letters and brackets
 
 
 def _labelled_option(text: str) -> str | None:
     found = labelled(text, options=True)
-    if found is None or goes_on(sentence(found.line).rest, text[found.stop :]):
+    if found is None:
         return None
-    return found.line or None
+    return "" if goes_on(sentence(found.line).rest, text[found.stop :]) else found.line
 
 
 #: Where a letter may stand, in this order.
@@ -138,6 +140,8 @@ class ChoiceVerifier:
         doubt = box_doubt(part) if n_boxed else ""
         for rule, style in _RULES:
             found = rule(part)
+            if found == "":
+                break  # a label that states nothing, or whose answer is thought over
             if doubt or (found is not None and choice_doubted(found)):
                 reason = f"no single answer: {doubt or 'several options, or one that is negated'}"
                 return _unread(problem, text, "ambiguous", reason, n_boxed, style)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from unicodedata import normalize
 
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, Problem
@@ -23,6 +25,7 @@ from diagnostics.verifiers.reading.responses import answer_text, final_part
 from diagnostics.verifiers.reading.sentences import goes_on
 from diagnostics.verifiers.reading.stated import box_doubt
 
+_IN_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
 #: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:
 #: responses repeat them a lot.
 _SHORT, _SHORT_END = 32, 48
@@ -95,7 +98,10 @@ def _closed_box(end: str) -> tuple[str | None] | None:
 
 
 def _tidy(found: str) -> str | None:
-    return collapse_whitespace(unwrap(without_marks(found))) or None
+    tidy = collapse_whitespace(unwrap(without_marks(found)))
+    if (wrapped := _IN_TEXT.fullmatch(tidy)) is not None:
+        tidy = collapse_whitespace(wrapped[1])
+    return (tidy if tidy.isascii() else normalize("NFC", tidy)) or None
 
 
 _tidy_short = lru_cache(maxsize=1 << 16)(_tidy)

@@ -64,9 +64,12 @@ def tagged_answer(text: str) -> str | None:
     >>> tagged_answer("<think>1+1</think> <answer> 2 </answer>")
     '2'
     """
-    end = text.rfind("</answer>")
-    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
-    return text[start + len("<answer>") : end].strip() if start >= 0 else None
+    for opening, closing in (("<answer>", "</answer>"), ("<ANSWER>", "</ANSWER>"), ("<Answer>", "</Answer>")):
+        end = text.rfind(closing)
+        start = text.rfind(opening, 0, end) if end >= 0 else -1
+        if start >= 0:
+            return text[start + len(opening) : end].strip()
+    return None
 
 
 def hash_answer(text: str) -> str | None:

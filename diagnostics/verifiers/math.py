@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from diagnostics.records.errors import ProblemError
 from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
-from diagnostics.verifiers.extraction import collapse_whitespace, hash_answer, looks_like_formula, unwrap
+from diagnostics.verifiers.extraction import collapse_whitespace, looks_like_formula, unwrap
 from diagnostics.verifiers.killable import KillablePool, Outcome
 from diagnostics.verifiers.reading.boxes import boxes, with_plain_boxes
 from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
@@ -37,6 +37,7 @@ _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})", re.ASCII)
 _INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", re.IGNORECASE)
 _MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)", re.ASCII)
 _CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
+_YES_NO = ("yes", "no", "true", "false")
 _LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
 #: Why a gold cannot be compared by value though it is one: no worker finishes with it.
 TOO_SLOW = "math-verify does not finish reading it"
@@ -45,6 +46,9 @@ _NOTHING_STATED = "no \\boxed{}, <answer>, ####, 'answer is' or bare formula in 
 _PERCENT = re.compile(r"(.*[\d}\])$])\s*\\%", re.DOTALL)
 #: Degrees at the end, as of an angle or a temperature; the scale is compared by ``verdict_on_form``.
 _DEGREES = re.compile(r"(?<=[\d}])\^\\circ\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK]?\s*\}?\s*$")
+#: A gold such as 3 million, whose word no grader may drop as a unit.
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(rf"^(-?[\d.,]+)\s*\\text\s*\{{\s*({'|'.join(_SCALES)})\s*\}}$", re.IGNORECASE)
 #: The unit of a quantity that an equation states.
 _UNIT_OF_SIDE = re.compile(r"(?<=[A-Za-z}])(\s*=\s*-?[\d.,]+)\s*\\(?:text|mathrm)\s*\{[^{}]*\}(?:\^\{?\d\}?)?\s*$")
 _ABOUT = re.compile(r"\\(?:approx|simeq)(?![A-Za-z])|≈")
@@ -82,7 +86,7 @@ def gold_of(gold: str) -> Gold:
     ('\\boxed{8}', '1, 2')
     """
     answer = typeset(unwrap(_gold_text(gold)))
-    value = without_unit(gold_value(answer))
+    value = without_unit(gold_value(_SCALED.sub(_scaled, answer)))
     algebra = is_algebra(value)
     values = tuple(filter(None, map(str.strip, _ABOUT.split(value)))) or (value,)
     return Gold(
@@ -95,14 +99,17 @@ def gold_of(gold: str) -> Gold:
     )
 
 
+def _scaled(match: re.Match[str]) -> str:
+    return rf"{match[1]} \times 10^{{{_SCALES[match[2].lower()]}}}"
+
+
 def _gold_text(gold: str) -> str:
     """What a gold states: its boxes, what follows ####, a label or "A:", or all of it."""
     gold = with_plain_boxes(gold.strip())
     found = boxes(gold) if "\\boxed" in gold else None
     if found is not None:
         return ", ".join(found.contents) if len(set(found.contents)) > 1 else found.contents[-1]
-    hashed = hash_answer(gold)
-    if hashed:
+    if (hashed := gold.rpartition("####")[2].strip()) and "####" in gold:
         return hashed
     announced = labelled(gold)
     if announced is not None and announced.line:
@@ -352,7 +359,7 @@ def _pairs(gold: Gold, stated: Stated) -> Iterator[Comparison]:
 
 def _of_words(words: str, stated: Stated) -> Grade:
     said = as_text(stated.text or "")
-    if said == words:
+    if said == words or (words in _YES_NO and said.startswith(f"{words},")):
         return _graded(words, stated, correct=True)
     return _ambiguous(stated.doubt, stated) if stated.doubt else _graded(said or NO_ANSWER, stated)
 

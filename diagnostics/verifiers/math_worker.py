@@ -75,6 +75,8 @@ def judge(gold: str, candidate: str, named: str | None = None, about: str | None
         and not (about is not None and _is_far(parsed[0], _parse(about)))
     ):
         return MathVerdict(correct=True, answer_key=gold_key)
+    if equal_as_complex_numbers(gold_parsed[0], parsed[0]):
+        return MathVerdict(correct=True, answer_key=gold_key)
     key = _safe_key(parsed[0], candidate)
     # one class must not hold both correct and wrong answers
     return MathVerdict(correct=False, answer_key=f"{key} (other form)" if key == gold_key else key)
@@ -132,6 +134,26 @@ def rounded_away(gold: Parsed, answer: Parsed) -> bool:
         return False
     small = gold.is_number and not gold.has(sympy.UnevaluatedExpr) and not answer.has(sympy.UnevaluatedExpr)
     return bool(small) and _differ(gold, answer, 0.001)
+
+
+def equal_as_complex_numbers(gold: Parsed, answer: Parsed) -> bool:
+    """Whether two expressions are the same number if i is the imaginary unit, which math-verify takes for a variable.
+
+    >>> i = sympy.Symbol("i")
+    >>> equal_as_complex_numbers(sympy.Integer(-1), i**2), equal_as_complex_numbers(i, 2 * i)
+    (True, False)
+    """
+    both = (gold, answer)
+    if not all(isinstance(part, sympy.Expr) for part in both):
+        return False
+    names = {symbol for part in both for symbol in part.free_symbols}
+    if {symbol.name for symbol in names} != {"i"}:
+        return False
+    try:
+        left, right = (complex(part.subs(dict.fromkeys(names, sympy.I)).evalf(30)) for part in both)
+        return abs(left - right) <= 1e-12 * max(abs(left), abs(right))
+    except _SYMPY_STUMBLES:
+        return False
 
 
 def exactly_different(gold: Parsed, answer: Parsed) -> bool:

@@ -3,7 +3,7 @@ r"""Announcements: how a response labels its answer, by language, and the line t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnostics.verifiers.reading.markdown import without_marks
 
@@ -34,9 +34,9 @@ class Announcement:
 ANNOUNCEMENTS: tuple[Announcement, ...] = (
     Announcement(
         language="English",
-        nouns=("answer",),
-        between=r"(?:\s+(?:to|for|of)\s+[^.:\n]{1,60}?(?=\s+is\b))?",
-        links=r"\s+is\b",
+        nouns=("answer", "ans", "final result"),
+        between=r"s?(?:\s+(?:to|for|of)\s+[^.:\n]{1,60}?(?=\s+(?:is|are)\b))?",
+        links=r"\s+(?:is|are|was|equals|must be|should be|would be|will be|comes out to)\b",
         example=("**Final Answer:** 42", "42"),
     ),
     Announcement(
@@ -63,7 +63,7 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
     ),
     Announcement(
         language="French",
-        nouns=("réponse",),
+        nouns=("réponse", "résultat"),
         between=r"(?:\s+(?:finale|correcte))?",
         links=r"\s+est\b",
         example=("La réponse est donc : 13", "13"),
@@ -92,7 +92,7 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
     ),
     Announcement(
         language="Russian",
-        nouns=("ответ",),
+        nouns=("ответ", "итого"),
         links=r"\s+(?:равен|будет|такой)\b",
         example=("**Ответ:** 13", "13"),
     ),
@@ -106,7 +106,7 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
     ),
     Announcement(
         language="German",
-        nouns=("antwort", "ergebnis", "lösung"),
+        nouns=("antwort", "ergebnis", "lösung", "resultat"),
         between=r"(?:\s+(?:darauf|somit|also))?",
         links=r"\s+(?:ist|lautet|beträgt)\b(?:\s+(?:somit|also|daher))?",
         example=("Die Antwort lautet 13.", "13"),
@@ -135,7 +135,7 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
     ),
     Announcement(
         language="Italian",
-        nouns=("risposta",),
+        nouns=("risposta", "risultato"),
         between=r"(?:\s+(?:finale|corretta|giusta))?",
         links=r"\s+è(?=[\s:])",
         example=("La risposta finale è 13.", "13"),
@@ -154,14 +154,128 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
         endings="['’]?(?:t[iıuü]r|d[iıuü]r)",
         example=("Cevap: 13", "13"),
     ),
+    Announcement(
+        language="Dutch",
+        nouns=("antwoord",),
+        links=r"\s+(?:is|luidt)\b",
+        example=("Het antwoord is 13.", "13"),
+    ),
+    Announcement(
+        language="Polish",
+        nouns=(
+            "odpowiedź",
+            "odpowiedzią",
+        ),
+        links=r"\s+(?:to|jest)\b",
+        example=("Odpowiedź: 13", "13"),
+    ),
+    Announcement(
+        language="Swedish, Danish, Norwegian",
+        nouns=(
+            "svaret",
+            "svar",
+        ),
+        links=r"\s+(?:är|er)\b",
+        example=("Svaret är 13.", "13"),
+    ),
+    Announcement(
+        language="Czech",
+        nouns=("odpověď",),
+        links=r"\s+je\b",
+        example=("Odpověď je 13.", "13"),
+    ),
+    Announcement(
+        language="Ukrainian",
+        nouns=("відповідь",),
+        links=r"\s+(?:є|дорівнює)\b",
+        example=("Відповідь: 13", "13"),
+    ),
+    Announcement(
+        language="Greek",
+        nouns=("απάντηση",),
+        links=r"\s+είναι(?=[\s:])",
+        example=("Η απάντηση είναι 13.", "13"),
+    ),
+    Announcement(
+        language="Hebrew",
+        nouns=("תשובה",),
+        links=r"\s+היא(?=[\s:])",
+        example=("התשובה היא 13", "13"),
+    ),
+    Announcement(
+        language="Persian",
+        nouns=("پاسخ",),
+        links=r"\s+برابر(?=[\s:])",
+        bare=True,
+        example=("پاسخ: 13", "13"),
+    ),
+    Announcement(
+        language="Thai",
+        nouns=("คำตอบ",),
+        links=r"คือ",
+        example=("คำตอบคือ 13", "13"),
+    ),
+    Announcement(
+        language="Hungarian",
+        nouns=("válasz",),
+        links=r"\s+az\b",
+        example=("A válasz: 13", "13"),
+    ),
+    Announcement(
+        language="Romanian",
+        nouns=(
+            "răspunsul",
+            "răspuns",
+        ),
+        links=r"\s+este\b",
+        example=("Răspunsul este 13.", "13"),
+    ),
+    Announcement(
+        language="Finnish",
+        nouns=("vastaus",),
+        links=r"\s+on\b",
+        example=("Vastaus on 13.", "13"),
+    ),
+)
+
+#: Words of languages other than English that negate, compare or offer an alternative to the value after a label.
+DOUBTS = re.compile(
+    r"\b(?:nicht|kein\w*|weder|entweder|oder|mindestens|höchstens|größer|kleiner|mehr als|weniger als|hälfte"
+    r"|millionen|milliarden|n['’]est pas|pas|ni|soit|ou|au moins|au plus|supérieure?|inférieure?|plus de"
+    r"|moins de|moitié|millions?"
+    r"|no es|ni|o|al menos|como mínimo|mayor|menor|más de|menos de|mitad|millones|não|nem|pelo menos|maior"
+    r"|mais de|metade"
+    r"|milhões|non|né|almeno|al massimo|maggiore|minore|più di|meno di|metà|milioni|oppure|не|нет|или|либо"
+    r"|больше|меньше"
+    r"|более|менее|минимум|половина|миллион\w*|bukan|tidak|atau|minimal|lebih|kurang|setengah"
+    r"|juta|değil|veya|ya da"
+    r"|en az|en fazla|yarısı|milyon|không|hoặc|ít nhất|niet|of|minstens|geen|nie|lub|albo|inte"
+    r"|eller|ikke)\b"
+    r"|不是|并非|不等于|或|至少|至多|超过|超過|大于|小于|多于|少于|以上|以下|到\d|一半|万|亿|萬"
+    r"|億|ではな|じゃな|または|もしくは"
+    r"|あるいは|以内|未満|半分|より|と\s*\d|和\s*\d|、\s*\d|ではあり|보다|아닙|아니|또는|혹은"
+    r"|이상|이하|초과|미만|절반|ليس|ليست|أو|على الأقل|أكثر|أقل|نصف|नहीं|या|कम से कम|आधा"
+    r"|নয়|অথবা|বা|نہیں|یا|کم از کم",
+    re.IGNORECASE,
+)
+#: Words before a label, in its sentence, that take back what it announces: "it is false that the answer is".
+_DISCLAIMED = re.compile(
+    r"\b(?:false|not true|untrue|doubt|wrong|incorrect|mistaken\w*|suppose|assume|assuming|whether|if|unless|said|says"
+    r"|say|claims?|nobody|tempting|might think)\b[^.!?\n]*\Z",
+    re.IGNORECASE,
 )
 
 #: How answers to multiple-choice questions are announced besides: "the correct option is C".
-OPTION = Announcement(
-    language="English (options)",
-    nouns=("option", "choice", "letter", "alternative", "statement"),
-    links=r"\s+is\b",
-    example=("The correct choice is (E).", "(E)."),
+OPTIONS = (
+    Announcement(
+        language="English (options)",
+        nouns=("option", "choice", "letter", "alternative", "statement"),
+        links=r"\s+is\b",
+        example=("The correct choice is (E).", "(E)."),
+    ),
+    Announcement(
+        language="Chinese (options)", nouns=("故选", "应选", "选项", "选"), links="是|为", example=("故选：B", "B")
+    ),
 )
 
 #: What golds begin with where a data set keeps the form of a solution: "A: 18", "# 18".
@@ -193,6 +307,7 @@ class _Noun:
     noun: str
     pattern: re.Pattern[str]
     endings: str
+    is_english: bool
 
 
 def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
@@ -204,22 +319,27 @@ def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
                 rf"{re.escape(noun)}{_M}(?:\s*\([^()\n]{{1,30}}\))?{announcement.between}{_M}"
                 rf"(?:{_COLON}|\s*(?:{announcement.links}){_ADVERBS}{bare})"
             )
-            found.append(_Noun(noun, re.compile(pattern, re.IGNORECASE), announcement.endings))
+            is_english = announcement.language.startswith("English")
+            found.append(_Noun(noun, re.compile(pattern, re.IGNORECASE), announcement.endings, is_english))
     return tuple(found)
 
 
 _EVERY_NOUN = _nouns(ANNOUNCEMENTS)
 #: Those that a response in ASCII can hold.
 _ASCII_NOUNS = tuple(noun for noun in _EVERY_NOUN if noun.noun.isascii())
-_OPTION_NOUNS = _nouns((OPTION,))
+_OPTION_NOUNS = _nouns(OPTIONS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Labelled:
-    """What follows the last label of a response: ``line`` without marks, and ``stop``, where it ends in the text."""
+    """What follows the last label of a response: ``line`` without marks, and ``stop``, where it ends in the text.
+
+    ``is_doubted``: words of the label's language, not English, negate, compare or offer alternatives.
+    """
 
     line: str
     stop: int
+    is_doubted: bool = False
 
 
 def labelled(text: str, *, options: bool = False) -> Labelled | None:
@@ -237,14 +357,19 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
     is_ascii = text.isascii()
     if not is_ascii and len(lowered) != len(text):
         lowered = text  # a letter whose lower case is two: positions would not agree
-    start, endings = -1, ""
+    start, label = -1, None
     for known in (_ASCII_NOUNS if is_ascii else _EVERY_NOUN, _OPTION_NOUNS if options else ()):
         for noun in known:
             if noun.noun in lowered:
                 stop = _last_match(text, lowered, noun, after=start)
                 if stop > start:
-                    start, endings = stop, noun.endings
-    return None if start < 0 else _line_after(text, start, endings)
+                    start, label = stop, noun
+    if label is None:
+        return None
+    found = _line_after(text, start, label.endings)
+    if not label.is_english and DOUBTS.search(found.line) is not None:
+        return replace(found, is_doubted=True)
+    return found
 
 
 def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
@@ -256,6 +381,8 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
             break
         found = noun.pattern.match(text, position)
         if found is not None:
+            if noun.is_english and _DISCLAIMED.search(text, max(0, position - 80), position) is not None:
+                continue
             return found.end()
         own_line = _REST_OF_OWN_LINE.match(text, position + len(noun.noun))
         if own_line is not None and _OWN_LINE.fullmatch(text, text.rfind("\n", 0, position) + 1, position):

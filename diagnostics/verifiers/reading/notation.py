@@ -100,6 +100,31 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         example=(r"5\operatorname{cm}", r"5\text{cm}"),
     ),
     Rewrite(
+        name="words before a colon",
+        pattern=r"^\s*\\text\s*\{\s*[A-Za-z ]{1,30}[:=]\s*\}\s*",
+        to="",
+        example=(r"\text{Total: }42", "42"),
+    ),
+    Rewrite(
+        name="number in text",
+        pattern=r"^\s*\\(?:text|mathrm)\s*\{\s*(-?\d[\d.,/]*)\s*(\\?%)?\s*([^{}]*?)\s*\}\s*$",
+        to=lambda match: f"{match[1]}{match[2] or ''}" + (rf" \text{{{match[3]}}}" if match[3] else ""),
+        example=(r"\text{42 apples}", r"42 \text{apples}"),
+    ),
+    Rewrite(
+        name="equation in text",
+        pattern=r"^\s*\\text\s*\{\s*([A-Za-z]\s*=\s*-?\d[\d.,/]*)\s*\}\s*$",
+        to=r"\1",
+        example=(r"\text{x = 42}", "x = 42"),
+    ),
+    Rewrite(
+        name="number alone in text",
+        pattern=r"^\s*\\text\s*\{\s*(-?\d[\d.,/]*)\s*\}",
+        to=r"\1",
+        example=(r"\text{42}\text{ cm}", r"42\text{ cm}"),
+    ),
+    Rewrite(name="pi in text", pattern=r"\\text\s*\{\s*pi\s*\}", to=r"\\pi", example=(r"6\text{ pi}", r"6\pi")),
+    Rewrite(
         name="upright constant",
         pattern=r"\\(?:mathrm|text|rm)\s*\{\s*(e|i|d(?=\s*\}\s*[A-Za-z\\]))\s*\}",
         to=_constant,
@@ -116,7 +141,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
     Rewrite(name="degrees Fahrenheit", pattern="℉", to=r"^\\circ F", example=("77℉", r"77^\circ F")),
     Rewrite(
         name="ordinal",
-        pattern=r"(?<=\d)(?:\s*\^\s*)?\{?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\s*\}{0,2}(?=\s*(?:$|[.,;]|\\text)|\s+[A-Za-z])",
+        pattern=r"(?<=\d)(?:\s*\^\s*)?\{?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\s*\}{0,2}(?=\s*(?:$|[.,;]|\\text))",
         to="",
         example=(r"12^{\text{th}}", "12"),
     ),
@@ -170,6 +195,20 @@ def _power(match: re.Match[str]) -> str:
 
 
 NOTATION: tuple[Rewrite, ...] = (
+    Rewrite(
+        name="power of ten",
+        pattern=r"(?<=\d)\s*[xX×]\s*(?=10\s*(?:\^|\*\*))",
+        to=r" \\times ",
+        example=("1.8 x 10^3", r"1.8 \times 10^3"),
+    ),
+    Rewrite(name="underscores", pattern=r"(?<=\d)_(?=\d{3}(?!\d))", to="", example=("1_800", "1800")),
+    Rewrite(
+        name="fraction",
+        pattern=r"\\(?:nicefrac|sfrac|cfrac)(?![A-Za-z])",
+        to=r"\\frac",
+        example=(r"\sfrac{1}{2}", r"\frac{1}{2}"),
+    ),
+    Rewrite(name="dollars", pattern=r"^US\s*(?=\\?\$)", to="", example=("US$18", "$18")),
     Rewrite(name="power of a bracket", pattern=r"\*\*\s*\(([^()]*)\)", to=_power, example=("2**(1/4)", "2^{1/4}")),
     Rewrite(name="power", pattern=r"\*\*\s*(-?\w+(?:\.\d+)?)", to=_power, example=("x**2", "x^{2}")),
     Rewrite(name="long exponent", pattern=r"\^\s*(-?\d{2,}|-\d)(?![\d.])", to=_power, example=("2^10", "2^{10}")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from unicodedata import decimal
 
 from diagnostics.verifiers.reading.boxes import with_plain_boxes
 
@@ -30,6 +31,12 @@ _SPECIAL = re.compile(
     r"|start_of_turn|end_of_turn|end_of_utterance)>|\[(?:/INST|INST|EOS|PAD|SEP|/ASSISTANT)\]|<unused\d+>))+\s*\Z",
     re.IGNORECASE,
 )
+#: Tokens behind which another turn begins.
+_END_OF_TURN = re.compile(
+    r"<\|(?:im_end|eot_id|endoftext|end_of_text|eom_id|return)\|>|</s>|<end_of_turn>|<｜end▁of▁sentence｜>|<eos>"
+)
+#: Decimal digits of Arabic, Persian, Devanagari, Bengali, Thai and other scripts.
+_DIGITS_OF_SCRIPTS = re.compile(r"[٠-٩۰-۹०-९০-৯੦-੯૦-૯୦-୯௦-௯౦-౯೦-೯൦-൯๐-๙]")
 _ENDS_SPECIAL = (">", "]")
 
 
@@ -47,11 +54,18 @@ class FinalPart:
 
 
 def without_special_tokens(text: str) -> str:
-    """Remove the special tokens that a response ends with.
+    """Remove what follows the first end-of-turn token, and the special tokens that a response ends with.
 
     >>> without_special_tokens("Answer: C<|im_end|>\\n"), without_special_tokens("x <y>")
     ('Answer: C', 'x <y>')
+    >>> without_special_tokens("It is 41.<|endoftext|>Human: 6 * 7? It is 42.")
+    'It is 41.'
     """
+    if "<" not in text and not text.rstrip().endswith("]"):
+        return text
+    turn = _END_OF_TURN.search(text)
+    if turn is not None and text[: turn.start()].strip():
+        text = text[: turn.start()]
     if not text.rstrip().endswith(_ENDS_SPECIAL):
         return text
     # the expression would try every position of a long response
@@ -84,8 +98,19 @@ def answer_text(text: str, *, prompt: str = "") -> str:
     >>> answer_text(r"<think>\boxed{41}</think> So \boxed 42.<|im_end|>")
     ' So \\boxed{42}.'
     """
+    if not text.isascii():
+        text = with_plain_digits(text)
     has_thoughts = marks_thoughts(text) or opens_thoughts(prompt)
     return with_plain_boxes(final_part(text, prompt=prompt).text if has_thoughts else without_special_tokens(text))
+
+
+def with_plain_digits(text: str) -> str:
+    """Write the decimal digits of other scripts as 0 to 9.
+
+    >>> with_plain_digits("الجواب هو ٤٢"), with_plain_digits("x²")
+    ('الجواب هو 42', 'x²')
+    """
+    return _DIGITS_OF_SCRIPTS.sub(lambda digit: str(decimal(digit[0])), text)
 
 
 def final_part(text: str, *, prompt: str = "") -> FinalPart:

@@ -65,7 +65,8 @@ january february march april june july august september october november decembe
 _QUANTITY_OF = re.compile(
     r"\b(?:total|number|sum|amount|value|price|cost|profit|area|volume|length|distance|speed|rate|height|width|age"
     r"|weight|mass|perimeter|probability|average|mean|median|count|answer|result|quantity|time|balance|savings?|pay"
-    r"|salary|measure) of$|\b(?:equals?|equal|comes?|came|amounts?|adds? up|rounds?|rounded|sums?|simplifies|reduces"
+    r"|salary|measure) of$|\bgiven by$"
+    r"|\b(?:equals?|equal|comes?|came|amounts?|adds? up|rounds?|rounded|sums?|simplifies|reduces"
     r"|leads?|evaluates|works out|boils down|corresponds|down|up) to$",
     re.IGNORECASE,
 )
@@ -75,8 +76,9 @@ _SCALES = {"dozen": "12", "hundred": "10^{2}", "thousand": "10^{3}", "million": 
 _SCALE = re.compile(rf"^[\s}}$]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _OPERATES = re.compile(
     r"^[\s}$]*(?:squared|cubed|factorial|to the|percent (?:of|less|more)|half|halves|thirds?|fifths?|tenths?"
-    r"|hundredths?|mod|choose|off by|in reverse|reversed|backwards)\b"
-    r"|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|\\"
+    r"|-?gons?|less"
+    r"|hundredths?|thousandths?|gross|mod|choose|off by|in reverse|reversed|backwards)\b"
+    r"|^[\s}$]*(?:times|plus|minus|over|divided by|multiplied by)\W+(?:\d|\\|[a-z]\b"
     r"|(?:the|itself|an?|one|two|three|four|five|six|seven|eight|nine|ten|half|another)\b)"
     r"|^\W*and (?:an?|one|two|three|four|five) (?:half|third|quarter|fifth|halves|thirds|quarters|fifths)\b",
     re.IGNORECASE,
@@ -87,6 +89,9 @@ _WITHDRAWN = re.compile(
     r"|\b(?:that|this|it|which|above|answer|box)(?:['’]s| is| was) (?:\w+ )?(?:wrong|incorrect|false"
     r"|not (?:right|correct|true|the answer|it))\b|^[\s$.)\]\\}]*(?:is|was|are) (?:not|wrong|incorrect|false)\b"
     r"|\?\s*no\b|\bbut (?:wait|hold on|maybe|perhaps|let me|i (?:should|need|must))\b"
+    r"|\bi mean\b|^[\s$.)\]\\}]*(?:is|are|was) (?:ruled out|excluded|impossible|too (?:large|small|big))\b"
+    r"|^[\s$.)\]\\}]*(?:cannot|can['’]t) be\b"
+    r"|^[\s$.)\]\\}]*(?:fails|contradicts)\b|\?\s*i don['’]t think\b"
     r"|\bactually,? (?:it|the answer|that|no)\b|\b(?:correct|right|real|actual|true) one (?:is|should)\b"
     r"|\b(?:could|might|may) (?:also |as well |instead |even )?be\W+(?:[^\W\d]+\W+)?[$\\(]*[-−]?\d|\bthen again\b"
     r"|^\W*(?:text\W*)?not(?:\W*$|\W+(?:really|quite|exactly|true|correct|right|it|the)\b)"
@@ -150,7 +155,10 @@ def sentence(text: str) -> Sentence:
         value += r"\%"
     marked = (
         PART
-        if re.search(r"\d['’]s\b", clause[start:]) or _is_called(clause, start) or _is_share(value, tail)
+        if re.search(r"\d['’]s\b", clause[start:])
+        or _is_ordinal(value, tail)
+        or _is_called(clause, start)
+        or _is_share(value, tail)
         else COMPARED
         if re.search(r"\d\+\s*$", clause[start:stop])
         else ""
@@ -240,6 +248,11 @@ def _is_called(clause: str, start: int) -> bool:
     return re.search(r"\w\w\($", clause[: start + 1] if clause[start] == "(" else clause[:start]) is not None or (
         re.search(r"\w\w\(\s*['\"]", clause[:start]) is not None
     )
+
+
+def _is_ordinal(value: str, tail: str) -> bool:
+    """Whether the value counts what follows: the 42nd prime."""
+    return re.search(r"\d(?:st|nd|rd|th)$", value) is not None and re.match(r"\s+[A-Za-z]{3,}", tail) is not None
 
 
 def _is_share(value: str, tail: str) -> bool:

@@ -40,11 +40,14 @@ _PROSE = re.compile(
     r"|^(?:not|the|at|no)\s"
 )
 _RELATION = re.compile(r"^\s*(?:[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z]))")
+_SECOND_THOUGHT = re.compile(r"\b(?:but|correction|i mean)\b", re.IGNORECASE)
+_ENDLESS = re.compile(r"(?:positive |negative |[-+] ?)?infinity\.?", re.IGNORECASE)
 _GOES_ON = re.compile(r"-?\d+\s*(?:\.\.\.|…|\\[lc]?dots)")
 _UNEQUAL = re.compile(r"^\s*(?:\\neq?(?![A-Za-z])|\\not(?![A-Za-z])|≠|!=)")
 _LEAD_OF_BOX = re.compile(
-    r"(?P<negated>(?:\bnot|n['’]t|\bnever|\bneither|\bcannot)(?:\s+(?:be|been|equal|equals|to|the|actually|really|simply|just|"
-    r"necessarily|going|answer))*|\\neq?|≠|\b(?:other than|except|instead of|rather than|anything but|unlike))\s*$"
+    r"(?P<negated>(?:\bnot|n['’]t|\bnever|\bneither|\bcannot)(?:\s+(?:be|been|equal|equals|to|the|actually|really|simply|just"
+    r"|necessarily|going|answer))*|\b(?:exclude|reject|discard|rule out|ruling out)"
+    r"|\\neq?|≠|\b(?:other than|except|instead of|rather than|anything but|unlike))\s*$"
     r"|(?P<compared>\b(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower) than)\s*$"
     r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*(?:\s|text\{)\s*or|\beither\b[^.]*\bor)\s*$",
     re.IGNORECASE,
@@ -53,15 +56,15 @@ _LEAD_OF_BOX = re.compile(
 _LEADS = tuple(
     str.split("""
 not n't n’t never neither cannot be been equal equals to the actually really simply just necessarily going answer ne neq
-≠ than except of but unlike between or
+≠ than except of but unlike between or exclude reject discard out
 """)
 )
 _OPENED = re.compile(r"(?:[\s$({}\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
 #: A box that is a part of a formula; a dash before one may begin a line of a list, and units stand after it.
 _OPERATED_BEFORE = re.compile(
-    r"(?:\\(?:cdot|times|div|pm)|[/^]|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
+    r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?<=[\s$(])\d|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
 )
-_OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/]\s*\d)")
+_OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/+]\s*\d)")
 #: Rules behind boxes, and the style that each stands for.
 _MARKED: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (tagged_answer, "tagged"),
@@ -135,12 +138,13 @@ def _of_label(announced: Labelled, text: str) -> Stated:
     if line.count("{") != line.count("}"):
         # truncated: \frac{1}{2 could have become anything
         return _not_stated("the response ends within the answer that it announces")
+    if announced.is_doubted:
+        return Stated(values=(), text=line, sentence=line, doubt=ONE_OF_SEVERAL, style="labelled")
     stated = _of_content(line, in_box=False, style="labelled")
     rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
     after = text[announced.stop :]
-    if not (rest or after or " but " in line):
-        return stated
-    if not stated.doubt and any(map(withdrawn, (rest, after[:300].lstrip(), stated.sentence))):
+    said = stated.sentence if _SECOND_THOUGHT.search(line) is not None else ""
+    if not stated.doubt and any(map(withdrawn, (rest, after[:300].lstrip(), said))):
         return _taken_back(stated)
     if goes_on(rest, after):
         return _not_stated("the response goes on after the answer that it announces, and does not end")
@@ -216,6 +220,8 @@ def _of_content(content: str, *, in_box: bool, style: AnswerStyle = "none") -> S
 def _of_text(content: str, *, in_box: bool) -> Stated:
     if not content:
         return _NOTHING
+    if _ENDLESS.fullmatch(content):
+        return Stated(values=(content,), text=content)
     bare = _COMMAND.sub(" ", content)
     if bool(_PROSE.search(bare)) if in_box else not looks_like_formula(content):
         return _of_prose(content, in_box=in_box)

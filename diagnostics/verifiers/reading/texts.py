@@ -17,6 +17,7 @@ sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln exp sqrt max 
 infty pi theta alpha beta gamma delta lambda sigma omega epsilon
 """)
 )
+_ARTICLE = re.compile(r"^(?:an?|the) (?=\S)")
 _SHORT = frozenset(["yes", "no", "odd", "all", "any", "even", "true", "neither", "none", "never"])
 #: What data sets write where they have no answer.
 _NO_GOLD = frozenset(["none", "null", "nan", "n/a", "na", "nil", "tbd", "unknown", "?", "-", "--", "[]"])
@@ -65,4 +66,6 @@ def as_text(answer: str) -> str:
     bare = _WRAPPED.sub(r"\1", _WRAPPED.sub(r"\1", answer)).replace("\\ ", " ").replace("$", "").replace("\\", " ")
     bare = " ".join(bare.split()).strip("\"'“”‘’*` ")
     option = _OPTION.fullmatch(bare)
-    return next(filter(None, option.groups())) if option else bare.rstrip(".!").strip().casefold()
+    if option is not None:
+        return next(filter(None, option.groups()))
+    return _ARTICLE.sub("", bare.rstrip(".!").strip().casefold())
