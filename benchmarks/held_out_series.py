@@ -149,7 +149,7 @@ def said_of(counts: SeriesCounts) -> Said:
     rng = np.random.default_rng(decide.SEED).spawn(5)[0]
     seen, ruling = decide._ruled(counts, counts.trained, counts.trained[-n_window:], rng)
     return Said(
-        label=decide._label(ruling, counts),
+        label=decide._label(ruling, counts, seen.ks),
         window=list(range(len(counts.trained)))[-n_window:],
         ks=tuple(seen.ks),
         steps=decide._step_claims(counts.trained, ruling, decide._too_few(counts)),

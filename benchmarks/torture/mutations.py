@@ -102,7 +102,7 @@ def _read(folder: Path) -> list[FileResult] | str:
     config = ImportConfig()
     try:
         plan = plan_import([folder], config)
-        return [one for of_series in preview(plan, config).values() for one in of_series]
+        return [one for of_series in preview(plan, config) for one in of_series.files]
     except OversharpError as error:
         return str(error)
 

@@ -350,6 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except SystemExit as ended:  # a verb returns its code: this is of a library, or of code that the user named
+        if isinstance(ended.__context__, BrokenPipeError):  # rich ends Python where the reader of the help has gone
+            sys.exit(0)
         print(
             f"error: code that the command called ended Python ({visible(repr(ended))}); the command is not done: "
             "remove exit() from code of yours, or report this",

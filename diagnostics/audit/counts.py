@@ -13,6 +13,7 @@ from jaxtyping import Int
 from diagnostics.audit.dependence import dependence_in_order
 from diagnostics.audit.repeats import SampledCheckpoint, repeats
 from diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
+from diagnostics.records.errors import StoreError
 from diagnostics.records.types import AuditKey
 from diagnostics.series.layouts import REPAIRED
 from diagnostics.store import Store
@@ -130,6 +131,8 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         _checkpoint_counts(row, counts[counts["step"] == row.step], index, why.get(row.step))
         for row in planned.itertuples()
     ]
+    if planned.empty:
+        raise StoreError(f"{store.path}: the audit of series {key.series!r} has no problems: the store is damaged")
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
     believed = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
     drawn = [

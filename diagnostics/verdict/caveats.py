@@ -105,7 +105,7 @@ def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: Ver
     yield from _of_style(lenient, label)
     yield from unread_of(counts)
     yield from _of_one_response(counts)
-    yield from _of_equal_weights(counts)
+    yield from equal_weights_of(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)
     yield from _of_looks(counts)
@@ -117,13 +117,16 @@ _LARGE_STYLE_RISE = 0.05
 
 def _of_style(found: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
     """Both readings in one line, where the lenient one would change the label, or the size by much."""
-    if found is None or found.explains or (found.label == label and abs(found.rise) < _LARGE_STYLE_RISE):
+    if found is None or found.explains or label == "mode_collapse":
+        return
+    if found.label == label and abs(found.rise) < _LARGE_STYLE_RISE:
         return
     other = "the same" if found.label == label else f'"{TITLES[found.label]}"'
     yield (
-        f"The style of the answers changed. pass@{found.k} is {found.strict_base:.3f} at the base and "
-        f"{found.strict_late:.3f} late as graded, {found.base:.3f} and {found.late:.3f} by a lenient reader of the "
-        f"same samples, whose verdict would be {other}. Read some late responses before you decide."
+        f"Answers that only a lenient reader accepts moved by {points_text(found.rise)} points. "
+        f"pass@{found.k} is {found.strict_base:.3f} at the base and {found.strict_late:.3f} late as graded, "
+        f"{found.base:.3f} and {found.late:.3f} by a lenient reader of the same samples, whose verdict would be "
+        f"{other}. Read some late responses before you decide."
     )
 
 
@@ -178,7 +181,7 @@ def _of_one_response(counts: SeriesCounts) -> Iterator[str]:
         yield f"One response per problem and checkpoint: {NEEDS_SAMPLES}."
 
 
-def _of_equal_weights(counts: SeriesCounts) -> Iterator[str]:
+def equal_weights_of(counts: SeriesCounts) -> Iterator[str]:
     """Checkpoints whose id is that of an earlier one with their step: they have its weights."""
     first: dict[str, str] = {}
     equal: dict[str, list[str]] = {}

@@ -25,6 +25,7 @@ from diagnostics.verdict.caveats import (
     FEW_PROBLEMS,
     NEEDS_SAMPLES,
     caveats_of,
+    equal_weights_of,
     left_out_of,
     misread_base_of,
     unread_of,
@@ -34,7 +35,6 @@ from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_
 from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, seen_counts
 from diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
-    NOTABLE_STYLE_RISE,
     Fall,
     guess_rate_that_explains,
     is_misread,
@@ -93,6 +93,8 @@ def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
     why = verdict.why if verdict.label == "no_verdict" else None
     if counts.dependence is not None:
         why = f"{_DEPENDENT}: {counts.dependence}"
+    elif verdict.accuracies and why is None:
+        why = f"one response per problem and checkpoint: {NEEDS_SAMPLES}"
     lost = [one for one in verdict.steps if one.lost]
     causes = {one.step: one.cause for one in lost if one.cause is not None}
     return JudgedSeries(counts=counts, lost=frozenset(one.step for one in lost), causes=causes, why=why)
@@ -117,7 +119,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     why = _why_none(counts, compared)
     if why is not None:
         # without anything compared, the reasons are the sentence
-        unread = (*counts.grading, *unread_of(counts), *misread_base_of(counts))
+        unread = (*counts.grading, *unread_of(counts), *misread_base_of(counts), *equal_weights_of(counts))
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
         return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
     window = compared[-window_size(len(compared)) :]
@@ -143,7 +145,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         sharpening=None if counts.dependence else sharpening_of(counts, window, sharpening_rng),
     )
     said = _with_claims(said, seen, ruling, counts, claim_rng)
-    said = replace(said, lenient=_lenient_reading(said, seen))
+    said = replace(said, lenient=_lenient_reading(said, seen, counts))
     if said.label in ("over_sharpened", "over_sharpened_here", "degraded") and not counts.is_repaired:
         said = _with_decline(said, seen, compared, base.step, decline_rng)
     # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
@@ -269,13 +271,13 @@ def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fal
     return seen.fall_of_step([one.step for one in said.steps].index(worst.step)), worst.step
 
 
-def _lenient_reading(said: Verdict, seen: SeenCounts) -> LenientReading | None:
+def _lenient_reading(said: Verdict, seen: SeenCounts, counts: SeriesCounts) -> LenientReading | None:
     """What the lenient reader sees; None where there is none, or where the style of the answers did not change."""
     leniently = seen.read_leniently()
     if leniently is None:
         return None
     rise = style_rise(seen.total, leniently.total)
-    if abs(rise) < NOTABLE_STYLE_RISE:
+    if rise is None:
         return None
     # random numbers of its own: a second reading must not move the first
     rng = np.random.default_rng(SEED)
@@ -289,7 +291,7 @@ def _lenient_reading(said: Verdict, seen: SeenCounts) -> LenientReading | None:
         strict_base=strict_base,
         strict_late=strict_late,
         rise=rise,
-        label=rule(leniently, rng=rng).label,
+        label=_label(rule(leniently, rng=rng), counts, leniently.ks),
         explains=said.label == "format" and is_misread(seen.fall_of_window(), rng),
     )
 

@@ -32,7 +32,7 @@ from diagnostics.statistics.pass_at_k import pass_at_k_table
 #: guessing  wrong answers that were accepted at the base would explain it
 Cause = Literal["format", "unread", "guessing"]
 CAUSES: Mapping[Cause, str] = {
-    "format": "samples that could not be read",
+    "format": "samples that could not be read, or were misread",
     "guessing": "wrong answers that were accepted at the base",
     "unread": "too few samples that could be read",
 }
@@ -47,6 +47,8 @@ _GUESS_DRAWS_PER_LEVEL = 1.5
 _FIRST_DRAWS, _ENOUGH = 200, 25
 #: A rise of the share of samples that the lenient reader alone accepts from which answers are stated in another style.
 NOTABLE_STYLE_RISE = 0.01
+#: Standard errors from which a rise is clear, and wrong samples that the rate of all problems counts for in each.
+_CLEAR_STYLE_RISE, _PRIOR_WRONG = 3.0, 4.0
 #: The least part of a fall that is most of it.
 _MOST = 0.5
 #: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
@@ -124,25 +126,29 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
 def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
     """Whether the fall is one of the verifier's reading: the lenient reader sees no fall, and why is known.
 
-    Late samples that it alone accepts must have become more (``style_rise``), and must make up half of the correct
-    samples that were lost. That asks nothing of how often the lenient reader accepts wrong answers: it does so at the
-    base too.
+    Late samples that it alone accepts must have become more than its own false accepts explain (``style_rise``), and
+    must make up half of the correct samples that were lost.
     """
-    if fall.lenient is None or style_rise(fall.counts, fall.lenient) < NOTABLE_STYLE_RISE:
+    if fall.lenient is None or style_rise(fall.counts, fall.lenient) is None:
         return False
     part = share_misread(fall.counts, fall.lenient)
     return part is not None and part >= _MOST and not _shows(fall, fall.lenient, rng)
 
 
-def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float:
-    """By how much the share of samples that the lenient reader alone accepts rose, a probability.
+def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float | None:
+    """By how much the share of samples rose that the lenient reader alone accepts, a probability.
+
+    False accepts among the wrong samples, at the rates of the base, are taken away. None for a change of less than
+    ``NOTABLE_STYLE_RISE``, or of less than ``_CLEAR_STYLE_RISE`` standard errors over problems.
 
     >>> half, none = np.full(10, 8), np.zeros(10, dtype=np.int64)
     >>> strict = PairedCounts(base_P=half, late_P=none, n_base=16, n_late=16)
     >>> style_rise(strict, PairedCounts(base_P=half, late_P=half, n_base=16, n_late=16))
     0.5
     """
-    return float(_misread_rise(counts, lenient).mean())
+    rise_P = _misread_rise(counts, lenient)
+    rise, error = float(rise_P.mean()), float(rise_P.std() / np.sqrt(len(rise_P)))
+    return rise if abs(rise) >= max(NOTABLE_STYLE_RISE, _CLEAR_STYLE_RISE * error) else None
 
 
 def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
@@ -155,8 +161,15 @@ def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
 
 
 def _misread_rise(counts: PairedCounts, lenient: PairedCounts) -> Float[np.ndarray, " problem"]:
-    late_P = (lenient.late_P - counts.late_P) / counts.n_late
-    return np.asarray(late_P - (lenient.base_P - counts.base_P) / counts.n_base)
+    """The late share that the lenient reader alone accepts, beyond the base's rate among as many wrong samples.
+
+    The rate of a problem is drawn towards that of all problems, as if ``_PRIOR_WRONG`` wrong samples had shown it.
+    """
+    gap_P, wrong_P = lenient.base_P - counts.base_P, counts.n_base - counts.base_P
+    pooled = float(gap_P.sum() / max(1, wrong_P.sum()))
+    rate_P = (gap_P + _PRIOR_WRONG * pooled) / (wrong_P + _PRIOR_WRONG)
+    late_gap_P = (lenient.late_P - counts.late_P) / counts.n_late
+    return np.asarray(late_gap_P - rate_P * (1.0 - counts.late_P / counts.n_late))
 
 
 def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:

@@ -304,7 +304,7 @@ def _explained_fall(verdict: Verdict) -> bool:
 
 #: What is said of a checkpoint that lost something, for what else explains it.
 _CAUSES: Mapping[Cause, str] = {
-    "format": "samples that could not be read explain it",
+    "format": "samples that could not be read or were misread explain it",
     "unread": "too few could be read to tell",
     "guessing": "wrong answers that were accepted at the base would explain it",
 }

@@ -110,7 +110,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.verbs.repair",
         "app.verbs.shipping",
     }
-    light = ("amounts", "arguments", "cells", "errors", "names", "provenance", "version")
+    light = ("amounts", "arguments", "cells", "errors", "names", "provenance")
     records = {"records", *(f"records.{name}" for name in light)}
     assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}

@@ -116,9 +116,27 @@ def test_a_style_that_training_made_readable_may_hide_a_loss_and_says_so() -> No
     found = verdict_of(series((lost, lost), base=(few, BASE)))
     assert found.label not in ("degraded", "over_sharpened")
     assert found.lenient is not None
-    assert any("style of the answers changed" in warning for warning in found.warnings)
+    assert any(warning.startswith("Answers that only a lenient reader accepts moved") for warning in found.warnings)
 
 
 def test_the_verdict_with_both_readings_survives_the_way_to_json_and_back() -> None:
     found = verdict((NONE, BASE))
     assert Verdict.from_json(found.to_json()) == found
+
+
+def test_false_accepts_of_the_lenient_reader_are_no_change_of_style() -> None:
+    """A lenient reader that accepts half of all wrong samples accepts more where more is wrong."""
+    rng = np.random.default_rng(1)
+    late = np.where(BASE % 3 == 0, 0, BASE)
+    base_lenient, late_lenient = (one + rng.binomial(N - one, 0.5) for one in (BASE, late))
+    found = verdict_of(series((late, late_lenient), base=(BASE, base_lenient)))
+    assert found.label in ("degraded", "over_sharpened")
+    assert found.lenient is None
+
+
+def test_unread_samples_are_not_added_to_what_the_lenient_reader_accepts() -> None:
+    lost = np.where(BASE % 3 == 0, 0, BASE)
+    unread = np.minimum(N - lost, 20)
+    counts = series((lost - np.minimum(lost, 4), lost))
+    counts = replace(counts, trained=(replace(counts.trained[0], unread_P=unread),))
+    assert verdict_of(counts).label in ("degraded", "over_sharpened", "format")

@@ -17,8 +17,11 @@ from diagnostics.verifiers.reading.notation import notation_key, typeset
 
 #: Characters at the end of a response that are looked at.
 _TAIL, _SHORT_TAIL = 200, 40
-_NUMBER = re.compile(r"[-−]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII)
+_NUMBER = re.compile(
+    r"(?:(?<!\d)[-−])?(?:(?:\d{1,3}(?:[,\u00a0\u202f ]\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII
+)
 _LAST_NUMBER = re.compile(rf"(?:{_NUMBER.pattern})\Z", re.ASCII)
+_LAST_DIGIT, _HAS_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)"), re.compile("[0-9]")
 _NO_DIGITS = "".join(chr(sign) for sign in range(128) if not chr(sign).isdigit()) + "−–—’”。，！✅"
 _FRACTION = re.compile(r"(-?)\\[dt]?frac\s*\{?(-?\d+)\}?\s*\{?(\d+)\}?")
 #: Mathematics in a response: between dollars or brackets of LaTeX, and in boxes.
@@ -68,7 +71,7 @@ def _digits_of(number: Fraction) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _value(text: str) -> Fraction | None:
-    text = text.replace(",", "").replace("−", "-").replace(" ", "")
+    text = re.sub(r"[,\s]", "", text).replace("−", "-")
     try:
         if (fraction := _FRACTION.fullmatch(text)) is not None:
             return Fraction(int(fraction[1] + fraction[2]), int(fraction[3]))
@@ -94,6 +97,8 @@ def accepts_mathematics(gold: str, text: str) -> bool:
         return not wanted.needles and wanted.words != "" and _ends_with(tail, wanted.words)
     if wanted.number is not None:
         end = len(tail.rstrip(_NO_DIGITS))
+        if end and not ("0" <= tail[end - 1] <= "9"):  # a letter or sign outside ASCII ends the response
+            end = _LAST_DIGIT.search(tail).end() if _HAS_DIGIT.search(tail) else 0  # type: ignore[union-attr]
         last = _LAST_NUMBER.search(tail, max(0, end - 40), end)
         if last is not None and _is_number(wanted, _value(last[0]), tail[end : end + 3]):
             return True
@@ -153,4 +158,5 @@ def _ends_with(text: str, words: str) -> bool:
     if words.rpartition(" ")[2] not in end.casefold():
         return False
     end = end.rstrip(_END)
-    return collapse_whitespace(end.translate(_MARKS)).casefold().endswith(words)
+    plain = collapse_whitespace(end.translate(_MARKS)).casefold()
+    return plain.endswith(words) and not plain[: -len(words)][-1:].isalnum()

@@ -123,6 +123,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         to=r"\1",
         example=(r"\text{42}\text{ cm}", r"42\text{ cm}"),
     ),
+    Rewrite(name="currency", pattern=r"(?<=\d)\s*[€£¥₹₽]\s*\.?\s*$", to="", example=("73 €", "73")),
     Rewrite(name="pi in text", pattern=r"\\text\s*\{\s*pi\s*\}", to=r"\\pi", example=(r"6\text{ pi}", r"6\pi")),
     Rewrite(
         name="upright constant",

@@ -277,7 +277,7 @@ def _formulas(clause: str) -> list[tuple[int, int]]:
 
 
 def _tidy(run: str) -> str:
-    run = re.sub(r"^[\s,;:*]*(?:[aAI]\s+(?=[-\d$\\]))?", "", run)
+    run = re.sub(r"^[\s,;:*]*(?:(?:[aAI]|[a-zß-ÿ]{2})\s+(?=[-\d$\\]))?", "", run)
     run = re.sub(r"(?:\s+[aAI])?[\s,;:=/*–—-]*$", "", run)
     while run.endswith("(") or (run.endswith(")") and run.count(")") > run.count("(") and not run.endswith("\\)")):
         run = run[:-1].rstrip(" ,;:")

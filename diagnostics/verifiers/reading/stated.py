@@ -62,7 +62,7 @@ not n't n’t never neither cannot be been equal equals to the actually really s
 _OPENED = re.compile(r"(?:[\s$({}\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
 #: A box that is a part of a formula; a dash before one may begin a line of a list, and units stand after it.
 _OPERATED_BEFORE = re.compile(
-    r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?<=[\s$(])\d|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
+    r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?:^|(?<=[\s$(]))\d(?=\Z)|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
 )
 _OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/+]\s*\d)")
 #: Rules behind boxes, and the style that each stands for.
