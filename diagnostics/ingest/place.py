@@ -28,7 +28,7 @@ from diagnostics.verifiers.reading.golds import GoldList, all_of
 #: The largest number that a tool may give one of the responses to a prompt.
 LARGEST_INDEX = 65_535
 
-NO_STEP = "no step in its fields; pass --step"
+NO_STEP = "no step in its fields or name; pass --step, or --base PATH if it is the base model's"
 NO_REWARD = "no reward, though others of this run have one"
 NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (

@@ -34,6 +34,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gpus": ("tensor_parallel",),
         "grader": ("verifier",),
         "lr": ("learning_rate",),
+        "out": ("store",),
         "max_length": ("max_tokens",),
         "max_model_length": ("max_model_len",),
         "max_new_tokens": ("max_tokens",),

@@ -89,10 +89,14 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
         if not isinstance(response, str):
             raise BadField("no prediction")
     else:
-        last = max((i for i, one in enumerate(given) if one.get("role") == "assistant"), default=0)
-        if not last:
+        given = given or [one for one in fields.get("input") or () if isinstance(one, dict)]
+        last = max((i for i, one in enumerate(given) if one.get("role") == "assistant"), default=-1)
+        if last > 0:
+            prompt, response = chat_text(given[:last], "messages"), _answer_text(given[last])
+        elif last < 0 and given and isinstance(score.get("prediction"), str):  # the chat is the prompt alone
+            prompt, response = chat_text(given, "input"), str(score["prediction"])
+        else:
             raise BadField("no answer of the model among the messages")
-        prompt, response = chat_text(given[:last], "messages"), _answer_text(given[last])
     values, main = inner(score, "value"), score.get("main_score_name")
     if chosen is not None and chosen not in values:
         raise BadField(f"no score {chosen}")
