@@ -143,9 +143,9 @@ def equal_as_complex_numbers(gold: Parsed, answer: Parsed) -> bool:
     >>> equal_as_complex_numbers(sympy.Integer(-1), i**2), equal_as_complex_numbers(i, 2 * i)
     (True, False)
     """
-    both = (gold, answer)
-    if not all(isinstance(part, sympy.Expr) for part in both):
+    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return False
+    both: tuple[sympy.Expr, ...] = (gold, answer)
     names = {symbol for part in both for symbol in part.free_symbols}
     if {symbol.name for symbol in names} != {"i"}:
         return False
