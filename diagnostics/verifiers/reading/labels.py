@@ -34,7 +34,7 @@ class Announcement:
 ANNOUNCEMENTS: tuple[Announcement, ...] = (
     Announcement(
         language="English",
-        nouns=("answer", "ans", "final result"),
+        nouns=("answer", "final result"),
         between=r"s?(?:\s+(?:to|for|of)\s+[^.:\n]{1,60}?(?=\s+(?:is|are)\b))?",
         links=r"\s+(?:is|are|was|equals|must be|should be|would be|will be|comes out to)\b",
         example=("**Final Answer:** 42", "42"),
@@ -261,7 +261,7 @@ DOUBTS = re.compile(
 #: Words before a label, in its sentence, that take back what it announces: "it is false that the answer is".
 _DISCLAIMED = re.compile(
     r"\b(?:false|not true|untrue|doubt|wrong|incorrect|mistaken\w*|suppose|assume|assuming|whether|if|unless|said|says"
-    r"|say|claims?|nobody|tempting|might think)\b[^.!?\n]*\Z",
+    r"|say|claims?|nobody|tempting|might think)\b",
     re.IGNORECASE,
 )
 
@@ -360,6 +360,8 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
     start, label = -1, None
     for known in (_ASCII_NOUNS if is_ascii else _EVERY_NOUN, _OPTION_NOUNS if options else ()):
         for noun in known:
+            if label is not None and label.is_english and is_ascii and known is not _OPTION_NOUNS:
+                break  # a response in English: the nouns of other languages would cost as much again
             if noun.noun in lowered:
                 stop = _last_match(text, lowered, noun, after=start)
                 if stop > start:
@@ -381,13 +383,19 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
             break
         found = noun.pattern.match(text, position)
         if found is not None:
-            if noun.is_english and _DISCLAIMED.search(text, max(0, position - 80), position) is not None:
+            if noun.is_english and _DISCLAIMED.search(_sentence_before(text, position)) is not None:
                 continue
             return found.end()
         own_line = _REST_OF_OWN_LINE.match(text, position + len(noun.noun))
         if own_line is not None and _OWN_LINE.fullmatch(text, text.rfind("\n", 0, position) + 1, position):
             return own_line.end()
     return -1
+
+
+def _sentence_before(text: str, position: int) -> str:
+    """What precedes a label in its sentence, at most 80 characters."""
+    before = text[max(0, position - 80) : position]
+    return before[max(before.rfind(end) for end in ".!?\n") + 1 :]
 
 
 def _line_after(text: str, start: int, endings: str) -> Labelled:

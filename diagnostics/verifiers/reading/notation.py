@@ -284,6 +284,10 @@ def _compiled(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | 
 
 
 _TYPOGRAPHY, _NOTATION = _compiled(TYPOGRAPHY), _compiled(NOTATION)
+#: Without one of these no rule of ``TYPOGRAPHY`` changes an answer: a cheap test, as most answers need none.
+_LOOKS_OTHER = re.compile(
+    r"[\\%~{]|[^\x00-\x7f]|\d(?:st|nd|rd|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$", re.IGNORECASE
+)
 #: Longer "answers" are runaway text, and left as they are.
 _LONGEST = 2000
 _PLAIN = re.compile(r"-?\d+|[A-Za-z]", re.ASCII)
@@ -298,6 +302,8 @@ def typeset(answer: str) -> str:
     """
     if _PLAIN.fullmatch(answer) or len(answer) > _LONGEST:
         return answer
+    if _LOOKS_OTHER.search(answer) is None:
+        return answer.strip()
     for pattern, to in _TYPOGRAPHY:
         answer = pattern.sub(to, answer)
     return _without_braces(answer.strip())
