@@ -218,7 +218,7 @@ def _format(verdict: Verdict) -> str:
     elif _step_of(verdict) is not None:
         fell = _fell_at_steps(verdict)
     if (other := verdict.lenient) is not None and other.explains:
-        style = f"{100 * other.rise:.0f} % more of the late samples state their answer in a style that was not read"
+        style = f"the share of samples in a style that was not read rose by {100 * other.rise:.0f} points"
         reader = f"a lenient reader of the same samples finds pass@{other.k} {other.base:.3f} at the base and"
         return f"{fell}, but {style}: {reader} {other.late:.3f} late"
     return f"{fell}, but more samples than of the base's were {_UNREAD}{_read(verdict)}"

@@ -93,6 +93,8 @@ class LiveAudit:
                 seed=config.seed,
                 verifier=config.verifier,
                 limits=config.grader_limits,
+                gold=config.gold,
+                answer_in_thoughts=config.answer_in_thoughts,
             )
         self.config = config
         self.budget_s = float(budget_s)
