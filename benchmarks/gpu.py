@@ -151,26 +151,29 @@ def run_all(todo: Sequence[Stage], out: Path, told: Path, limit_s: int) -> list[
     for stage in todo:
         if stage.name in kept and kept[stage.name].outcome == "done":
             continue
-        lacking = next((name for name in stage.after if kept[name].outcome != "done"), None)
+        lacking = next((name for name in stage.after if name not in kept or kept[name].outcome != "done"), None)
         if lacking is not None:
-            kept[stage.name] = Outcome(stage=stage.name, outcome="left out", why=f"{lacking}: {kept[lacking].why}")
+            why = f"{lacking}: {kept[lacking].why if lacking in kept else 'has not run'}"
+            kept[stage.name] = Outcome(stage=stage.name, outcome="left out", why=why)
         else:
             print(f"{stage.name} …", flush=True)
             kept[stage.name] = ran(stage, out / "logs" / f"{stage.name.replace(' ', '-')}.log", limit_s)
         one = kept[stage.name]
         print(f"{stage.name}: {one.outcome}" + (f" ({one.why})" if one.why else ""), flush=True)
-        told.write_text(json.dumps([asdict(kept[name.name]) for name in todo if name.name in kept], indent=2) + "\n")
-    return [kept[stage.name] for stage in todo]
+        told.write_text(json.dumps([asdict(outcome) for outcome in kept.values()], indent=2) + "\n")
+    return list(kept.values())
 
 
-def verdicts(store_path: Path) -> dict[str, str] | str:
-    """What was said of each series; why nothing can be read."""
-    if not store_path.is_file():
+def verdicts(store_path: Path, outcomes: Sequence[Outcome]) -> dict[str, str] | str:
+    """The sentence of each audited series; the reason where there is none."""
+    done = {outcome.stage for outcome in outcomes if outcome.outcome == "done"}
+    audited = [name for name in SERIES if f"audit {name}" in done]
+    if not audited:
         return "no audit came to its end"
     import oversharp
 
     with oversharp.open_store(store_path) as store:
-        made = {name: store.verdict(name) for name in SERIES}
+        made = {name: store.verdict(name) for name in audited}
     return {name: one.sentence for name, one in made.items() if one is not None}
 
 
@@ -192,18 +195,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", choices=list(SIZES), default="full")
     parser.add_argument("--out", type=Path, help="default: runs/gpu, or with device and size behind it")
     parser.add_argument("--stage-limit-s", type=int, default=900, help="stop a stage that takes longer; it has failed")
+    parser.add_argument("--stages", help="run only these, comma-separated and in this order (default: all)")
     asked = parser.parse_args(arguments)
     on_gpu = asked.device.startswith("cuda") and asked.size == "full"
     out: Path = asked.out or ROOT / "runs" / ("gpu" if on_gpu else f"gpu_{asked.device}_{asked.size}")
     out.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    outcomes = run_all(stages(out, asked.device, asked.size), out, out / "stages.json", asked.stage_limit_s)
+    todo = stages(out, asked.device, asked.size)
+    if asked.stages:
+        by_name = {stage.name: stage for stage in todo}
+        names = [name.strip() for name in asked.stages.split(",")]
+        if unknown := [name for name in names if name not in by_name]:
+            parser.error(f"--stages {unknown[0]}: unknown; one of {', '.join(by_name)}")
+        todo = [by_name[name] for name in names]
+    outcomes = run_all(todo, out, out / "stages.json", asked.stage_limit_s)
     result = {
         "what": __doc__.splitlines()[0],
         "size": asked.size,
         **hardware(asked.device),
         "stages": [asdict(one) for one in outcomes],
-        "verdicts": verdicts(out / "audit" / "audit.duckdb"),
+        "verdicts": verdicts(out / "audit" / "audit.duckdb", outcomes),
         "wall_s_of_this_call": round(time.perf_counter() - start, 1),
         **circumstances(PACKAGES),
     }

@@ -127,12 +127,15 @@ def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
     """Whether the fall is one of the verifier's reading: the lenient reader sees no fall, and why is known.
 
     Late samples that it alone accepts must have become more than its own false accepts explain (``style_rise``), and
-    must make up half of the correct samples that were lost.
+    must make up half of the correct samples that were lost. Its false accepts hide the loss of a few problems from
+    pass@k at large k, so these problems are also tested one by one (Holm over all problems).
     """
     if fall.lenient is None or style_rise(fall.counts, fall.lenient) is None:
         return False
     part = share_misread(fall.counts, fall.lenient)
-    return part is not None and part >= _MOST and not _shows(fall, fall.lenient, rng)
+    if part is None or part < _MOST or _shows(fall, fall.lenient, rng):
+        return False
+    return _p_of_single_problems(fall.lenient, 0.0, fall.ks) > fall.level
 
 
 def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float | None:

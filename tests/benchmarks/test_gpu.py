@@ -107,3 +107,21 @@ def test_the_base_of_the_series_has_more_than_thirty_million_parameters() -> Non
     with torch.device("meta"):
         model = build(SIZES["full"])
     assert 30e6 < sum(one.numel() for one in model.parameters()) < 40e6
+
+
+def test_selected_stages_run_in_the_given_order_and_results_of_earlier_calls_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("one", "two", "three")
+    monkeypatch.setattr(gpu, "stages", lambda *_: [stage(name, f"print('{name} ran')") for name in names])
+
+    def main_with(chosen: str) -> list[str]:
+        arguments = ["--device", "cpu", "--size", "smallest", "--out", str(tmp_path), "--stages", chosen]
+        assert gpu.main(arguments) == 0
+        return [one["told"] for one in json.loads((tmp_path / "gpu.json").read_text())["stages"]]
+
+    assert main_with("two") == ["two ran"]
+    assert main_with("three, one") == ["two ran", "three ran", "one ran"]
+    with pytest.raises(SystemExit):
+        main_with("four")
+    assert "--stages four: unknown; one of one, two, three" in capsys.readouterr().err
