@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from string import ascii_uppercase
 from unicodedata import normalize
 
@@ -68,6 +69,7 @@ def choice_letter(answer: str) -> str | None:
     return next(letter for letter in found.groups() if letter).upper() if found else None
 
 
+@lru_cache(maxsize=1 << 12)
 def _bare(answer: str) -> str:
     """An answer without LaTeX's wrapping and Markdown, on one line."""
     bare = collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", typeset(unwrap(without_marks(answer))))))

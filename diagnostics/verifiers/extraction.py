@@ -64,6 +64,8 @@ def tagged_answer(text: str) -> str | None:
     >>> tagged_answer("<think>1+1</think> <answer> 2 </answer>")
     '2'
     """
+    if "<" not in text:  # one character is found ten times as fast as two
+        return None
     for opening, closing in (("<answer>", "</answer>"), ("<ANSWER>", "</ANSWER>"), ("<Answer>", "</Answer>")):
         end = text.rfind(closing)
         start = text.rfind(opening, 0, end) if end >= 0 else -1
@@ -78,7 +80,7 @@ def hash_answer(text: str) -> str | None:
     >>> hash_answer("6 + 7 = 13\\n#### 13")
     '13'
     """
-    found = _HASHES.findall(text) if "####" in text else []
+    found = _HASHES.findall(text) if "#" in text and "####" in text else []
     return str(found[-1]).strip() if found else None
 
 

@@ -89,7 +89,10 @@ def with_plain_boxes(text: str) -> str:
     >>> with_plain_boxes(r"So \boxed 7, or \fbox{8}."), with_plain_boxes(r"\boxed{x}")
     ('So \\boxed{7}, or \\boxed{8}.', '\\boxed{x}')
     """
-    if text.count("box") == text.count("\\boxed{"):
+    start = text.find("box")
+    while start > 0 and text.startswith("\\boxed{", start - 1):
+        start = text.find("box", start + 3)
+    if start < 0:
         return text
     return _FRAME.sub(r"\\boxed", _UNBRACED.sub(lambda match: rf"\boxed{{{match[1]}}}", text))
 

@@ -291,6 +291,8 @@ _REST_OF_OWN_LINE = re.compile(r"[*_`\s]*(?=\n)")
 _MOST_CANDIDATES = 40
 _DISPLAYED = ((re.compile(r"\s*\\\["), "\\]"), (re.compile(r"\s*\$\$"), "$$"))
 _BRACKETS = (("(", ")"), ("[", "]"))
+#: Characters at the end of a response in which labels of languages other than English are searched: there are many.
+_OTHER_TAIL = 400
 #: Lines after a label of which the first that is no mark holds the value.
 _LINES_AHEAD = 4
 
@@ -324,9 +326,10 @@ def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
     return tuple(found)
 
 
-_EVERY_NOUN = _nouns(ANNOUNCEMENTS)
+_ENGLISH_NOUNS = _nouns(tuple(one for one in ANNOUNCEMENTS if one.language == "English"))
+_OTHER_NOUNS = _nouns(tuple(one for one in ANNOUNCEMENTS if one.language != "English"))
 #: Those that a response in ASCII can hold.
-_ASCII_NOUNS = tuple(noun for noun in _EVERY_NOUN if noun.noun.isascii())
+_ASCII_NOUNS = tuple(noun for noun in _OTHER_NOUNS if noun.noun.isascii())
 _OPTION_NOUNS = _nouns(OPTIONS)
 
 
@@ -358,11 +361,15 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
     if not is_ascii and len(lowered) != len(text):
         lowered = text  # a letter whose lower case is two: positions would not agree
     start, label = -1, None
-    for known in (_ASCII_NOUNS if is_ascii else _EVERY_NOUN, _OPTION_NOUNS if options else ()):
-        for noun in known:
-            if label is not None and label.is_english and is_ascii and known is not _OPTION_NOUNS:
-                break  # a response in English: the nouns of other languages would cost as much again
-            if noun.noun in lowered:
+    for noun in (*_ENGLISH_NOUNS, *_OPTION_NOUNS) if options else _ENGLISH_NOUNS:
+        if noun.noun in lowered:
+            stop = _last_match(text, lowered, noun, after=start)
+            if stop > start:
+                start, label = stop, noun
+    if label is None or not is_ascii:  # an ASCII response with an English label is in English
+        end = lowered[-_OTHER_TAIL:]
+        for noun in _ASCII_NOUNS if is_ascii else _OTHER_NOUNS:
+            if noun.noun in end:
                 stop = _last_match(text, lowered, noun, after=start)
                 if stop > start:
                     start, label = stop, noun

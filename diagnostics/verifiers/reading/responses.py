@@ -78,7 +78,7 @@ def marks_thoughts(text: str) -> bool:
     """Whether a response holds a delimiter of thoughts."""
     if "<" in text and _DELIMITER.search(text) is not None:
         return True
-    return "THINK]" in text or "think▷" in text
+    return ("]" in text and "THINK]" in text) or (not text.isascii() and "think▷" in text)
 
 
 @lru_cache(maxsize=4096)
