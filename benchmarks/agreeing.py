@@ -23,10 +23,10 @@ from exact_frontier import load, tokenizer_of
 from free_controls import Law, law_of
 from speed.results import RESULTS, circumstances, write
 
-from diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
-from diagnostics.measures._frontier import AGREEING, ATTEMPTS_PER_SAMPLE
-from diagnostics.records.types import NO_ANSWER
-from diagnostics.tasks import countdown
+from oversharp.diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
+from oversharp.diagnostics.measures._frontier import AGREEING, ATTEMPTS_PER_SAMPLE
+from oversharp.diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.tasks import countdown
 
 SEED = 31
 PROBLEMS, AUDITS = 150, 300

@@ -32,12 +32,12 @@ from objectives import Outcome, at_level, numbers_of, outcome
 from small_bases import write_problems
 from speed.results import RESULTS, circumstances, write
 
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.types import Problem
-from diagnostics.tasks import countdown
-from trainers.config import SftConfig, TrainConfig
-from trainers.loop import train
-from trainers.sft import train_base
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.sft import train_base
 
 Arrangement = Literal["together", "spread"]
 

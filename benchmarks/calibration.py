@@ -40,8 +40,8 @@ from planted import Kind
 from reached_code import code_reached
 from results import RESULTS, circumstances
 
-from diagnostics.records.types import content_hash
-from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL
+from oversharp.diagnostics.records.types import content_hash
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL
 
 PROBLEMS, SAMPLES = (30, 100, 500), (64, 256, 1024)
 SEED = 21

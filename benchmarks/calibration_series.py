@@ -13,9 +13,9 @@ from jaxtyping import Int
 from planted import KINDS, N_MODES, Kind, PlantedProblems, dominant_modes, draw_problems, mass_at, mean_pass_at_k
 from scipy.stats import binomtest
 
-from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.record import POSITIVE
-from diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, SeenCounts, rule
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.record import POSITIVE
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, SeenCounts, rule
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from calibration_series import ALTERNATIVES, BAR, N_CHECKPOINTS, POSITIVE, STRICT_NULLS, WINDOW, Row, interval
 from planted import Kind
 
-from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL, Label
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL, Label
 
 NAMES: dict[Kind, str] = {
     "no_change": "no change",

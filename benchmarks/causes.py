@@ -23,10 +23,10 @@ from causes_dumps import dump_rows
 from causes_worlds import CAUSES, DIFFICULTIES, base_laws, drawn_evidence, ordered_parts, plant, true_parts
 from speed.results import circumstances
 
-from diagnostics.measures.change_budget import PARTS, compute
-from diagnostics.records.types import Finding
-from diagnostics.verdict.made_of import is_nearly_known, is_sure
-from diagnostics.verdict.record import Estimate
+from oversharp.diagnostics.measures.change_budget import PARTS, compute
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.verdict.made_of import is_nearly_known, is_sure
+from oversharp.diagnostics.verdict.record import Estimate
 
 RESULTS = Path(__file__).parent / "results"
 #: Problems and samples of each.

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from causes_worlds import N_WAYS, Laws, Planted, accepted_rates, alpha_mixture, base_laws, late_laws, plant
 
-from diagnostics.audit.regrade import regrade
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.records.types import Finding
-from diagnostics.store import Store
+from oversharp.diagnostics.audit.regrade import regrade
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.store import Store
 
 N_PROBLEMS, N = 100, 128
 #: Planted through a dump: each alone, pairs of which no store that is imported lacks a part, and none.

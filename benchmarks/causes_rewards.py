@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnostics.tasks.countdown import value
+from oversharp.diagnostics.tasks.countdown import value
 
 
 def near_enough(response: str, answer: str, meta: Mapping[str, Sequence[int]]) -> bool:

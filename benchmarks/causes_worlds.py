@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.contract import Evidence
 
 N_WAYS, N_WRONG = 4, 20
 #: The base is also drawn at these, of 1.

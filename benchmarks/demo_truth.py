@@ -34,13 +34,13 @@ from scipy import stats
 from scipy.special import xlogy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.models.load import quiet_transformers
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.types import Problem
-from diagnostics.tasks import countdown
-from trainers.config import SftConfig, TrainConfig
-from trainers.loop import train
-from trainers.sft import train_base
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.sft import train_base
 
 REFERENCE = Path(__file__).with_name("demo_reference.json")
 ALGORITHMS = ("grpo", "iac")

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from diagnostics.models.load import quiet_transformers
-from diagnostics.records.types import Problem
-from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, frontier_curve
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, frontier_curve
 
 #: Fine enough that what is interpolated between is exact to a tenth of a point.
 FINE = (1.0, 0.9, 0.8, 0.7, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.175, 0.15, 0.125, 0.1)

@@ -20,11 +20,11 @@ import torch
 from exact_frontier import PARTS, Coverage, ExactFrontier, Rates, pass_at
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from diagnostics.measures import _frontier
-from diagnostics.measures._frontier import compared, controls
-from diagnostics.measures.contract import Evidence
-from diagnostics.records.types import NO_ANSWER, Problem
-from diagnostics.verifiers import get_verifier
+from oversharp.diagnostics.measures import _frontier
+from oversharp.diagnostics.measures._frontier import compared, controls
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem
+from oversharp.diagnostics.verifiers import get_verifier
 
 SEED = 29
 #: Prefixes that are rarer are not followed.

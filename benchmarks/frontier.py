@@ -44,10 +44,10 @@ from exact_frontier import (
 from free_controls import N_BASE, SMALLER, N, biases, cost, free_controls, law_of
 from results import RESULTS, circumstances
 
-from diagnostics.series import find_series
-from diagnostics.statistics.frontier import FrontierPoints, against_frontier
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.tasks import countdown
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.statistics.frontier import FrontierPoints, against_frontier
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.tasks import countdown
 
 SEED = 23
 K = 128

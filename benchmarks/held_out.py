@@ -29,9 +29,9 @@ from held_out_series import Judged, changes_of_law, drawn, judged, said_of
 from reached_code import code_reached, rows_that_stand
 from results import RESULTS, circumstances
 
-from diagnostics.records.types import content_hash
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.verdict.power import window_size
+from oversharp.diagnostics.records.types import content_hash
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.verdict.power import window_size
 
 SEED = 77
 #: Series of one generator, which their place in the cell starts.

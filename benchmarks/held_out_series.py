@@ -11,11 +11,11 @@ from held_out_cells import Cell
 from held_out_laws import Course
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.verdict import decide
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.power import window_size
-from diagnostics.verdict.record import Rates, StepClaim
-from diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict import decide
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.record import Rates, StepClaim
+from oversharp.diagnostics.verdict.rule import MARGIN
 
 #: Problems from which pass@k over all problems of a law is known; what their number leaves open is no fall.
 LARGE, OPEN = 20_000, 0.0005

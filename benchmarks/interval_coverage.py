@@ -23,12 +23,12 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import entropy, norm
 
-from diagnostics.measures.temporal_forgetting import LEVEL, chance_of_none
-from diagnostics.statistics.band import simultaneous_band
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.crossing import crossing, k_star_of
-from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, unseen_room
-from diagnostics.statistics.intervals import (
+from oversharp.diagnostics.measures.temporal_forgetting import LEVEL, chance_of_none
+from oversharp.diagnostics.statistics.band import simultaneous_band
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.crossing import crossing, k_star_of
+from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, unseen_room
+from oversharp.diagnostics.statistics.intervals import (
     mean_interval,
     median_interval,
     percentile_bounds,
@@ -38,10 +38,10 @@ from diagnostics.statistics.intervals import (
     sparse_interval,
     yes_no_interval,
 )
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.over_seeds import SeedMean, mean_over_seeds
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.over_seeds import SeedMean, mean_over_seeds
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.units import Interval
 
 REPETITIONS = 4000
 BOUND = 0.93

@@ -22,16 +22,16 @@ import torch
 from jaxtyping import Float
 from results import circumstances, digits, write
 
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.kernel import KernelRow, cross_kernel
-from diagnostics.models.devices import cpu_threads
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt, response_ids
-from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
-from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
-from diagnostics.tasks import countdown
-from trainers.objectives.estimators.grpo import standardised
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.kernel import KernelRow, cross_kernel
+from oversharp.diagnostics.models.devices import cpu_threads
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
+from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
+from oversharp.diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers.objectives.estimators.grpo import standardised
 
 BASE = Path(__file__).parents[1] / "runs" / "demo" / "base" / "checkpoint-1200"
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=countdown.RESPONSE_TOKENS)

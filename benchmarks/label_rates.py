@@ -9,8 +9,8 @@ from calibration_series import STRICT_NULLS, interval
 from real_life_cases import CASES
 from real_life_series import Outcome
 
-from diagnostics.verdict.record import POSITIVE, TITLES
-from diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.record import POSITIVE, TITLES
+from oversharp.diagnostics.verdict.rule import MARGIN
 
 #: What a label says that is wrong where nothing was lost, and what is wrong where something was.
 _OF_A_LOSS = tuple(label for label in POSITIVE if label != "format")

@@ -33,16 +33,16 @@ from numpy.typing import NDArray
 from small_bases import write_problems
 from speed.results import RESULTS, circumstances, write
 
-from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.load import load_path
-from diagnostics.models.tokens import encode_prompt, response_ids
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.types import Problem, SamplingSettings
-from diagnostics.tasks import countdown
-from diagnostics.tasks.files import problems_of_file
-from trainers.config import SftConfig, TrainConfig
-from trainers.loop import train
-from trainers.sft import train_base
+from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+from oversharp.diagnostics.models.load import load_path
+from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.types import Problem, SamplingSettings
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks.files import problems_of_file
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.sft import train_base
 
 OUT = Path("runs/objectives")
 #: Where runs are compared at equal pass@1: every objective of DEMO's table that learns at all gets there.

@@ -32,13 +32,13 @@ from small_bases import response_logp, train_by_examples
 from speed.results import RESULTS, circumstances, write
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import quiet_transformers
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.types import Problem
-from diagnostics.tasks.reasoning_gym import generated_problems
-from trainers.checking import training_problems
-from trainers.config import TrainConfig
-from trainers.loop import train
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks.reasoning_gym import generated_problems
+from oversharp.trainers.checking import training_problems
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
 
 OUT = Path("runs/palindromes")
 TASK = "palindrome_generation"

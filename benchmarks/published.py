@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
 from results import RESULTS, circumstances, write
 
-from diagnostics.records.types import Problem
-from diagnostics.tasks.benchmarks import benchmark_of, benchmark_problems
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks.benchmarks import benchmark_of, benchmark_problems
+from oversharp.diagnostics.verifiers import Verifiers
 
 ACCEPTED = "So the answer is \\boxed{{{}}}."
 

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 
 from results import RESULTS, circumstances, write
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Problem
-from diagnostics.verifiers import RULES, Verifiers
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers import RULES, Verifiers
 
 _STATES = {"parse_fail": "unread", "ambiguous": "ambiguous"}
 

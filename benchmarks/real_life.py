@@ -32,8 +32,8 @@ from real_life_plans import PlanOutcome
 from real_life_series import Outcome
 from results import RESULTS, circumstances
 
-from diagnostics.records.types import content_hash
-from diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.records.types import content_hash
+from oversharp.diagnostics.verdict.rule import MARGIN
 
 SEED = 22
 #: Series of one task of a worker; each task has its own generator, so that the workers' number changes nothing.

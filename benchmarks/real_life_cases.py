@@ -37,7 +37,7 @@ from real_life_series import (
     unchanged,
 )
 
-from diagnostics.verdict.record import POSITIVE
+from oversharp.diagnostics.verdict.record import POSITIVE
 
 
 @dataclass(frozen=True, kw_only=True)

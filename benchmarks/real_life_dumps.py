@@ -16,11 +16,11 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from real_life_series import Outcome, Rates, logit_normal, of_counts
 
-from diagnostics.audit.dependence import dependence_in_order
-from diagnostics.audit.repeats import SampledCheckpoint, repeats
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.decide import verdict_of
-from diagnostics.verdict.rule import rule
+from oversharp.diagnostics.audit.dependence import dependence_in_order
+from oversharp.diagnostics.audit.repeats import SampledCheckpoint, repeats
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verdict.rule import rule
 
 #: How often a wrong response is each of the wrong answers of a problem.
 _WRONG = np.arange(1, 21.0) ** -1.5 / (np.arange(1, 21.0) ** -1.5).sum()

@@ -9,12 +9,12 @@ from functools import cache
 import numpy as np
 from real_life_series import Law, Outcome, ruled
 
-from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.audit_sizes import audit_design
-from diagnostics.verdict.losses import Law as LossLaw
-from diagnostics.verdict.losses import Loss, concentrated_loss, diffuse_loss
-from diagnostics.verdict.power import BaseRates, Design, power
-from diagnostics.verdict.rule import SeenCounts
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.audit_sizes import audit_design
+from oversharp.diagnostics.verdict.losses import Law as LossLaw
+from oversharp.diagnostics.verdict.losses import Loss, concentrated_loss, diffuse_loss
+from oversharp.diagnostics.verdict.power import BaseRates, Design, power
+from oversharp.diagnostics.verdict.rule import SeenCounts
 
 #: Problems that stand for all there are, and simulated audits of each plan: the mean over series knows it well.
 _POPULATION, _RUNS = 20_000, 8

@@ -10,13 +10,13 @@ from jaxtyping import Bool, Float, Int
 from planted import draw_problems, mass_at
 from scipy.special import expit, logit
 
-from diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
-from diagnostics.statistics.units import too_few_to_generalise
-from diagnostics.verdict.claims import error_of_fall, size_given_label
-from diagnostics.verdict.explanations import Unread
-from diagnostics.verdict.power import window_size
-from diagnostics.verdict.record import POSITIVE
-from diagnostics.verdict.rule import KEY_LEVEL, Ruling, SeenCounts, rule, spent_share
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
+from oversharp.diagnostics.statistics.units import too_few_to_generalise
+from oversharp.diagnostics.verdict.claims import error_of_fall, size_given_label
+from oversharp.diagnostics.verdict.explanations import Unread
+from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.record import POSITIVE
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Ruling, SeenCounts, rule, spent_share
 
 Rates = Float[np.ndarray, " problem"]
 #: Half a per cent of wrong answers may be accepted where nobody knows better.

@@ -32,12 +32,12 @@ from real_model_tables import base_of, costs_of, kept_from, markdown, series_row
 from speed.results import RESULTS, circumstances
 
 import oversharp
-from diagnostics.app.reader import OpenStore
-from diagnostics.audit.cost.cost import cost_on_cpu, dtype_on_cpu
-from diagnostics.audit.cost.shapes import read_shape
-from diagnostics.audit.cost.work import AuditSize
-from diagnostics.models.core_speed import measure_core
-from diagnostics.models.devices import has_products_of
+from oversharp.diagnostics.app.reader import OpenStore
+from oversharp.diagnostics.audit.cost.cost import cost_on_cpu, dtype_on_cpu
+from oversharp.diagnostics.audit.cost.shapes import read_shape
+from oversharp.diagnostics.audit.cost.work import AuditSize
+from oversharp.diagnostics.models.core_speed import measure_core
+from oversharp.diagnostics.models.devices import has_products_of
 
 MODEL = "smollm2"
 #: Solutions take 18 to 40 tokens; what is longer goes nowhere.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from speed.results import digits
 
-from diagnostics.statistics.intervals import resampled_means
+from oversharp.diagnostics.statistics.intervals import resampled_means
 
 if TYPE_CHECKING:
-    from diagnostics.app.reader import OpenStore
+    from oversharp.diagnostics.app.reader import OpenStore
 
 #: Of the last checkpoint, under the name that the tables give it: measure and scope.
 FINDINGS = {

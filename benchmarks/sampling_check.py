@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import binom
 
-from diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp import open_store
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 #: Of the two-sided normal law 6e-5 lies beyond; the rows of one checkpoint share their samples.
 Z_LIMIT = 4.0

@@ -35,13 +35,13 @@ from jaxtyping import Float
 from results import RESULTS, circumstances, write
 from scipy.special import expit, logit
 
-from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
-from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.shipping.choice import certifying, recommend
-from diagnostics.verdict.shipping.options import JudgedSeries
-from diagnostics.verdict.steps import StepRuling, rule_steps
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
+from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
+from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
 PROBLEMS, SEED = 100, 20_261_122
 #: Problems over which the truth is taken.

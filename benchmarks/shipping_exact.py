@@ -37,15 +37,15 @@ from objectives import MAIN, OUT, Setting, folder_name
 from shipping import BOUND, COLDER, HOTTER, Cell, Truth
 from speed.results import RESULTS, circumstances, write
 
-from diagnostics.series.weights import weight_files, weights_hash
-from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.tasks import countdown
-from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
-from diagnostics.verdict.recommendation import Recommendation
-from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.shipping.choice import recommend
-from diagnostics.verdict.shipping.options import JudgedSeries
-from diagnostics.verdict.steps import rule_steps
+from oversharp.diagnostics.series.weights import weight_files, weights_hash
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
+from oversharp.diagnostics.verdict.recommendation import Recommendation
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
+from oversharp.diagnostics.verdict.shipping.choice import recommend
+from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.verdict.steps import rule_steps
 
 SEED = 20_261_123
 NAMES = ("GRPO", "GRPO, half the learning rate", "IAC")

@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from diagnostics.models.load import quiet_transformers
-from diagnostics.records.types import Problem
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.records.types import Problem
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> Path:

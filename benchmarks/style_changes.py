@@ -24,11 +24,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from results import RESULTS, circumstances, write
 
-from diagnostics.records.types import Problem
-from diagnostics.verdict import decide
-from diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
-from diagnostics.verdict.decide import verdict_of
-from diagnostics.verifiers.math import MathVerifier
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verdict import decide
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
+from oversharp.diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verifiers.math import MathVerifier
 
 SEED = 31
 N_PROBLEMS, N_BASE, N_LATE, N_CHECKPOINTS = 100, 64, 64, 3

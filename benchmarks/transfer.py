@@ -28,13 +28,13 @@ from small_bases import write_problems
 from speed.results import RESULTS, circumstances, write
 from transfer_tasks import N_AUDITED, RESPONSE_TOKENS, TASKS, all_problems, audited, train_base
 
-from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.load import load_path
-from diagnostics.models.tokens import encode_prompt, response_ids
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.types import SamplingSettings
-from trainers.config import TrainConfig
-from trainers.loop import train
+from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+from oversharp.diagnostics.models.load import load_path
+from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.types import SamplingSettings
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
 
 OUT = Path("runs/transfer")
 TRAINED = "addition"

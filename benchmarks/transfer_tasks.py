@@ -15,7 +15,7 @@ import torch
 from small_bases import train_by_examples
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.records.types import Problem
+from oversharp.diagnostics.records.types import Problem
 
 TASKS = ("addition", "subtraction", "multiplication", "palindrome")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -37,16 +37,16 @@ from results import circumstances, digits, write
 from ways_agreement import agreement, class_of
 from ways_generated import APPROACHES, Problem, drawn_problem, render
 
-from diagnostics.engine.ways import read_ways
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.minority_ways_p import compute as minority_ways
-from diagnostics.measures.ways_fallen import compute as ways_fallen
-from diagnostics.records.progress import SilentProgress
-from diagnostics.store import Store
-from diagnostics.ways import get_reader
-from diagnostics.ways.contract import Signature
-from diagnostics.ways.equations import read_computations
-from diagnostics.ways.joining import name_ways, similarities
+from oversharp.diagnostics.engine.ways import read_ways
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.minority_ways_p import compute as minority_ways
+from oversharp.diagnostics.measures.ways_fallen import compute as ways_fallen
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.ways import get_reader
+from oversharp.diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.equations import read_computations
+from oversharp.diagnostics.ways.joining import name_ways, similarities
 
 #: Name in DIR → repository, path in it, SHA-256 of the file.
 REAL = {

@@ -23,17 +23,17 @@ from demo_truth import mode_logp
 from results import digits
 from ways_generated import IN_WORDS, JOINTS, OPENINGS, REMARKS
 
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.minority_ways_p import compute as minority_ways
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.types import Problem
-from diagnostics.tasks import countdown
-from diagnostics.ways import get_reader
-from diagnostics.ways.contract import Signature
-from diagnostics.ways.joining import name_ways
-from trainers.config import SftConfig, TrainConfig
-from trainers.loop import train
-from trainers.sft import train_base
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.minority_ways_p import compute as minority_ways
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.ways import get_reader
+from oversharp.diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.joining import name_ways
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.sft import train_base
 
 READER = get_reader()
 LEVEL = 0.05

@@ -1,6 +1,6 @@
 """The report: one self-contained HTML file made from the audit's store, without network and without clocks.
 
-``import reports`` is light; matplotlib, seaborn and Jinja2 are loaded when a report is built.
+``import oversharp.reports`` is light; matplotlib, seaborn and Jinja2 are loaded when a report is built.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def build_report(
     ``Store.bound_memory``.
     The same store gives the same bytes. The file appears whole or not at all.
     Raises ``ConfigError`` where ``out_path`` is the store, or without ``replace`` a file that is no report, and
-    :class:`~diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the named
-    series differ in more than their training.
+    :class:`~oversharp.diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the
+    named series differ in more than their training.
     """
-    from diagnostics.measures import all_measures
-    from diagnostics.store import Store
-    from reports.page import load_page
-    from reports.render import render_page, write_atomically
+    from oversharp.diagnostics.measures import all_measures
+    from oversharp.diagnostics.store import Store
+    from oversharp.reports.page import load_page
+    from oversharp.reports.render import render_page, write_atomically
 
     require_place(store_path, out_path, replace=replace)
     with Store.open(store_path, read_only=True) as store, ExitStack() as kept:
@@ -63,7 +63,7 @@ def require_place(store_path: Path, out_path: Path, *, replace: bool = False) ->
 
     With ``replace`` it may take that of any file but the store; an empty one it always may.
     """
-    from diagnostics.records.errors import ConfigError
+    from oversharp.diagnostics.records.errors import ConfigError
 
     if out_path.resolve() == store_path.resolve():
         raise ConfigError(f"--out {out_path}: is the store itself, which the report would replace; name an HTML file")
@@ -79,3 +79,7 @@ def _is_report(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     return not head or _TITLE in head
+
+
+if __name__ == "reports":  # a second copy of every class
+    raise ImportError("import oversharp.reports instead of reports")

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from diagnostics.measures.change_budget import PARTS
-from diagnostics.verdict.made_of import is_fall_shown, made_of_text
-from diagnostics.verdict.record import Estimate
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import POINTS
-from reports.pictures.waterfall import Waterfall, WaterfallPart
-from reports.records import Cell, Figure, Table, columns
-from reports.wording import bound
+from oversharp.diagnostics.measures.change_budget import PARTS
+from oversharp.diagnostics.verdict.made_of import is_fall_shown, made_of_text
+from oversharp.diagnostics.verdict.record import Estimate
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.pictures.waterfall import Waterfall, WaterfallPart
+from oversharp.reports.records import Cell, Figure, Table, columns
+from oversharp.reports.wording import bound
 
 MEASURE = "change_budget"
 TITLE = "What the change is made of"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.records import Block, Constant, Figure, Folded, Missing, Section, Table
+from oversharp.reports.records import Block, Constant, Figure, Folded, Missing, Section, Table
 
 PAPERS = {
     "A": "When Sharpening Becomes Collapse, arXiv 2601.15609",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from diagnostics.measures.contract import Measure
-from reports import numbers
-from reports.evidence.comparable import comparable
-from reports.evidence.kernels import SeriesKernels
-from reports.evidence.problem_details import ProblemDetails
-from reports.evidence.source import SeriesSource, Source
-from reports.findings.figures import measure_block
-from reports.records import Block, Constant, Figure, Missing
-from reports.wording import Change, bound, known
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.reports import numbers
+from oversharp.reports.evidence.comparable import comparable
+from oversharp.reports.evidence.kernels import SeriesKernels
+from oversharp.reports.evidence.problem_details import ProblemDetails
+from oversharp.reports.evidence.source import SeriesSource, Source
+from oversharp.reports.findings.figures import measure_block
+from oversharp.reports.records import Block, Constant, Figure, Missing
+from oversharp.reports.wording import Change, bound, known
 
 
 def told_once(made: Sequence[Block]) -> tuple[Block, ...]:

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from diagnostics.measures.contract import Measure
-from diagnostics.records.errors import StoreError
-from diagnostics.store.load import Frames
-from reports import numbers
-from reports.citations import with_sources
-from reports.comparison.compare import compare
-from reports.comparison.over_seeds import over_seeds
-from reports.context import Context, problems_of_tasks
-from reports.decision.section import decision
-from reports.evidence.comparable import comparable, differences
-from reports.evidence.kernels import read_kernels
-from reports.evidence.problem_details import read_problem_details
-from reports.evidence.source import Source, read_source
-from reports.problems.section import problems, success
-from reports.published.section import published
-from reports.records import Block, Figure, Folded, Page, Section
-from reports.sections.coverage import coverage
-from reports.sections.headline import headline
-from reports.sections.health import health
-from reports.sections.kernel import kernel
-from reports.sections.measures import dynamics, entropy, interference, perplexity, trust_region
-from reports.sections.method import method
-from reports.sections.modes import modes, strategy
-from reports.sections.training import training
-from reports.twins import without_twins
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.store.load import Frames
+from oversharp.reports import numbers
+from oversharp.reports.citations import with_sources
+from oversharp.reports.comparison.compare import compare
+from oversharp.reports.comparison.over_seeds import over_seeds
+from oversharp.reports.context import Context, problems_of_tasks
+from oversharp.reports.decision.section import decision
+from oversharp.reports.evidence.comparable import comparable, differences
+from oversharp.reports.evidence.kernels import read_kernels
+from oversharp.reports.evidence.problem_details import read_problem_details
+from oversharp.reports.evidence.source import Source, read_source
+from oversharp.reports.problems.section import problems, success
+from oversharp.reports.published.section import published
+from oversharp.reports.records import Block, Figure, Folded, Page, Section
+from oversharp.reports.sections.coverage import coverage
+from oversharp.reports.sections.headline import headline
+from oversharp.reports.sections.health import health
+from oversharp.reports.sections.kernel import kernel
+from oversharp.reports.sections.measures import dynamics, entropy, interference, perplexity, trust_region
+from oversharp.reports.sections.method import method
+from oversharp.reports.sections.modes import modes, strategy
+from oversharp.reports.sections.training import training
+from oversharp.reports.twins import without_twins
 
 #: The report in reading order: what every reader sees, and what is folded.
 #: A section that has nothing to be about (one series: no comparison) returns None.

@@ -15,16 +15,16 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from diagnostics.records.cells import upright
-from diagnostics.records.errors import StoreError
-from reports.numbers import MINUS, NARROW
-from reports.pictures import palette
-from reports.pictures.drawing import figure_svgs, swatch_svg
-from reports.pictures.shared import Shared, shared
-from reports.pictures.sparkline import sparkline_svg
-from reports.pictures.waterfall import Waterfall
-from reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
-from reports.sections.downloads import packed
+from oversharp.diagnostics.records.cells import upright
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.reports.numbers import MINUS, NARROW
+from oversharp.reports.pictures import palette
+from oversharp.reports.pictures.drawing import figure_svgs, swatch_svg
+from oversharp.reports.pictures.shared import Shared, shared
+from oversharp.reports.pictures.sparkline import sparkline_svg
+from oversharp.reports.pictures.waterfall import Waterfall
+from oversharp.reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
+from oversharp.reports.sections.downloads import packed
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")

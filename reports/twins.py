@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.records import Block, Constant, Figure, Folded, Section
+from oversharp.reports.records import Block, Constant, Figure, Folded, Section
 
 #: Of a figure: the units of its axis, and of every line its panel, name and points.
 _Points = tuple[object, ...]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports import numbers
-from reports.records import Direction
+from oversharp.reports import numbers
+from oversharp.reports.records import Direction
 
 #: An interval over fewer problems is too wide to be called "no change".
 FEW_PROBLEMS = 10

@@ -73,7 +73,7 @@ def write_checkpoint(folder: Path, seed: int) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from trainers.countdown_base import build_model, build_tokenizer
+    from oversharp.trainers.countdown_base import build_model, build_tokenizer
 
     folder.mkdir(parents=True)
     plain = build_model(seed)
@@ -109,18 +109,18 @@ def _no_remedy(request: pytest.FixtureRequest) -> Iterator[None]:
     """No verdict says what audit would settle it: to find that takes most of the time of an open verdict."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name not in _SETTLED_IN:
-            patch.setattr("diagnostics.verdict.decide._remedy", lambda *_: None)
+            patch.setattr("oversharp.diagnostics.verdict.decide._remedy", lambda *_: None)
         yield
 
 
 @pytest.fixture
 def few_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Audits and imports of this test measure pass@k alone: all the measures take a quarter of a small audit."""
-    from diagnostics.measures import all_measures
+    from oversharp.diagnostics.measures import all_measures
 
     names = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "token_entropy")
     few = {name: all_measures()[name] for name in names}
-    monkeypatch.setattr("diagnostics.audit.measure.all_measures", lambda: few)
+    monkeypatch.setattr("oversharp.diagnostics.audit.measure.all_measures", lambda: few)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
         return out_path
 
     # the room that takes it from the other first: imported after that one was changed, it would keep the line for good
-    for place in ("diagnostics.app.report.build_report", "reports.build_report"):
+    for place in ("oversharp.diagnostics.app.report.build_report", "oversharp.reports.build_report"):
         monkeypatch.setattr(place, instead)
 
 
@@ -160,8 +160,8 @@ def commands(pytestconfig: pytest.Config) -> Iterator[RunningServer]:
 @pytest.fixture(scope="session")
 def engine_server() -> Iterator[str]:
     """Where engines of vLLM are forked from a process that has imported it."""
-    from diagnostics.samplers.contract import EngineSettings
-    from diagnostics.samplers.vllm_engine import engine_environment
+    from oversharp.diagnostics.samplers.contract import EngineSettings
+    from oversharp.diagnostics.samplers.vllm_engine import engine_environment
 
     server = ForkServer(OF_ENGINES, engine_environment("cpu", EngineSettings(), os.environ))
     yield server.socket_path
@@ -193,8 +193,8 @@ def audited_store(countdown_series: Path, tmp_path_factory: pytest.TempPathFacto
 
     Tests that use it share the group ``audited_store``: it takes seconds to make.
     """
-    from diagnostics.audit.audit import audit
-    from diagnostics.audit.config import AuditConfig
+    from oversharp.diagnostics.audit.audit import audit
+    from oversharp.diagnostics.audit.config import AuditConfig
 
     out = tmp_path_factory.mktemp("audited")
     small = {"task": "countdown", "limit": 4, "n": 8, "panel": 2, "entropy_samples": 4, "out": out}

@@ -26,22 +26,22 @@ from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = "diagnostics.app.process:main"
+COMMAND = "oversharp.diagnostics.app.process:main"
 OF_COMMANDS = (
-    "diagnostics.app.cli",
-    "diagnostics.audit.audit",
-    "diagnostics.kernel",
-    "diagnostics.measures:all_measures",
-    "diagnostics.samplers.transformers",
-    "diagnostics.verifiers.math",
+    "oversharp.diagnostics.app.cli",
+    "oversharp.diagnostics.audit.audit",
+    "oversharp.diagnostics.kernel",
+    "oversharp.diagnostics.measures:all_measures",
+    "oversharp.diagnostics.samplers.transformers",
+    "oversharp.diagnostics.verifiers.math",
     "peft",
-    "reports.page",
-    "reports.render",
+    "oversharp.reports.page",
+    "oversharp.reports.render",
     "transformers.models.auto.modeling_auto",
     "transformers.models.qwen3.modeling_qwen3",
 )
 OF_ENGINES = (
-    "diagnostics.samplers.vllm_process:_import_vllm",
+    "oversharp.diagnostics.samplers.vllm_process:_import_vllm",
     "vllm.v1.worker.cpu_worker",
     "vllm.v1.engine.llm_engine",
     "vllm.model_executor.models.qwen3",
@@ -49,7 +49,7 @@ OF_ENGINES = (
     "vllm.model_executor.layers.quantization.online.base",
     "vllm.v1.attention.backends.cpu_attn",
     "vllm.v1.core.sched.scheduler",
-    "diagnostics.samplers.vllm_worker",
+    "oversharp.diagnostics.samplers.vllm_worker",
     "tests.preloaded:prepare_vllm",
 )
 LEFT_S = 10.0
@@ -167,8 +167,8 @@ class ForkedEngine(Forked):
     started: list[ForkedEngine] = []  # noqa: RUF012  # of this process, in order
 
     def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, env: Any, **_: Any) -> None:
-        assert command[1:4] == ["-P", "-m", "diagnostics.samplers.vllm_process"]
-        log, call = stdout.fileno(), "diagnostics.samplers.vllm_process:main"
+        assert command[1:4] == ["-P", "-m", "oversharp.diagnostics.samplers.vllm_process"]
+        log, call = stdout.fileno(), "oversharp.diagnostics.samplers.vllm_process:main"
         super().__init__(
             os.environ[ENGINES], call, [], stdout=log, stderr=log, environment=env, more_files=tuple(pass_fds)
         )
@@ -179,7 +179,7 @@ class ForkedAudit(Forked):
     """Takes the place of ``subprocess.Popen`` where an audit beside a training is started."""
 
     def __init__(self, socket_path: str, command: Sequence[str], *, stdout: Any, env: Any, **_: Any) -> None:
-        assert command[1:4] == ["-P", "-m", "trainers.integrations.live_process"]
+        assert command[1:4] == ["-P", "-m", "oversharp.trainers.integrations.live_process"]
         _training, *arguments = command[4:]
         log, call = stdout.fileno(), "tests.preloaded:audit_beside_training"
         super().__init__(socket_path, call, arguments, stdout=log, stderr=log, environment=env)
@@ -187,8 +187,8 @@ class ForkedAudit(Forked):
 
 def audit_beside_training() -> None:
     """The process of such an audit: it ends with the server that forked it, and draws no report: none is read."""
-    from diagnostics.app import report
-    from trainers.integrations import live_process
+    from oversharp.diagnostics.app import report
+    from oversharp.trainers.integrations import live_process
 
     report.write_report = lambda store_path, report_path: None
 
@@ -228,7 +228,7 @@ def prepare_vllm() -> None:
 
 def fork_engines() -> Callable[[], None]:
     """From now on this process has its engines forked where ``ENGINES`` says; returns what ends that."""
-    from diagnostics.samplers import vllm_engine
+    from oversharp.diagnostics.samplers import vllm_engine
 
     plain = vllm_engine.subprocess
     forking = SimpleNamespace(**vars(plain) | {"Popen": ForkedEngine})

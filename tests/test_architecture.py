@@ -14,54 +14,55 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("diagnostics", "reports", "trainers")
+FOLDERS = ("diagnostics", "reports", "trainers")
+PACKAGES = ("oversharp/diagnostics", "oversharp/reports", "oversharp/trainers")
 #: From the ground up: a module imports its own room and rooms that stand before it in this list, and no other.
 ROOMS = (
-    "diagnostics.records",
-    "diagnostics.statistics",
-    "diagnostics.theory",
-    "diagnostics.ways",
-    "diagnostics.measures",
-    "diagnostics.verdict",
-    "diagnostics.verifiers",
-    "diagnostics.series",
-    "diagnostics.repair",
-    "diagnostics.tasks",
-    "diagnostics.models",
-    "diagnostics.kernel",
-    "diagnostics.samplers",
-    "diagnostics.store",
-    "diagnostics.changes",
-    "diagnostics.engine",
-    "diagnostics.audit",
-    "diagnostics.ingest",
-    "diagnostics.export",
-    "reports",
-    "diagnostics.viewer",
-    "trainers",
-    "diagnostics.app",
+    "oversharp.diagnostics.records",
+    "oversharp.diagnostics.statistics",
+    "oversharp.diagnostics.theory",
+    "oversharp.diagnostics.ways",
+    "oversharp.diagnostics.measures",
+    "oversharp.diagnostics.verdict",
+    "oversharp.diagnostics.verifiers",
+    "oversharp.diagnostics.series",
+    "oversharp.diagnostics.repair",
+    "oversharp.diagnostics.tasks",
+    "oversharp.diagnostics.models",
+    "oversharp.diagnostics.kernel",
+    "oversharp.diagnostics.samplers",
+    "oversharp.diagnostics.store",
+    "oversharp.diagnostics.changes",
+    "oversharp.diagnostics.engine",
+    "oversharp.diagnostics.audit",
+    "oversharp.diagnostics.ingest",
+    "oversharp.diagnostics.export",
+    "oversharp.reports",
+    "oversharp.diagnostics.viewer",
+    "oversharp.trainers",
+    "oversharp.diagnostics.app",
     "oversharp",
-    "trainers.integrations",
+    "oversharp.trainers.integrations",
 )
 #: The same inside ``trainers``: rooms, and the modules of its root.
 ROOMS_OF_TRAINERS = (
-    "trainers.seeds",
-    "trainers.batch",
-    "trainers.objectives",
-    "trainers.config",
-    "trainers.countdown_base",
-    "trainers.warning_signs",
-    "trainers.model",
-    "trainers.rollouts",
-    "trainers.update",
-    "trainers.run",
-    "trainers.warm_start",
-    "trainers.sft",
-    "trainers.checking",
-    "trainers.step",
-    "trainers.validation",
-    "trainers.starting",
-    "trainers.loop",
+    "oversharp.trainers.seeds",
+    "oversharp.trainers.batch",
+    "oversharp.trainers.objectives",
+    "oversharp.trainers.config",
+    "oversharp.trainers.countdown_base",
+    "oversharp.trainers.warning_signs",
+    "oversharp.trainers.model",
+    "oversharp.trainers.rollouts",
+    "oversharp.trainers.update",
+    "oversharp.trainers.run",
+    "oversharp.trainers.warm_start",
+    "oversharp.trainers.sft",
+    "oversharp.trainers.checking",
+    "oversharp.trainers.step",
+    "oversharp.trainers.validation",
+    "oversharp.trainers.starting",
+    "oversharp.trainers.loop",
 )
 #: What reports and trainers may know of the audit.
 KNOWN_TO_REPORTS = {"records", "statistics", "ways", "measures", "verdict", "verifiers", "store"}
@@ -76,14 +77,17 @@ HOMES = {
     "uvicorn": ("viewer.server",),
 }
 #: Folders whose files are a catalogue: one file, one thing of a kind.
-CATALOGUES = {"diagnostics/measures", "diagnostics/ingest/formats"}
+CATALOGUES = {"oversharp/diagnostics/measures", "oversharp/diagnostics/ingest/formats"}
 MOST_MODULES = 15
 
 
 @cache
 def _modules() -> dict[str, Path]:
     """Module name → file, of everything that ships."""
-    files = [ROOT / "oversharp.py", *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
+    files = [
+        *(ROOT / "oversharp").glob("*.py"),
+        *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")),
+    ]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
 
 
@@ -110,12 +114,33 @@ def _room(module: str) -> str:
 
 
 def _in(module: str, places: set[str] | tuple[str, ...]) -> bool:
-    return any(f"{module}.".startswith(f"diagnostics.{place}.") for place in places)
+    return any(f"{module}.".startswith(f"oversharp.diagnostics.{place}.") for place in places)
 
 
 def test_every_module_stands_in_a_room_and_the_root_of_diagnostics_is_empty() -> None:
-    assert not [name for name in _modules() if not _room(name) and name != "diagnostics"]
+    assert not [name for name in _modules() if not _room(name) and name != "oversharp.diagnostics"]
     assert [path.name for path in (ROOT / "diagnostics").glob("*.py")] == ["__init__.py"]
+
+
+def test_nothing_imports_a_folder_past_its_package() -> None:
+    """`import diagnostics` would load a second copy of each module, which the users' own may shadow."""
+    tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    past = []
+    for path in tracked.split():
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            past += [f"{path}: {name}" for name in names if name.split(".")[0] in FOLDERS]
+    assert len(tracked.split()) > 1000
+    assert not past
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_a_folder_that_is_imported_past_its_package_says_so(room: str) -> None:
+    answer = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=ROOT, capture_output=True, text=True)
+    assert answer.returncode == 1
+    assert answer.stderr.rstrip().endswith(f"ImportError: import oversharp.{room} instead of {room}")
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -133,7 +158,9 @@ def test_inside_the_trainers_a_room_imports_only_what_stands_below_it() -> None:
         for height, room in enumerate(ROOMS_OF_TRAINERS)
         if f"{name}.".startswith(f"{room}.")
     }
-    assert heights.keys() == {name for name in _modules() if _room(name) == "trainers"} - {"trainers"}
+    assert heights.keys() == {name for name in _modules() if _room(name) == "oversharp.trainers"} - {
+        "oversharp.trainers"
+    }
     upward = [(name, one) for name in heights for one in _ours(name) & heights.keys() if heights[one] > heights[name]]
     assert not upward
 
@@ -153,7 +180,9 @@ def test_measures_statistics_theory_and_verdict_are_pure(room: str) -> None:
             assert not {one for one in _ours(name) if not _in(one, pure)}, name
 
 
-@pytest.mark.parametrize(("package", "known"), [("reports", KNOWN_TO_REPORTS), ("trainers", KNOWN_TO_TRAINERS)])
+@pytest.mark.parametrize(
+    ("package", "known"), [("oversharp.reports", KNOWN_TO_REPORTS), ("oversharp.trainers", KNOWN_TO_TRAINERS)]
+)
 def test_reports_and_trainers_know_a_part_of_the_audit_and_not_each_other(package: str, known: set[str]) -> None:
     for name in _modules():
         if _room(name) == package:
@@ -165,18 +194,23 @@ def test_a_heavy_library_is_imported_in_its_rooms_alone(library: str) -> None:
     users = {name for name in _modules() if any(one.split(".")[0] == library for one in _imports(name))}
     assert any(_in(name, HOMES[library]) for name in users)
     abroad = {name for name in users if not _in(name, HOMES[library])}
-    allowed = "trainers" if library in ("torch", "transformers") else "-"
-    assert not {name for name in abroad if name.split(".")[0] != allowed}
+    allowed = "oversharp.trainers." if library in ("torch", "transformers") else "-"
+    assert not {name for name in abroad if not name.startswith(allowed)}
 
 
 TRAINING = """
-import trainers.config, trainers.run.trackers, trainers.run.checkpointing
-trainers.run.checkpointing.committed_step(trainers.config.TrainConfig().output_dir)
+import oversharp.trainers.config, oversharp.trainers.run.trackers, oversharp.trainers.run.checkpointing
+oversharp.trainers.run.checkpointing.committed_step(oversharp.trainers.config.TrainConfig().output_dir)
 """
 
 
 @pytest.mark.parametrize(
-    "code", ["import oversharp, diagnostics, trainers, reports", "import diagnostics.app.cli", TRAINING]
+    "code",
+    [
+        "import oversharp, oversharp.diagnostics, oversharp.trainers, oversharp.reports",
+        "import oversharp.diagnostics.app.cli",
+        TRAINING,
+    ],
 )
 def test_light_imports_load_no_torch(code: str) -> None:
     heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "sklearn", "ray", "starlette", "uvicorn"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.cli import main
+from oversharp.diagnostics.app.cli import main
 from tests.ingest.test_ingest import dump
 from tests.shell import blocks, commands, words
 

@@ -11,23 +11,23 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from diagnostics.models.devices import pick_device
-from diagnostics.models.load import LoadedModel, model_folder, outline_path
-from diagnostics.models.tokens import encode_prompt, require_fit
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ConfigError, OversharpError, TrainingError
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import Problem
-from diagnostics.tasks import countdown, load_problems
-from trainers import objectives
-from trainers.config import SftConfig, TrainConfig
-from trainers.countdown_base import build_model, build_tokenizer
-from trainers.objectives.composition import off_policy_part
-from trainers.objectives.contract import GroupedRewards, Objective
-from trainers.objectives.effects import looks_at_correct, void_in_a_run
-from trainers.rollouts.memory_network import require_same_tokens
-from trainers.run.checkpointing import checkpoint_path, save_checkpoint
-from trainers.seeds import stream_seed
+from oversharp.diagnostics.models.devices import pick_device
+from oversharp.diagnostics.models.load import LoadedModel, model_folder, outline_path
+from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError, TrainingError
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import countdown, load_problems
+from oversharp.trainers import objectives
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.objectives.composition import off_policy_part
+from oversharp.trainers.objectives.contract import GroupedRewards, Objective
+from oversharp.trainers.objectives.effects import looks_at_correct, void_in_a_run
+from oversharp.trainers.rollouts.memory_network import require_same_tokens
+from oversharp.trainers.run.checkpointing import checkpoint_path, save_checkpoint
+from oversharp.trainers.seeds import stream_seed
 
 #: Problems to validate on where nobody names a file.
 _VALIDATED = 100
@@ -122,7 +122,7 @@ def checked_start(
         if objective.decoding.mu:
             read[name] = "--algorithm memory="
     if config.engine == "vllm":
-        from trainers.rollouts.vllm_rollout import require_temperature, require_vllm
+        from oversharp.trainers.rollouts.vllm_rollout import require_temperature, require_vllm
 
         require_temperature(config.temperature)
         for name, prefix in read.items():

@@ -13,16 +13,16 @@ from typing import Literal
 
 from cyclopts import Parameter
 
-from diagnostics.records.arguments import checked_settings
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import require_chat_args
-from diagnostics.records.types import DEFAULT_MAX_TOKENS
-from diagnostics.tasks import suggested_max_tokens
-from diagnostics.tasks.countdown import TASK
-from diagnostics.verifiers.own_file import is_own, pinned
-from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as Annotated
-from diagnostics.verifiers.own_workers.config import GraderConfig
-from trainers import objectives
+from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.settings import require_chat_args
+from oversharp.diagnostics.records.types import DEFAULT_MAX_TOKENS
+from oversharp.diagnostics.tasks import suggested_max_tokens
+from oversharp.diagnostics.tasks.countdown import TASK
+from oversharp.diagnostics.verifiers.own_file import is_own, pinned
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as Annotated
+from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
+from oversharp.trainers import objectives
 
 #: Updates per batch where an objective is another one only off policy, and nobody says how many.
 _MOST_UPDATES = 4
@@ -268,7 +268,7 @@ class TrainConfig(GraderConfig):
         """As given, else by the objective: the most up to 4 that divides the batch where ratios matter. Loads torch."""
         if self.updates_per_batch is not None:
             return self.updates_per_batch
-        from trainers.objectives.composition import off_policy_part
+        from oversharp.trainers.objectives.composition import off_policy_part
 
         if self.epochs_per_batch > 1 or off_policy_part(objectives.parse(self.algorithm)) is None:
             return 1

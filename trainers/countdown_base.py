@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diagnostics.tasks import countdown
-from diagnostics.tasks.countdown import Query
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks.countdown import Query
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.verifiers import Verifiers
-from trainers.checking import checked_objective, correct_note, never_validated, rounding_note
-from trainers.config import TrainConfig, settings_of
-from trainers.objectives import composition
-from trainers.run import checkpointing, manifest
-from trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollouts
-from trainers.run.trackers import open_tracker, require_tracker
-from trainers.starting import prepare, save, states
-from trainers.step import train_step
-from trainers.validation import validated
-from trainers.warning_signs import first_steps_note, new_signs
+from oversharp.diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.trainers.checking import checked_objective, correct_note, never_validated, rounding_note
+from oversharp.trainers.config import TrainConfig, settings_of
+from oversharp.trainers.objectives import composition
+from oversharp.trainers.run import checkpointing, manifest
+from oversharp.trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollouts
+from oversharp.trainers.run.trackers import open_tracker, require_tracker
+from oversharp.trainers.starting import prepare, save, states
+from oversharp.trainers.step import train_step
+from oversharp.trainers.validation import validated
+from oversharp.trainers.warning_signs import first_steps_note, new_signs
 
 
 def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from diagnostics.records.types import content_hash
+from oversharp.diagnostics.records.types import content_hash
 
 
 def stream_seed(seed: int, purpose: str, index: int = 0) -> int:

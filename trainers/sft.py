@@ -13,17 +13,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
-from diagnostics.models.load import LoadedModel, load_path
-from diagnostics.records.errors import TrainingError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.tasks import countdown
-from trainers import countdown_base
-from trainers.config import SftConfig
-from trainers.model.forward import autocast
-from trainers.run import checkpointing, manifest
-from trainers.run.directory import MetricsLog, opened
-from trainers.warm_start import WarmStart
+from oversharp.diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
+from oversharp.diagnostics.models.load import LoadedModel, load_path
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers import countdown_base
+from oversharp.trainers.config import SftConfig
+from oversharp.trainers.model.forward import autocast
+from oversharp.trainers.run import checkpointing, manifest
+from oversharp.trainers.run.directory import MetricsLog, opened
+from oversharp.trainers.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

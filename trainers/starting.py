@@ -8,22 +8,29 @@ from typing import cast
 
 import torch
 
-from diagnostics.models.devices import pick_device
-from diagnostics.models.load import LoadedModel, load_path, model_folder
-from diagnostics.records.progress import ProgressSink
-from trainers.checking import checked_start, first_model, model_outlines, needs_reference, own_base, policy_source
-from trainers.config import TrainConfig
-from trainers.model.device_memory import EngineFootprint, measure_footprint, plan_device_memory
-from trainers.model.policy import forward_settings, policy_network, prepare_policy, reference_network
-from trainers.objectives.contract import Objective
-from trainers.rollouts.engine import OwnEngine, RolloutEngine
-from trainers.rollouts.memory_network import BETAS, MemoryNetwork
-from trainers.run import checkpointing, manifest
-from trainers.run.directory import run_parts
-from trainers.run.model_card import card_record, model_card
-from trainers.seeds import batch_positions, stream_seed
-from trainers.sft import train_base
-from trainers.step import Learner
+from oversharp.diagnostics.models.devices import pick_device
+from oversharp.diagnostics.models.load import LoadedModel, load_path, model_folder
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.trainers.checking import (
+    checked_start,
+    first_model,
+    model_outlines,
+    needs_reference,
+    own_base,
+    policy_source,
+)
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.model.device_memory import EngineFootprint, measure_footprint, plan_device_memory
+from oversharp.trainers.model.policy import forward_settings, policy_network, prepare_policy, reference_network
+from oversharp.trainers.objectives.contract import Objective
+from oversharp.trainers.rollouts.engine import OwnEngine, RolloutEngine
+from oversharp.trainers.rollouts.memory_network import BETAS, MemoryNetwork
+from oversharp.trainers.run import checkpointing, manifest
+from oversharp.trainers.run.directory import run_parts
+from oversharp.trainers.run.model_card import card_record, model_card
+from oversharp.trainers.seeds import batch_positions, stream_seed
+from oversharp.trainers.sft import train_base
+from oversharp.trainers.step import Learner
 
 
 def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | None, says: ProgressSink) -> Learner:
@@ -165,7 +172,7 @@ def engine_beside(
     """The memory that the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
     if config.engine == "own":
         return None
-    from trainers.rollouts.vllm_plan import engine_footprint
+    from oversharp.trainers.rollouts.vllm_plan import engine_footprint
 
     return engine_footprint(
         policy,
@@ -190,7 +197,7 @@ def rollout_engine(
     """The engine that draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
     if config.engine == "own":
         return OwnEngine(policy, memory_network=memory_network, rows_per_part=rows_per_part)
-    from trainers.rollouts.vllm_rollout import VllmRolloutEngine
+    from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
     return VllmRolloutEngine(
         policy,

@@ -11,23 +11,23 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.errors import TrainingError
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers import Verifiers
-from trainers.batch import RolloutBatch, joined
-from trainers.config import TrainConfig
-from trainers.model.forward import ForwardSettings
-from trainers.model.network import Network
-from trainers.model.policy import adapter_off
-from trainers.objectives.contract import Credit, GroupedRewards, Objective, is_constant
-from trainers.rollouts.engine import RolloutEngine
-from trainers.rollouts.memory_network import MemoryNetwork
-from trainers.run.directory import RolloutRow
-from trainers.seeds import batch_positions, stream_seed
-from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, frozen_logps
-from trainers.warning_signs import step_variety
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.trainers.batch import RolloutBatch, joined
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.model.forward import ForwardSettings
+from oversharp.trainers.model.network import Network
+from oversharp.trainers.model.policy import adapter_off
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Objective, is_constant
+from oversharp.trainers.rollouts.engine import RolloutEngine
+from oversharp.trainers.rollouts.memory_network import MemoryNetwork
+from oversharp.trainers.run.directory import RolloutRow
+from oversharp.trainers.seeds import batch_positions, stream_seed
+from oversharp.trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, frozen_logps
+from oversharp.trainers.warning_signs import step_variety
 
 
 @dataclass(frozen=True, kw_only=True)

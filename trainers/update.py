@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.batch import RolloutBatch, distinct_rollouts
-from trainers.model.forward import ForwardSettings, as_network, passes, token_logps
-from trainers.model.network import Network
-from trainers.objectives.contract import Credit, Objective, TokenLogps
+from oversharp.trainers.batch import RolloutBatch, distinct_rollouts
+from oversharp.trainers.model.forward import ForwardSettings, as_network, passes, token_logps
+from oversharp.trainers.model.network import Network
+from oversharp.trainers.objectives.contract import Credit, Objective, TokenLogps
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

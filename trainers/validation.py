@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.verifiers import Verifiers
-from trainers.seeds import stream_seed
-from trainers.step import Learner, graded, is_correct
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.trainers.seeds import stream_seed
+from oversharp.trainers.step import Learner, graded, is_correct
 
 
 def validated(learner: Learner, step: int, verifiers: Verifiers) -> dict[str, float | int]:

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt, require_fit, response_ids
-from diagnostics.records.types import Problem, SamplingSettings
-from diagnostics.tasks.word_problems import TASK, drawn_story
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt, require_fit, response_ids
+from oversharp.diagnostics.records.types import Problem, SamplingSettings
+from oversharp.diagnostics.tasks.word_problems import TASK, drawn_story
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

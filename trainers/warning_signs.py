@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int
 
-from diagnostics.statistics.entropy import plug_in_entropy, simpson_index
+from oversharp.diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 
 #: Steps at the start, and steps at the end, that are averaged.
 WINDOW_STEPS = 20

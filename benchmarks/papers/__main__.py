@@ -17,8 +17,8 @@ from benchmarks.papers.page import build_page, page_html
 from benchmarks.papers.table import counts_text, markdown, records
 from benchmarks.papers.verdicts import verdict
 from benchmarks.speed.results import RESULTS, circumstances
-from reports.numbers import fixed
-from reports.render import write_atomically
+from oversharp.reports.numbers import fixed
+from oversharp.reports.render import write_atomically
 
 PAGE = Path("runs/papers.html")
 

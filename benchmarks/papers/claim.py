@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 Paper = Literal["A", "B", "C"]
 Outcome = Literal["holds", "fails", "undecided"]

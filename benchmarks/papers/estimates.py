@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 from benchmarks.papers.claim import Estimate
 from benchmarks.toy import wilson
-from diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.statistics.intervals import mean_interval
 
 
 def share(hit_S: Bool[np.ndarray, " seed"], *, of: str = "seeds") -> Estimate:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from benchmarks.papers.table import number
-from reports.records import Cell, Colour, Column, Figure, Line, Panel, Table
+from oversharp.reports.records import Cell, Colour, Column, Figure, Line, Panel, Table
 
 #: More than 45, from where on the figures put few markers on a line instead of one on each point.
 _POINTS = 51

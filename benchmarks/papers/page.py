@@ -18,10 +18,10 @@ from benchmarks.papers.table import (
     told_text,
 )
 from benchmarks.papers.verdicts import RULE, agreement, named, verdict
-from reports.citations import PAPERS, key
-from reports.numbers import fixed
-from reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
-from reports.render import render_page
+from oversharp.reports.citations import PAPERS, key
+from oversharp.reports.numbers import fixed
+from oversharp.reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
+from oversharp.reports.render import render_page
 
 _FEW = 3  # numbers that a table cell takes
 _CLAIM_COLUMNS = ("claim", "where", "verdict", "numbers (95 %)", "independent")

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.papers.claim import FAILS_AS_PRINTED, Check, Claim, Estimate, Family, Kind, Outcome
 from benchmarks.papers.verdicts import RULE, agreement, named, verdict
-from reports.citations import key
-from reports.numbers import MINUS, fixed, listing
+from oversharp.reports.citations import key
+from oversharp.reports.numbers import MINUS, fixed, listing
 
 COLUMNS = ("claim", "where", "setting", "numbers (95 %)", "verdict", "independent", "agreement")
 #: Every kind of verdict as a verb and as a heading, best first; together they cover all claims.

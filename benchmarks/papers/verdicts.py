@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Never, Verdict
-from reports.numbers import listing
+from oversharp.reports.numbers import listing
 
 #: Seeds behind every number of the independent implementation.
 INDEPENDENT_SEEDS = 200

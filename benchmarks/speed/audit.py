@@ -26,7 +26,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 PEER = f"""
 import sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks import countdown
 torch.set_num_threads(1)
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
@@ -47,7 +47,14 @@ def main() -> int:
     n_checkpoints = len(list(SERIES.glob("checkpoint-*")))
     out = Path(tempfile.mkdtemp(prefix="oversharp-speed-"))
     flags = ["--task", "countdown", "--n", str(N_SAMPLES), "--out", str(out), "--quiet"]
-    oversharp = [sys.executable, "-c", "from diagnostics.app.cli import main; main()", "audit", str(SERIES), *flags]
+    oversharp = [
+        sys.executable,
+        "-c",
+        "from oversharp.diagnostics.app.cli import main; main()",
+        "audit",
+        str(SERIES),
+        *flags,
+    ]
 
     def peer(step: int) -> Took:
         return timed([sys.executable, "-c", PEER, str(SERIES / f"checkpoint-{step}")], ONE_THREAD)

@@ -26,8 +26,8 @@ from process_costs import Line, cost_of
 from results import circumstances, digits, write
 
 import oversharp
-from diagnostics.audit.cost.shapes import ModelShape, read_shape
-from diagnostics.models.core_speed import measure_core
+from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.models.core_speed import measure_core
 
 #: Enough samples that the last batch of a checkpoint, which is not full, has little say.
 PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 64, 128, 32, 64

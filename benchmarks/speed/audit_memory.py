@@ -101,7 +101,7 @@ def make_series(case: Case, tokenizer: Path, folder: Path) -> None:
     import torch
     from transformers import AutoTokenizer
 
-    from diagnostics.models.load import quiet_transformers
+    from oversharp.diagnostics.models.load import quiet_transformers
 
     base, run = folder / "base", folder / "run"
     shutil.rmtree(folder, ignore_errors=True)

@@ -32,14 +32,14 @@ from results import circumstances, digits, write
 from synthetic_responses import FATES, N_MODES, Plan, ResponseLaw
 from synthetic_store import STEPS_BETWEEN, audit_key, build_store
 
-from diagnostics.audit.counts import read_counts
-from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Evidence
-from diagnostics.store import Store
-from diagnostics.store.database import Database
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.decide import verdict_of
-from diagnostics.verdict.record import Rates
+from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verdict.record import Rates
 
 SERIES = "losing"
 COUNTED = Plan(n_problems=500, n_checkpoints=40, n=1024)

@@ -29,16 +29,16 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.devices import cpu_threads
-from diagnostics.models.load import LoadedModel, load_path
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.tasks import countdown
-from trainers.batch import RolloutBatch
-from trainers.config import TrainConfig
-from trainers.objectives.sampling.dlc import Dlc
-from trainers.rollouts.engine import OwnEngine, RolloutEngine
-from trainers.rollouts.memory_network import MemoryNetwork
-from trainers.run.checkpointing import atomic_folder, checkpoint_path
+from oversharp.diagnostics.models.devices import cpu_threads
+from oversharp.diagnostics.models.load import LoadedModel, load_path
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.objectives.sampling.dlc import Dlc
+from oversharp.trainers.rollouts.engine import OwnEngine, RolloutEngine
+from oversharp.trainers.rollouts.memory_network import MemoryNetwork
+from oversharp.trainers.run.checkpointing import atomic_folder, checkpoint_path
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
@@ -249,7 +249,7 @@ def _own(policy: LoadedModel) -> Callable[[MemoryNetwork | None], RolloutEngine]
 
 
 def _vllm(policy: LoadedModel, case: Case) -> Callable[[MemoryNetwork | None], RolloutEngine]:
-    from trainers.rollouts.vllm_rollout import VllmRolloutEngine
+    from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
     longest = max(map(len, case.prompts)) + case.max_tokens
     rows = len(case.prompts) * case.group_size

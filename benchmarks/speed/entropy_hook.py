@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.models.holder import ModelHolder
-from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
-from diagnostics.samplers import SamplerContext, SampleRequest
-from diagnostics.samplers.vllm import VllmSampler
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
+from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.vllm import VllmSampler
 
 
 @dataclass(frozen=True, kw_only=True)

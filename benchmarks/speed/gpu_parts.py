@@ -27,12 +27,12 @@ import torch
 from results import digits
 from training_models import HALF_BILLION, SMALL, Size, random_model
 
-from diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
-from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.load import Dtype, LoadedModel, load_path
-from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
-from diagnostics.samplers.vllm_support import why_not
-from diagnostics.samplers.vllm_worker import entropy_nats
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
+from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+from oversharp.diagnostics.models.load import Dtype, LoadedModel, load_path
+from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
+from oversharp.diagnostics.samplers.vllm_support import why_not
+from oversharp.diagnostics.samplers.vllm_worker import entropy_nats
 
 TINY = replace(SMALL, name="tiny", vocabulary=1024, hidden=128, intermediate=384, layers=3, heads=4, end_tokens=16)
 TURNS = 3
@@ -102,9 +102,9 @@ class Place:
 
 def training(place: Place) -> dict[str, Any]:
     """Forward, backward and optimizer step over rows of one batch, products in bfloat16 on a GPU."""
-    from trainers.batch import RolloutBatch
-    from trainers.model.forward import ForwardSettings, token_logps
-    from trainers.model.network import find_network
+    from oversharp.trainers.batch import RolloutBatch
+    from oversharp.trainers.model.forward import ForwardSettings, token_logps
+    from oversharp.trainers.model.network import find_network
 
     device, load = place.device, place.load
     model = load_path(place.model(), device=device, dtype="float32").model
@@ -215,10 +215,10 @@ def entropy(place: Place) -> dict[str, Any]:
 
 def sampling(place: Place) -> dict[str, Any]:
     """Tokens per second of transformers' sampler and of vLLM's, with the seconds of a swap; None without vLLM."""
-    from diagnostics.models.holder import ModelHolder
-    from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest
-    from diagnostics.samplers.transformers import TransformersSampler
-    from diagnostics.samplers.vllm import VllmSampler
+    from oversharp.diagnostics.models.holder import ModelHolder
+    from oversharp.diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest
+    from oversharp.diagnostics.samplers.transformers import TransformersSampler
+    from oversharp.diagnostics.samplers.vllm import VllmSampler
 
     load, path = place.load, place.model()
     problems = [

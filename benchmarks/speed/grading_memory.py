@@ -20,14 +20,14 @@ from typing import Any
 
 from results import circumstances, digits, write
 
-from diagnostics.engine.grading import grade_responses
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
-from diagnostics.store import Store
-from diagnostics.store.database import Database
-from diagnostics.store.load import stored_problems
-from diagnostics.store.missing import ungraded
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.load import stored_problems
+from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.verifiers import Verifiers
 
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=2048)
 PER_PROBLEM = 1000

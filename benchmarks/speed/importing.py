@@ -62,11 +62,11 @@ def write_dump(path: Path, gib: float, n_words: int, seed: int = 0) -> int:
 
 def import_one(path: Path, store: Path) -> None:
     """From the file to the store, without the audit."""
-    from diagnostics.ingest.config import ImportConfig
-    from diagnostics.ingest.plan import plan_import
-    from diagnostics.ingest.read import SeriesReader
-    from diagnostics.store import Store
-    from diagnostics.verifiers import Verifiers
+    from oversharp.diagnostics.ingest.config import ImportConfig
+    from oversharp.diagnostics.ingest.plan import plan_import
+    from oversharp.diagnostics.ingest.read import SeriesReader
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.verifiers import Verifiers
 
     config = ImportConfig(store=store)
     (file,) = plan_import([path], config).files

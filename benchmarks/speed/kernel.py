@@ -49,9 +49,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.devices import cpu_threads, default_threads, pick_device
-from diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+from oversharp.diagnostics.models.devices import cpu_threads, default_threads, pick_device
+from oversharp.diagnostics.models.load import LoadedModel
 
 ROOT = Path(__file__).parents[2]
 SEED = 0

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from diagnostics.kernel import certificate, exact, products
-from diagnostics.kernel.contract import KernelRow
+from oversharp.diagnostics.kernel import certificate, exact, products
+from oversharp.diagnostics.kernel.contract import KernelRow
 
 #: Columns of the matrix of all gradients that a reference multiplies at a time, as float64.
 CHUNK = 1 << 22

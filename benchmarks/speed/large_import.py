@@ -23,7 +23,7 @@ from pyarrow import parquet
 from results import circumstances, digits, write
 
 GOAL_CPU_S, GOAL_GIB, GOAL_TIMES_THE_DUMP, GOAL_REPORT_CPU_S = 120.0, 2.0, 3.0, 20.0
-RUN = "from diagnostics.app.cli import main; main()"
+RUN = "from oversharp.diagnostics.app.cli import main; main()"
 FIELDS = "prompt=prompt,response=response,reward=correct,step=step,problem=question_id,index=sample"
 COUNTS = "SELECT step, sum(n) AS n, sum(n_correct) AS n_correct FROM problem_counts GROUP BY step ORDER BY step"
 IMPORT = ("import", "dump.parquet", "--map", FIELDS, "--store", "audit.duckdb")

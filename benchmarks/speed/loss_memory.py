@@ -21,7 +21,7 @@ import torch
 from results import circumstances, digits, write
 from torch import Tensor, nn
 
-from trainers.model.head import LogitLaw, ResponseHead, chunked_logps
+from oversharp.trainers.model.head import LogitLaw, ResponseHead, chunked_logps
 
 VOCABULARY, WIDTH = 150_000, 512
 POSITIONS = 1024

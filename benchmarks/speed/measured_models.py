@@ -21,14 +21,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from diagnostics.models.devices import cpu_threads
-from diagnostics.models.load import quiet_transformers
-from diagnostics.tasks import countdown
-from trainers import countdown_base
-from trainers.config import SftConfig, TrainConfig
-from trainers.loop import train
-from trainers.run import checkpointing
-from trainers.sft import BETAS, batch_table, learning_rate, response_loss
+from oversharp.diagnostics.models.devices import cpu_threads
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers import countdown_base
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.run import checkpointing
+from oversharp.trainers.sft import BETAS, batch_table, learning_rate, response_loss
 
 SFT_STEPS = 500
 GRPO_STEPS, SAVE_EVERY = 32, 4

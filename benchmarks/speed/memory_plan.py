@@ -16,11 +16,11 @@ from loss_memory import peak_bytes, resident_bytes
 from results import circumstances, digits, write
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainers.batch import RolloutBatch
-from trainers.config import TrainConfig
-from trainers.model.device_memory import measure_footprint, plan_device_memory
-from trainers.model.forward import ForwardSettings, token_logps
-from trainers.model.network import find_network
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.model.device_memory import measure_footprint, plan_device_memory
+from oversharp.trainers.model.forward import ForwardSettings, token_logps
+from oversharp.trainers.model.network import find_network
 
 SEED = 0
 #: The heap of a process grows for so many steps: what one frees, the next cannot all fill.

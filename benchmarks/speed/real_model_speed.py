@@ -23,15 +23,15 @@ from typing import Any
 import torch
 from results import circumstances, digits, write
 
-from diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
-from diagnostics.models.devices import has_products_of
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import Dtype, LoadedModel
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
-from diagnostics.samplers import SamplerContext, SampleRequest
-from diagnostics.samplers.vllm import VllmSampler
-from diagnostics.tasks import load_problems
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
+from oversharp.diagnostics.models.devices import has_products_of
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import Dtype, LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.vllm import VllmSampler
+from oversharp.diagnostics.tasks import load_problems
 
 #: Problems and responses to each, in the order in which they are measured.
 SHAPES = ((4, 64), (16, 4))

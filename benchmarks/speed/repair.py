@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from results import RESULTS, circumstances, digits, timed, write
 
-from diagnostics.repair.tensor_files import PlannedTensor, _header, _write_index, write_files
-from diagnostics.series.numbers import rounded, stored_bytes
+from oversharp.diagnostics.repair.tensor_files import PlannedTensor, _header, _write_index, write_files
+from oversharp.diagnostics.series.numbers import rounded, stored_bytes
 
 GOAL_WALL_S, GOAL_GIB = 60.0, 4.0
 TURNS = 3
@@ -40,7 +40,7 @@ def tell():
     print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 OURS = f"""{PEAK}
-from diagnostics.app.cli import main
+from oversharp.diagnostics.app.cli import main
 try:
     main()
 finally:

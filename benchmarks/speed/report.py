@@ -21,7 +21,7 @@ from results import circumstances, digits, timed, write
 from synthetic_responses import Plan
 from synthetic_store import build_store
 
-REPORT = "from diagnostics.app.cli import main; main()"
+REPORT = "from oversharp.diagnostics.app.cli import main; main()"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,11 +23,11 @@ from measured_models import STEPS, WIDE_VOCABULARY, make_series, make_wide_model
 from results import Took, circumstances, digits, timed, write
 from sampling_peers import HarnessRun, fresh_vllm, harness, pass_at_1_difference
 
-from diagnostics.records.types import Problem
-from diagnostics.tasks import countdown
-from diagnostics.tasks.countdown import RESPONSE_TOKENS
-from trainers.countdown_base import VOCABULARY
-from trainers.run.checkpointing import checkpoint_path
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks.countdown import RESPONSE_TOKENS
+from oversharp.trainers.countdown_base import VOCABULARY
+from oversharp.trainers.run.checkpointing import checkpoint_path
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from results import Took, timed
 
-from diagnostics.records.types import Problem
+from oversharp.diagnostics.records.types import Problem
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.models.holder import ModelHolder
-from diagnostics.records.types import Checkpoint, Problem, SamplingSettings, response_id
-from diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
-from diagnostics.series import find_series
-from diagnostics.store import Store
-from diagnostics.tasks import countdown
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings, response_id
+from oversharp.diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.verifiers import Verifiers
 
 MEMORY_ROWS = 20
 STEPS = ("start", "swap", "probe")

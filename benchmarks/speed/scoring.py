@@ -23,10 +23,10 @@ from measured_models import WIDE_VOCABULARY, make_wide_model
 from results import circumstances, digits, write
 from sampling_peers import ENVIRONMENT
 
-from diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ForcedRequest, teacher_force
-from diagnostics.models.devices import cpu_threads, default_threads
-from diagnostics.models.load import LoadedModel, load_path
-from diagnostics.records.types import Problem, SamplingSettings
+from oversharp.diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ForcedRequest, teacher_force
+from oversharp.diagnostics.models.devices import cpu_threads, default_threads
+from oversharp.diagnostics.models.load import LoadedModel, load_path
+from oversharp.diagnostics.records.types import Problem, SamplingSettings
 
 ROOT = Path(__file__).parents[2]
 SEED = 0

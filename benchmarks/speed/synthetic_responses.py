@@ -15,7 +15,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from planted import N_MODES, Kind, PlantedProblems, draw_problems, mass_at
 
-from diagnostics.records.types import NO_ANSWER, Problem, response_id
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem, response_id
 
 #: What becomes of a series, by its name.
 FATES: Mapping[str, Kind] = MappingProxyType(

@@ -17,9 +17,9 @@ import pandas as pd
 from jaxtyping import Float, Int
 from synthetic_responses import FATES, Plan, ResponseLaw, Responses, draw
 
-from diagnostics.audit.measure import conclude, measure
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import (
+from oversharp.diagnostics.audit.measure import conclude, measure
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     SamplingSettings,
@@ -27,9 +27,9 @@ from diagnostics.records.types import (
     TrainingMetric,
     content_hash,
 )
-from diagnostics.store import Store
-from diagnostics.store.database import Database
-from diagnostics.verifiers import RULES
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.verifiers import RULES
 
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=16)
 PANEL_SETTINGS = replace(SETTINGS, temperature=0.9, seed=1)

@@ -20,9 +20,9 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from training_toss import NAME
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import quiet_transformers
-from diagnostics.tasks import countdown, load_problems
-from trainers.run import checkpointing
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.tasks import countdown, load_problems
+from oversharp.trainers.run import checkpointing
 
 SEED = 0
 PAD, END = "<pad>", "<eos>"

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from training_toss import announce
 
-from trainers.config import TrainConfig
-from trainers.loop import train
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
 
 
 class Clock:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diagnostics.records.types import Grade, Problem
+    from oversharp.diagnostics.records.types import Grade, Problem
 
 NAME = "benchmark_toss"
 
@@ -35,7 +35,7 @@ class TossVerifier:
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order."""
-        from diagnostics.records.types import Grade
+        from oversharp.diagnostics.records.types import Grade
 
         return [Grade(answer="toss", mode="toss", reward=float(is_even(text))) for _, text in items]
 

@@ -15,8 +15,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from diagnostics.records.types import Problem
-from diagnostics.verifiers.math import MathVerifier
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers.math import MathVerifier
 
 RESULT = Path(__file__).parents[1] / "results" / "verification.json"
 

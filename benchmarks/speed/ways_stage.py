@@ -22,11 +22,11 @@ import pandas as pd
 from results import circumstances, digits, write
 from ways_generated import APPROACHES, drawn_problem, render
 
-from diagnostics.engine.ways import read_ways
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import response_id
-from diagnostics.store import Store
-from diagnostics.store.database import Database
+from oversharp.diagnostics.engine.ways import read_ways
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import response_id
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import Database
 
 CHARACTERS = 1_500
 FILLER = "This part says nothing that could be counted, and is there because responses have so many words. "

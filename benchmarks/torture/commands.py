@@ -19,18 +19,18 @@ RUN_COMMAND = "benchmarks.torture.commands:run_command"
 #: Imported before the fork; signals are held from then on until the command has begun.
 PRELOADED = (
     *OF_COMMANDS,
-    "diagnostics.ingest.ingest",
-    "diagnostics.audit.regrade",
-    "trainers.loop",
+    "oversharp.diagnostics.ingest.ingest",
+    "oversharp.diagnostics.audit.regrade",
+    "oversharp.trainers.loop",
     "datasets",
     "benchmarks.torture.commands:hold_signals",
 )
 #: Commits as small beside a trial's samples as they are beside those of a large run.
 SMALL_COMMITS = {
-    "diagnostics.audit.stages.GRADES_PER_COMMIT": 64,
-    "diagnostics.audit.stages.TOKENS_PER_COMMIT": 64,
-    "diagnostics.ingest.batch.SAMPLES_PER_COMMIT": 48,
-    "diagnostics.ingest.batch.SAMPLES_PER_BLOCK": 16,
+    "oversharp.diagnostics.audit.stages.GRADES_PER_COMMIT": 64,
+    "oversharp.diagnostics.audit.stages.TOKENS_PER_COMMIT": 64,
+    "oversharp.diagnostics.ingest.batch.SAMPLES_PER_COMMIT": 48,
+    "oversharp.diagnostics.ingest.batch.SAMPLES_PER_BLOCK": 16,
 }
 #: A command that takes longer hangs.
 MOST_S = 300.0
@@ -110,9 +110,9 @@ def run_command() -> None:
     import importlib
 
     most_bytes = int(sys.argv.pop(1))
-    report = importlib.import_module("diagnostics.app.report")
+    report = importlib.import_module("oversharp.diagnostics.app.report")
     report.write_report = lambda store_path, report_path: None  # type: ignore[attr-defined]
-    importlib.import_module("reports").build_report = lambda store_path, out_path, **_: out_path  # type: ignore[attr-defined]
+    importlib.import_module("oversharp.reports").build_report = lambda store_path, out_path, **_: out_path  # type: ignore[attr-defined]
     for place, value in SMALL_COMMITS.items():
         module, _, name = place.rpartition(".")
         setattr(importlib.import_module(module), name, value)
@@ -124,7 +124,7 @@ def run_command() -> None:
         sys.argv.pop(1)
         write_state()
         return
-    process = importlib.import_module("diagnostics.app.process")
+    process = importlib.import_module("oversharp.diagnostics.app.process")
     plain = process._stop_at_signals
 
     def begun(came: list[int]) -> None:

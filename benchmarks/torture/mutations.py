@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from benchmarks.torture.damage import DAMAGES
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import preview
-from diagnostics.ingest.plan import plan_import
-from diagnostics.ingest.read import FileResult
-from diagnostics.records.errors import OversharpError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import preview
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.ingest.read import FileResult
+from oversharp.diagnostics.records.errors import OversharpError
 
 _DATA = Path(__file__).parents[2] / "tests" / "ingest" / "formats" / "data"
 #: One folder, one tool.

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.speed.results import circumstances, digits
-from reports.render import write_atomically
+from oversharp.reports.render import write_atomically
 
 FAILED = "failed"
 

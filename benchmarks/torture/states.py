@@ -54,8 +54,8 @@ State = Mapping[str, pd.DataFrame]
 
 def write_state() -> None:
     """In a forked process: STORE TARGET. What of the store counts, or one line why it cannot be read."""
-    from diagnostics.records.errors import OversharpError
-    from diagnostics.store import Store
+    from oversharp.diagnostics.records.errors import OversharpError
+    from oversharp.diagnostics.store import Store
 
     store_path, target = map(Path, sys.argv[1:])
     try:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from scipy.stats import norm
 
 from benchmarks.toy.simulation import ToyRun
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 #: Largest probability from which on a policy counts as collapsed.
 COLLAPSED_FROM = 0.95

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 Estimator = Literal[
     "raw", "mean_shifted", "normalised", "rloo", "reinforce_pp", "grpo_n", "grpo_n_shifted", "expected", "mle"

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives.estimators import grpo
+from oversharp.trainers.objectives.estimators import grpo
 
 Advantages = Callable[[Float[Tensor, "seed group"]], Float[Tensor, "seed group"]]
 

@@ -18,7 +18,7 @@ from benchmarks.toy.config import ToyConfig
 from benchmarks.toy.estimators import ESTIMATORS, calibrated
 from benchmarks.toy.optimizers import OptimizerState, ascend
 from benchmarks.toy.worlds import World
-from trainers.seeds import stream_seed
+from oversharp.trainers.seeds import stream_seed
 
 #: Uniform numbers held at once, a bound on memory; where a stream is cut does not change it.
 _DRAWS_HELD = 2**20

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from diagnostics.records.errors import ConfigError
-from trainers.seeds import stream_seed
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.seeds import stream_seed
 
 Similarity = Literal["high", "mid", "low"]
 

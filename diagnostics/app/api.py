@@ -26,56 +26,57 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diagnostics.app.verbs.changes import diff as diff
-from diagnostics.app.verbs.changes import lost as lost
-from diagnostics.app.verbs.dropping import drop as drop
-from diagnostics.app.verbs.outputs import export as export
-from diagnostics.app.verbs.outputs import report as report
-from diagnostics.app.verbs.overlap import check_problems as check_problems
-from diagnostics.app.verbs.plan import plan as plan
-from diagnostics.app.verbs.plan import plan_cost as plan_cost
-from diagnostics.app.verbs.repair import repair as repair
-from diagnostics.app.verbs.shipping import ship as ship
-from diagnostics.records.arguments import checked_arguments, require_known
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.errors import OversharpError as OversharpError
-from diagnostics.records.names import listed, store_file
-from diagnostics.records.provenance import call_of
-from diagnostics.records.provenance import version as version
+from oversharp.diagnostics.app.verbs.changes import diff as diff
+from oversharp.diagnostics.app.verbs.changes import lost as lost
+from oversharp.diagnostics.app.verbs.dropping import drop as drop
+from oversharp.diagnostics.app.verbs.outputs import export as export
+from oversharp.diagnostics.app.verbs.outputs import report as report
+from oversharp.diagnostics.app.verbs.overlap import check_problems as check_problems
+from oversharp.diagnostics.app.verbs.plan import plan as plan
+from oversharp.diagnostics.app.verbs.plan import plan_cost as plan_cost
+from oversharp.diagnostics.app.verbs.regrading import regrade as regrade
+from oversharp.diagnostics.app.verbs.repair import repair as repair
+from oversharp.diagnostics.app.verbs.shipping import ship as ship
+from oversharp.diagnostics.records.arguments import checked_arguments, require_known
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import OversharpError as OversharpError
+from oversharp.diagnostics.records.names import listed, store_file
+from oversharp.diagnostics.records.provenance import call_of
+from oversharp.diagnostics.records.provenance import version as version
 
 if TYPE_CHECKING:
-    from diagnostics.app.compare import CompareResult as CompareResult
-    from diagnostics.app.reader import OpenStore as OpenStore
-    from diagnostics.app.reader import ReportPicture as ReportPicture
-    from diagnostics.audit.audit import AuditResult as AuditResult
-    from diagnostics.audit.audit import ShardResult as ShardResult
-    from diagnostics.audit.config import AuditConfig as AuditConfig
-    from diagnostics.audit.config import ConfirmConfig as ConfirmConfig
-    from diagnostics.audit.confirm import ConfirmResult as ConfirmResult
-    from diagnostics.audit.cost.cost import CostPlan as CostPlan
-    from diagnostics.audit.plan import Plan as Plan
-    from diagnostics.audit.regrade import RegradeResult as RegradeResult
-    from diagnostics.changes.difference import StepDifference as StepDifference
-    from diagnostics.changes.lost import LostProblem as LostProblem
-    from diagnostics.changes.lost import LostProblems as LostProblems
-    from diagnostics.changes.problems import ProblemChange as ProblemChange
-    from diagnostics.export.contract import Exported as Exported
-    from diagnostics.export.contract import ExportResult as ExportResult
-    from diagnostics.ingest.config import ImportConfig as ImportConfig
-    from diagnostics.ingest.ingest import ImportResult as ImportResult
-    from diagnostics.records.progress import ConsoleProgress as ConsoleProgress
-    from diagnostics.records.progress import ProgressSink
-    from diagnostics.repair.points import RepairedPoint as RepairedPoint
-    from diagnostics.repair.points import RepairResult as RepairResult
-    from diagnostics.store.dropping.drop import DropResult as DropResult
-    from diagnostics.store.merge import MergeResult as MergeResult
-    from diagnostics.tasks.overlap import Overlap as Overlap
-    from diagnostics.tasks.overlap import OverlapResult as OverlapResult
-    from diagnostics.tasks.overlap import SetOverlap as SetOverlap
-    from diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
-    from diagnostics.verdict.recommendation import Recommendation as Recommendation
-    from diagnostics.verdict.record import Verdict as Verdict
-    from trainers.config import TrainConfig as TrainConfig
+    from oversharp.diagnostics.app.compare import CompareResult as CompareResult
+    from oversharp.diagnostics.app.reader import OpenStore as OpenStore
+    from oversharp.diagnostics.app.reader import ReportPicture as ReportPicture
+    from oversharp.diagnostics.audit.audit import AuditResult as AuditResult
+    from oversharp.diagnostics.audit.audit import ShardResult as ShardResult
+    from oversharp.diagnostics.audit.config import AuditConfig as AuditConfig
+    from oversharp.diagnostics.audit.config import ConfirmConfig as ConfirmConfig
+    from oversharp.diagnostics.audit.confirm import ConfirmResult as ConfirmResult
+    from oversharp.diagnostics.audit.cost.cost import CostPlan as CostPlan
+    from oversharp.diagnostics.audit.plan import Plan as Plan
+    from oversharp.diagnostics.audit.regrade import RegradeResult as RegradeResult
+    from oversharp.diagnostics.changes.difference import StepDifference as StepDifference
+    from oversharp.diagnostics.changes.lost import LostProblem as LostProblem
+    from oversharp.diagnostics.changes.lost import LostProblems as LostProblems
+    from oversharp.diagnostics.changes.problems import ProblemChange as ProblemChange
+    from oversharp.diagnostics.export.contract import Exported as Exported
+    from oversharp.diagnostics.export.contract import ExportResult as ExportResult
+    from oversharp.diagnostics.ingest.config import ImportConfig as ImportConfig
+    from oversharp.diagnostics.ingest.ingest import ImportResult as ImportResult
+    from oversharp.diagnostics.records.progress import ConsoleProgress as ConsoleProgress
+    from oversharp.diagnostics.records.progress import ProgressSink
+    from oversharp.diagnostics.repair.points import RepairedPoint as RepairedPoint
+    from oversharp.diagnostics.repair.points import RepairResult as RepairResult
+    from oversharp.diagnostics.store.dropping.drop import DropResult as DropResult
+    from oversharp.diagnostics.store.merge import MergeResult as MergeResult
+    from oversharp.diagnostics.tasks.overlap import Overlap as Overlap
+    from oversharp.diagnostics.tasks.overlap import OverlapResult as OverlapResult
+    from oversharp.diagnostics.tasks.overlap import SetOverlap as SetOverlap
+    from oversharp.diagnostics.verdict.audit_sizes import PlannedAudit as PlannedAudit
+    from oversharp.diagnostics.verdict.recommendation import Recommendation as Recommendation
+    from oversharp.diagnostics.verdict.record import Verdict as Verdict
+    from oversharp.trainers.config import TrainConfig as TrainConfig
 
 Config = TypeVar("Config")
 
@@ -105,41 +106,96 @@ VERBS = (
 #: Settings and results, by the module that each is loaded from when it is asked for.
 RECORDS: Mapping[str, str] = MappingProxyType(
     {
-        "AuditConfig": "diagnostics.audit.config",
-        "ImportConfig": "diagnostics.ingest.config",
-        "ConfirmConfig": "diagnostics.audit.config",
-        "TrainConfig": "trainers.config",
-        "ConsoleProgress": "diagnostics.records.progress",
-        "OpenStore": "diagnostics.app.reader",
-        "ReportPicture": "diagnostics.app.reader",
-        "AuditResult": "diagnostics.audit.audit",
-        "Verdict": "diagnostics.verdict.record",
-        "ImportResult": "diagnostics.ingest.ingest",
-        "Recommendation": "diagnostics.verdict.recommendation",
-        "StepDifference": "diagnostics.changes.difference",
-        "LostProblems": "diagnostics.changes.lost",
-        "LostProblem": "diagnostics.changes.lost",
-        "ProblemChange": "diagnostics.changes.problems",
-        "Plan": "diagnostics.audit.plan",
-        "CostPlan": "diagnostics.audit.cost.cost",
-        "PlannedAudit": "diagnostics.verdict.audit_sizes",
-        "OverlapResult": "diagnostics.tasks.overlap",
-        "SetOverlap": "diagnostics.tasks.overlap",
-        "Overlap": "diagnostics.tasks.overlap",
-        "ConfirmResult": "diagnostics.audit.confirm",
-        "RegradeResult": "diagnostics.audit.regrade",
-        "RepairResult": "diagnostics.repair.points",
-        "RepairedPoint": "diagnostics.repair.points",
-        "ExportResult": "diagnostics.export.contract",
-        "Exported": "diagnostics.export.contract",
-        "ShardResult": "diagnostics.audit.audit",
-        "MergeResult": "diagnostics.store.merge",
-        "DropResult": "diagnostics.store.dropping.drop",
-        "CompareResult": "diagnostics.app.compare",
+        "AuditConfig": "oversharp.diagnostics.audit.config",
+        "ImportConfig": "oversharp.diagnostics.ingest.config",
+        "ConfirmConfig": "oversharp.diagnostics.audit.config",
+        "TrainConfig": "oversharp.trainers.config",
+        "ConsoleProgress": "oversharp.diagnostics.records.progress",
+        "OpenStore": "oversharp.diagnostics.app.reader",
+        "ReportPicture": "oversharp.diagnostics.app.reader",
+        "AuditResult": "oversharp.diagnostics.audit.audit",
+        "Verdict": "oversharp.diagnostics.verdict.record",
+        "ImportResult": "oversharp.diagnostics.ingest.ingest",
+        "Recommendation": "oversharp.diagnostics.verdict.recommendation",
+        "StepDifference": "oversharp.diagnostics.changes.difference",
+        "LostProblems": "oversharp.diagnostics.changes.lost",
+        "LostProblem": "oversharp.diagnostics.changes.lost",
+        "ProblemChange": "oversharp.diagnostics.changes.problems",
+        "Plan": "oversharp.diagnostics.audit.plan",
+        "CostPlan": "oversharp.diagnostics.audit.cost.cost",
+        "PlannedAudit": "oversharp.diagnostics.verdict.audit_sizes",
+        "OverlapResult": "oversharp.diagnostics.tasks.overlap",
+        "SetOverlap": "oversharp.diagnostics.tasks.overlap",
+        "Overlap": "oversharp.diagnostics.tasks.overlap",
+        "ConfirmResult": "oversharp.diagnostics.audit.confirm",
+        "RegradeResult": "oversharp.diagnostics.audit.regrade",
+        "RepairResult": "oversharp.diagnostics.repair.points",
+        "RepairedPoint": "oversharp.diagnostics.repair.points",
+        "ExportResult": "oversharp.diagnostics.export.contract",
+        "Exported": "oversharp.diagnostics.export.contract",
+        "ShardResult": "oversharp.diagnostics.audit.audit",
+        "MergeResult": "oversharp.diagnostics.store.merge",
+        "DropResult": "oversharp.diagnostics.store.dropping.drop",
+        "CompareResult": "oversharp.diagnostics.app.compare",
     }
 )
 
-__all__ = sorted((*VERBS, *RECORDS, "OversharpError", "version"))
+#: A literal list, so that type checkers read it.
+__all__ = [
+    "AuditConfig",
+    "AuditResult",
+    "CompareResult",
+    "ConfirmConfig",
+    "ConfirmResult",
+    "ConsoleProgress",
+    "CostPlan",
+    "DropResult",
+    "ExportResult",
+    "Exported",
+    "ImportConfig",
+    "ImportResult",
+    "LostProblem",
+    "LostProblems",
+    "MergeResult",
+    "OpenStore",
+    "Overlap",
+    "OverlapResult",
+    "OversharpError",
+    "Plan",
+    "PlannedAudit",
+    "ProblemChange",
+    "Recommendation",
+    "RegradeResult",
+    "RepairResult",
+    "RepairedPoint",
+    "ReportPicture",
+    "SetOverlap",
+    "ShardResult",
+    "StepDifference",
+    "TrainConfig",
+    "Verdict",
+    "audit",
+    "audit_shard",
+    "check_problems",
+    "compare",
+    "confirm",
+    "diff",
+    "drop",
+    "explain",
+    "export",
+    "import_samples",
+    "lost",
+    "merge",
+    "open_store",
+    "plan",
+    "plan_cost",
+    "regrade",
+    "repair",
+    "report",
+    "ship",
+    "train",
+    "version",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -174,9 +230,9 @@ def audit(
         result = oversharp.audit("runs/grpo", task="countdown", n=64, progress=oversharp.ConsoleProgress())
         print(result.verdict.sentence)
     """
-    from diagnostics.app.report import require_report_place, write_report
-    from diagnostics.audit.audit import audit as run
-    from diagnostics.audit.config import AuditConfig
+    from oversharp.diagnostics.app.report import require_report_place, write_report
+    from oversharp.diagnostics.audit.audit import audit as run
+    from oversharp.diagnostics.audit.config import AuditConfig
 
     paths, config = listed(series), _config_of("audit", AuditConfig, config, settings)
     require_report_place(config.out / "audit.duckdb")
@@ -199,9 +255,9 @@ def audit_shard(
 
     ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
     """
-    from diagnostics.audit.audit import audit_shard as run
-    from diagnostics.audit.config import AuditConfig
-    from diagnostics.records.shard import Shard
+    from oversharp.diagnostics.audit.audit import audit_shard as run
+    from oversharp.diagnostics.audit.config import AuditConfig
+    from oversharp.diagnostics.records.shard import Shard
 
     if shard is None:
         raise ConfigError("--shard: name the share of the problems, for example 1/4")
@@ -230,9 +286,9 @@ def import_samples(
     paths
         Files, or folders that are searched through.
     """
-    from diagnostics.app.report import require_report_place, write_report
-    from diagnostics.ingest.config import ImportConfig
-    from diagnostics.ingest.ingest import import_samples as run
+    from oversharp.diagnostics.app.report import require_report_place, write_report
+    from oversharp.diagnostics.ingest.config import ImportConfig
+    from oversharp.diagnostics.ingest.ingest import import_samples as run
 
     given, config = listed(paths), _config_of("import_samples", ImportConfig, config, settings)
     require_report_place(config.store)
@@ -248,8 +304,8 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
 
     Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that.
     """
-    from diagnostics.app.reader import OpenStore
-    from diagnostics.store import Store
+    from oversharp.diagnostics.app.reader import OpenStore
+    from oversharp.diagnostics.store import Store
 
     return OpenStore(Store.open_for_user(store_file(path), memory_gib))
 
@@ -257,7 +313,7 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
 @checked_arguments
 def explain(name: str) -> str:
     """What a word, measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError``."""
-    from diagnostics.app.verbs.glossary import explained
+    from oversharp.diagnostics.app.verbs.glossary import explained
 
     return explained(name)
 
@@ -280,74 +336,15 @@ def confirm(
     store
         The audit.duckdb file, or the directory that holds it.
     """
-    from diagnostics.audit.config import ConfirmConfig
-    from diagnostics.audit.confirm import confirm as run
-    from diagnostics.audit.confirm import confirm_report_path
-    from reports import build_report, require_place
+    from oversharp.diagnostics.audit.config import ConfirmConfig
+    from oversharp.diagnostics.audit.confirm import confirm as run
+    from oversharp.diagnostics.audit.confirm import confirm_report_path
+    from oversharp.reports import build_report, require_place
 
     path, config = store_file(store), _config_of("confirm", ConfirmConfig, config, settings)
     require_place(path, confirm_report_path(path, config))  # before anything is drawn
     result = run(path, config, progress=progress)
     build_report(path, result.report_path)
-    return result
-
-
-@checked_arguments
-def regrade(
-    store: Path | str,
-    verifier: str,
-    *,
-    series: str | None = None,
-    guess_rate: float | None = None,
-    grader_timeout: float = 30.0,
-    grader_memory_gib: float = 4.0,
-    grader_workers: int = 1,
-    command: str | None = None,
-    progress: ProgressSink | None = None,
-) -> RegradeResult:
-    """Grade the responses in a store by another verifier too, and show the verdict under each.
-
-    Samples nothing. Both grades are kept; a second series, "SERIES (VERIFIER)", has the same samples and a verdict of
-    its own, and the report shows both and where the verifiers disagree: a change of how answers are written looks like
-    a change of ability. Grades by older rules of ``verifier`` itself are made again in place. Killed, it continues.
-
-    Parameters
-    ----------
-    store
-        The audit.duckdb file, or the directory that holds it.
-    verifier
-        Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
-    series
-        Name of the series to grade again; needed where there are several.
-    guess_rate
-        Of wrong responses, the share that this verifier accepts, from 0 to 1. Default: what the verifier knows, else an
-        assumed one.
-    grader_timeout
-        Seconds that FILE.py:function has for a response; then its process is killed and the response has the state
-        timeout. Loading the file and the first call may take four times as long, and 20 s at least.
-    grader_memory_gib
-        Most memory that the process of FILE.py:function may allocate, in GiB; each process that it starts, too.
-    grader_workers
-        Processes that FILE.py:function is called in at a time; each loads the file, with any model that it loads.
-    """
-    from diagnostics.app.report import require_report_place, write_report
-    from diagnostics.audit.regrade import regrade as run
-    from diagnostics.verifiers.own_workers.limits import GraderLimits
-
-    require_report_place(store_file(store))
-    limits = GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers)
-    said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
-    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
-    result = run(
-        store_file(store),
-        verifier,
-        series=series,
-        guess_rate=guess_rate,
-        limits=limits,
-        command=command,
-        progress=progress,
-    )
-    write_report(result.store_path, result.report_path)
     return result
 
 
@@ -367,8 +364,8 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     out
         Directory for the joined audit.duckdb, which may hold some of the stores already.
     """
-    from diagnostics.audit.shipping import settle_merged
-    from diagnostics.store.merge import merge as run
+    from oversharp.diagnostics.audit.shipping import settle_merged
+    from oversharp.diagnostics.store.merge import merge as run
 
     result = run([store_file(store) for store in stores], Path(out), progress=progress)
     settle_merged(result.store_path)
@@ -381,8 +378,8 @@ def train(config: TrainConfig | None = None, *, progress: ProgressSink | None = 
 
     Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
     """
-    from trainers.config import TrainConfig
-    from trainers.loop import train as run
+    from oversharp.trainers.config import TrainConfig
+    from oversharp.trainers.loop import train as run
 
     return run(_config_of("train", TrainConfig, config, settings), progress)
 
@@ -407,8 +404,8 @@ def compare(
     out
         Directory for base, runs, store and report. Default: runs/ and the name of CONFIG.
     """
-    from diagnostics.app.compare import compare as run
-    from diagnostics.app.compare_config import read_comparison
+    from oversharp.diagnostics.app.compare import compare as run
+    from oversharp.diagnostics.app.compare_config import read_comparison
 
     comparison = read_comparison(Path(config), None if out is None else Path(out))
     return run(comparison, command=command or f"oversharp.compare({str(config)!r})", progress=progress)

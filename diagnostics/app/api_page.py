@@ -1,4 +1,4 @@
-"""``docs/api.md``: the verbs and records of ``oversharp``; ``python -m diagnostics.app.api_page`` writes it."""
+"""``docs/api.md``: the verbs and records; ``python -m oversharp.diagnostics.app.api_page`` writes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.app import api
+from oversharp.diagnostics.app import api
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 
@@ -18,7 +18,7 @@ INTRODUCTION = """# Python API
 
 {about}
 
-This page is made from the docstrings by `python -m diagnostics.app.api_page`.
+This page is made from the docstrings by `python -m oversharp.diagnostics.app.api_page`.
 """
 _SETTING = re.compile(r"^(\w+)\n    (.+(?:\n    .+)*)", re.MULTILINE)
 _WIDTH = 100  # of a signature on one line

@@ -16,21 +16,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.app import api, results
-from diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
-from diagnostics.app.refusals import refused_path_text, wrong_arguments_text
-from diagnostics.app.verbs import printed_changes
-from diagnostics.app.verbs.planning import plan
-from diagnostics.app.verbs.problems import problems
-from diagnostics.app.verbs.viewing import view
-from diagnostics.audit.config import AuditConfig
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.records.cells import one_line, visible
-from diagnostics.records.errors import ConfigError, OversharpError, StoreError
-from diagnostics.records.files import read_small
-from diagnostics.records.progress import ConsoleProgress
-from diagnostics.records.provenance import version
-from trainers.config import SftConfig, TrainConfig
+from oversharp.diagnostics.app import api, results
+from oversharp.diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
+from oversharp.diagnostics.app.refusals import refused_path_text, wrong_arguments_text
+from oversharp.diagnostics.app.verbs import printed_changes
+from oversharp.diagnostics.app.verbs.planning import plan
+from oversharp.diagnostics.app.verbs.problems import problems
+from oversharp.diagnostics.app.verbs.viewing import view
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.records.cells import one_line, visible
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError, StoreError
+from oversharp.diagnostics.records.files import read_small
+from oversharp.diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records.provenance import version
+from oversharp.trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
 #: Of a command in which something called ``exit``.
@@ -84,7 +84,7 @@ def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Jso
     """See ``api.import_samples``."""
     chosen = config or ImportConfig()
     if chosen.dry_run:
-        from diagnostics.ingest.plan import plan_import
+        from oversharp.diagnostics.ingest.plan import plan_import
 
         return results.show_import_preview(plan_import(paths, chosen), chosen, as_json)
     progress = progress_sink(as_json or quiet)
@@ -128,7 +128,7 @@ def train(
 ) -> int:
     """See ``api.train``."""
     if list_algorithms:
-        from trainers.objectives.listing import print_objectives
+        from oversharp.trainers.objectives.listing import print_objectives
 
         print_objectives()
         return 0
@@ -142,7 +142,7 @@ def train_base(*, config: SftConfig | None = None) -> int:
 
     Prints the final checkpoint, which `oversharp train --model` starts from.
     """
-    from trainers.sft import train_base as run
+    from oversharp.trainers.sft import train_base as run
 
     print(run(config or SftConfig(), ConsoleProgress()))
     return 0
@@ -161,8 +161,8 @@ def compare(
 ) -> int:
     """See ``api.compare``."""
     if dry_run:
-        from diagnostics.app.compare import plan_comparison
-        from diagnostics.app.compare_config import read_comparison
+        from oversharp.diagnostics.app.compare import plan_comparison
+        from oversharp.diagnostics.app.compare_config import read_comparison
 
         return results.show_compare(plan_comparison(read_comparison(config, out)), as_json)
     progress = progress_sink(as_json or quiet)
@@ -180,7 +180,7 @@ def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Qui
     device
         cpu or cuda. Default: cuda if there is one.
     """
-    from diagnostics.app.demo import run_demo
+    from oversharp.diagnostics.app.demo import run_demo
 
     audits = run_demo(out, device=device, command=command_line(), progress=progress_sink(quiet))
     print(f"report  {audits[-1].report_path}\nstore   {audits[-1].store_path}")
@@ -203,7 +203,7 @@ def convert(file: Path, /, *, out: Path, as_json: Json = False) -> int:
     out
         Directory of the checkpoint; it must not hold anything else.
     """
-    from diagnostics.models.conversion import convert as run
+    from oversharp.diagnostics.models.conversion import convert as run
 
     return results.show_conversion(run(file, out, note=progress_sink(as_json).note), as_json)
 
@@ -219,7 +219,7 @@ def fetch_model(name: str, /, *, out: Path, as_json: Json = False) -> int:
     out
         Directory of the checkpoint; it must not hold anything else.
     """
-    from diagnostics.models.fetching import fetch_model as run
+    from oversharp.diagnostics.models.fetching import fetch_model as run
 
     return results.show_conversion(run(name, out, note=progress_sink(as_json).note), as_json)
 
@@ -285,7 +285,7 @@ def explain(*names: str, as_json: Json = False) -> int:
     names
         For example frontier, pass_at_k, gsm8k or two_stage.
     """
-    from diagnostics.app.verbs.glossary import entries, explained, listing
+    from oversharp.diagnostics.app.verbs.glossary import entries, explained, listing
 
     told = [explained(name) for name in names]  # all are looked up before the first is printed
     if as_json:
@@ -299,7 +299,7 @@ def explain(*names: str, as_json: Json = False) -> int:
 @app.command
 def doctor(*, as_json: Json = False) -> int:
     """Say what this machine can run: Python, torch, GPU, engines, memory, disk, conflicts."""
-    from diagnostics.app.doctor import examine
+    from oversharp.diagnostics.app.doctor import examine
 
     checks = examine()
     if as_json:

@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
 
-from diagnostics.audit.config import ConfirmConfig
-from diagnostics.records.errors import FLAGS
-from diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress
+from oversharp.diagnostics.audit.config import ConfirmConfig
+from oversharp.diagnostics.records.errors import FLAGS
+from oversharp.diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress
 
 Command = TypeVar("Command", bound=Callable[..., int])
 

@@ -9,22 +9,29 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from diagnostics.app.compare_config import ComparedRun, Comparison
-from diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
-from diagnostics.audit.prepare import sampling_settings
-from diagnostics.models.devices import pick_device
-from diagnostics.models.tokens import encode_prompt, require_fit
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.types import Checkpoint
-from diagnostics.samplers import choose_sampler
-from diagnostics.tasks import load_problems
-from trainers.checking import Outlines, checked_objective, checked_start, first_model, model_outlines, policy_source
-from trainers.run.checkpointing import committed_step
-from trainers.run.directory import held_step
-from trainers.run.trackers import require_tracker
+from oversharp.diagnostics.app.compare_config import ComparedRun, Comparison
+from oversharp.diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
+from oversharp.diagnostics.audit.prepare import sampling_settings
+from oversharp.diagnostics.models.devices import pick_device
+from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, OversharpError, TrainingError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers import choose_sampler
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.trainers.checking import (
+    Outlines,
+    checked_objective,
+    checked_start,
+    first_model,
+    model_outlines,
+    policy_source,
+)
+from oversharp.trainers.run.checkpointing import committed_step
+from oversharp.trainers.run.directory import held_step
+from oversharp.trainers.run.trackers import require_tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +161,9 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
     Raises:
         OversharpError: bad input, a base that cannot be trained, no run that can be compared, or an audit that stopped.
     """
-    from reports import build_report
-    from trainers.loop import train
-    from trainers.sft import train_base
+    from oversharp.reports import build_report
+    from oversharp.trainers.loop import train
+    from oversharp.trainers.sft import train_base
 
     progress = progress or SilentProgress()
     plan_comparison(comparison)

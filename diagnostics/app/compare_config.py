@@ -29,11 +29,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.files import read_small
-from trainers.config import SftConfig, TrainConfig, settings_of
-from trainers.run.checkpointing import checkpoint_path
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.files import read_small
+from oversharp.trainers.config import SftConfig, TrainConfig, settings_of
+from oversharp.trainers.run.checkpointing import checkpoint_path
 
 Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
 

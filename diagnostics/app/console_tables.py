@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.records.amounts import plural, short_count, two_digits
-from diagnostics.records.cells import visible
+from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
+from oversharp.diagnostics.records.cells import visible
 
 if TYPE_CHECKING:
-    from diagnostics.audit.confirm import ConfirmResult
-    from diagnostics.audit.plan import Plan, PlantedLoss
-    from diagnostics.verdict.audit_sizes import PlannedAudit
-    from diagnostics.verdict.recommendation import BandedChange, OutBy, Recommendation, ShippingStep
+    from oversharp.diagnostics.audit.confirm import ConfirmResult
+    from oversharp.diagnostics.audit.plan import Plan, PlantedLoss
+    from oversharp.diagnostics.verdict.audit_sizes import PlannedAudit
+    from oversharp.diagnostics.verdict.recommendation import BandedChange, OutBy, Recommendation, ShippingStep
 
 #: How much of a problem is shown beside its id.
 _PROMPT_CHARACTERS = 40
@@ -31,7 +31,7 @@ _UNJUDGED = "not to choose"
 
 def print_shipping(result: Sequence[Recommendation], console: Console | None = None) -> None:
     """Which checkpoint to ship, and a row for every checkpoint with what it would trade."""
-    from diagnostics.verdict.shipping.words import alternatives_text, choice_text, step_text
+    from oversharp.diagnostics.verdict.shipping.words import alternatives_text, choice_text, step_text
 
     out = console or Console(highlight=False)
     if len(result) > 1:
@@ -100,7 +100,7 @@ def _shipping_table(said: Recommendation) -> Table:
 
 
 def _traded(change: BandedChange | None) -> str:
-    from diagnostics.verdict.record import bounds_text, signed_text
+    from oversharp.diagnostics.verdict.record import bounds_text, signed_text
 
     if change is None:
         return ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from diagnostics.app.report import write_report
-from diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.app.report import write_report
+from oversharp.diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.progress import ProgressSink
 
 ALGORITHMS = ("grpo", "iac")
 SAMPLES = 256
@@ -41,8 +41,8 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:
     """The run directory of one algorithm, trained from the shared base if it is not complete yet."""
-    from trainers.config import SftConfig, TrainConfig
-    from trainers.run import checkpointing
+    from oversharp.trainers.config import SftConfig, TrainConfig
+    from oversharp.trainers.run import checkpointing
 
     base_config = SftConfig(output_dir=out / "base", device=device, resume=True)
     run_config = TrainConfig(
@@ -56,8 +56,8 @@ def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressS
     if checkpointing.committed_step(run_config.output_dir) == run_config.max_steps:
         return run_config.output_dir  # said without loading torch
 
-    from trainers.loop import train
-    from trainers.sft import train_base
+    from oversharp.trainers.loop import train
+    from oversharp.trainers.sft import train_base
 
     train_base(base_config, progress)
     return train(run_config, progress)

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.amounts import plural
 
-OWN_PACKAGES = ("diagnostics", "trainers", "reports")
+OWN_PACKAGES = ("oversharp",)
 NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
 #: vLLM's CPU build depends on these, and their builds do not match a CPU build of torch.
 UNFIT_FOR_CPU = ("torchvision", "torchaudio", "torchcodec")
@@ -99,7 +99,7 @@ def _disk() -> Check:
 
 
 def _conflicts() -> list[Check]:
-    """Other distributions claim the import names `diagnostics` and `reports`; then the wrong code may load."""
+    """Another distribution claims the import name; then the wrong code may load."""
     owners = packages_distributions()
     checks = []
     for package in OWN_PACKAGES:
@@ -108,5 +108,5 @@ def _conflicts() -> list[Check]:
             what = f"also claimed by {', '.join(foreign)}; install oversharp in an environment of its own"
             checks.append(Check(name=package, state="bad", what=what))
     return checks or [
-        Check(name="import names", state="ok", what=f"{', '.join(OWN_PACKAGES)} belong to oversharp alone")
+        Check(name="import names", state="ok", what=f"{', '.join(OWN_PACKAGES)} belongs to oversharp alone")
     ]

@@ -10,16 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from diagnostics.export.contract import PICTURE_FORMATS, FigureFormat
-from diagnostics.export.tables import ENDINGS
-from diagnostics.measures import all_measures
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import slug, slugs
-from diagnostics.records.progress import ProgressSink
-from diagnostics.store import Store
+from oversharp.diagnostics.export.contract import PICTURE_FORMATS, FigureFormat
+from oversharp.diagnostics.export.tables import ENDINGS
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import slug, slugs
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.store import Store
 
 if TYPE_CHECKING:
-    from reports.records import Figure, Table
+    from oversharp.reports.records import Figure, Table
 
 INDEX = "README.md"
 #: As unlike as a name may be to the one that was meant.
@@ -49,8 +49,8 @@ def write_plots(
     Others that lie there stay, and so do their lines of the index. Returns the names of the files. Raises
     ``ConfigError`` for a name that no picture has, and where a file of it is there, unless ``replace``.
     """
-    from reports.pictures.files import figure_pictures
-    from reports.pictures.latex import figure_latex
+    from oversharp.reports.pictures.files import figure_pictures
+    from oversharp.reports.pictures.latex import figure_latex
 
     every = pictures_of(store, series)
     asked = [name for one in figures for name in named(every, one)] if figures else list(every)
@@ -98,7 +98,7 @@ def _write_index(path: Path, lines: Sequence[str]) -> None:
 
 def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
     """Every picture of the report of ``series`` (None: all), by name: figures of one panel and its data."""
-    from reports.page import build_page, page_figures, read_context  # they bring matplotlib
+    from oversharp.reports.page import build_page, page_figures, read_context  # they bring matplotlib
 
     context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
     figures = page_figures(build_page(context))

@@ -92,7 +92,7 @@ def _ran(stopped_by: list[int]) -> int:
     """Run the command; its exit code."""
     try:
         _stop_at_signals(stopped_by)
-        from diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
+        from oversharp.diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
 
         run_command()
     except SystemExit as ended:

@@ -8,20 +8,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.arguments import checked_arguments
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from diagnostics.changes.difference import StepDifference
-    from diagnostics.changes.lost import LostProblems
-    from diagnostics.records.types import PictureFormat
-    from diagnostics.store import Store
-    from diagnostics.verdict.recommendation import Recommendation
-    from diagnostics.verdict.record import Verdict
-    from reports.records import Figure
+    from oversharp.diagnostics.changes.difference import StepDifference
+    from oversharp.diagnostics.changes.lost import LostProblems
+    from oversharp.diagnostics.records.types import PictureFormat
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.verdict.recommendation import Recommendation
+    from oversharp.diagnostics.verdict.record import Verdict
+    from oversharp.reports.records import Figure
 
 _SAMPLES = """
 SELECT * EXCLUDE (series, checkpoint_id)
@@ -62,7 +62,7 @@ class ReportPicture:
 
         Raises ``ConfigError`` for another ending, and for a place that cannot be written to.
         """
-        from reports.pictures.latex import figure_latex
+        from oversharp.reports.pictures.latex import figure_latex
 
         target = Path(path)
         if target.suffix == ".tex":
@@ -79,8 +79,8 @@ class ReportPicture:
         return self._drawn("svg", None).decode("utf-8")
 
     def _drawn(self, form: str, target: Path | None) -> bytes:
-        from diagnostics.records.types import PICTURE_FORMATS
-        from reports.pictures.files import figure_pictures
+        from oversharp.diagnostics.records.types import PICTURE_FORMATS
+        from oversharp.reports.pictures.files import figure_pictures
 
         known: tuple[PictureFormat, ...] = tuple(one for one in PICTURE_FORMATS if one == form)
         if not known:
@@ -166,7 +166,7 @@ class OpenStore:
 
         None where no part, nor the whole, is surely other than 0. Raises ``StoreError`` if the series is unknown.
         """
-        from diagnostics.store.load import made_of
+        from oversharp.diagnostics.store.load import made_of
 
         return made_of(self._store, self._named(series))
 
@@ -189,7 +189,7 @@ class OpenStore:
     @checked_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
         """Two checkpoints compared, as ``oversharp.diff``."""
-        from diagnostics.changes.difference import difference
+        from oversharp.diagnostics.changes.difference import difference
 
         return difference(self._store, self._named(series), first, second)
 
@@ -198,7 +198,7 @@ class OpenStore:
         self, step: int | None = None, *, since: int | None = None, series: str | None = None, most: int = 20
     ) -> LostProblems:
         """Problems that a checkpoint lost, with the answers, as ``oversharp.lost``."""
-        from diagnostics.changes.lost import lost_problems
+        from oversharp.diagnostics.changes.lost import lost_problems
 
         return lost_problems(self._store, self._named(series), step=step, since=since, answers=True, most=most)
 
@@ -215,8 +215,8 @@ class OpenStore:
 
         import pandas as pd
 
-        from diagnostics.changes.difference import changes_of
-        from diagnostics.changes.read import since_base
+        from oversharp.diagnostics.changes.difference import changes_of
+        from oversharp.diagnostics.changes.read import since_base
 
         name = self._named(series)
         changes = changes_of(since_base(self._store, name, step=step, since=since))
@@ -248,7 +248,7 @@ class OpenStore:
 
         Raises ``ConfigError`` for a name that no picture has, or that several have: name a series then.
         """
-        from diagnostics.app.plots import named, pictures_of
+        from oversharp.diagnostics.app.plots import named, pictures_of
 
         every = pictures_of(self._store, None if series is None else (self._named(series),))
         found = named(every, name, flag="--name")
@@ -261,7 +261,7 @@ class OpenStore:
         """The brief report as something that a notebook shows. ``oversharp.report`` writes all of it to a file."""
         import tempfile
 
-        from reports import build_report
+        from oversharp.reports import build_report
 
         chosen = None if series is None else (self._named(series),)
         with tempfile.TemporaryDirectory() as folder:
@@ -270,7 +270,7 @@ class OpenStore:
 
     def _require_asked(self, series: str, step: int | None, problem: str | None) -> None:
         """Raise ``ConfigError`` where ``series`` has no such step or problem: nothing was found of them."""
-        from diagnostics.changes.read import checkpoint_at, checkpoints_of
+        from oversharp.diagnostics.changes.read import checkpoint_at, checkpoints_of
 
         if step is not None:
             checkpoint_at(checkpoints_of(self._store, series), "step", step)
@@ -279,6 +279,6 @@ class OpenStore:
             raise ConfigError(f"problem {problem}: the audit of {series} has no problem of this id")
 
     def _named(self, series: str | None) -> str:
-        from diagnostics.store.load import chosen_series
+        from oversharp.diagnostics.store.load import chosen_series
 
         return chosen_series(self._store, series)

@@ -14,7 +14,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from diagnostics.records.names import synonym
+from oversharp.diagnostics.records.names import synonym
 
 #: Errors of the system about a path that the user named.
 _REFUSALS = (

@@ -1,7 +1,7 @@
 """Writes the report of a store, where it is not up to date.
 
 It is made from every row of every table of the store, where the store lies, and the source of the audit and the report;
-see ``diagnostics.store.derivations``.
+see ``oversharp.diagnostics.store.derivations``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from diagnostics.store import Store
-from diagnostics.store.derivations import (
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.derivations import (
     Derivation,
     code_hash,
     digest,
@@ -19,11 +19,11 @@ from diagnostics.store.derivations import (
     recorded_derivations,
     relation_states,
 )
-from reports import build_report, require_place
+from oversharp.reports import build_report, require_place
 
 _WHAT = "report"
 #: Taken as the code is loaded, as for findings.
-_CODE = code_hash("diagnostics", "reports")
+_CODE = code_hash("oversharp.diagnostics", "oversharp.reports")
 
 
 def write_report(store_path: Path, report_path: Path) -> None:

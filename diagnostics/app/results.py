@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import visible
-from diagnostics.records.errors import LEFT_OUT_EXIT_CODE
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
 
 if TYPE_CHECKING:
-    from diagnostics.app.api import (
+    from oversharp.diagnostics.app.api import (
         AuditResult,
         CompareResult,
         ConfirmResult,
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         ShardResult,
         Verdict,
     )
-    from diagnostics.app.compare import ComparisonPlan
-    from diagnostics.ingest.plan import ImportPlan
-    from diagnostics.ingest.read import FileResult
-    from diagnostics.models.conversion import Conversion
+    from oversharp.diagnostics.app.compare import ComparisonPlan
+    from oversharp.diagnostics.ingest.plan import ImportPlan
+    from oversharp.diagnostics.ingest.read import FileResult
+    from oversharp.diagnostics.models.conversion import Conversion
 
 #: A λ that rounding moved by more than this is told.
 _NOTABLE_LAMBDA = 0.02
@@ -111,7 +111,7 @@ def show_import(result: ImportResult, as_json: bool) -> int:
 
 def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -> int:
     """What an import would read, by file and step; nothing is written."""
-    from diagnostics.ingest.ingest import preview, refused
+    from oversharp.diagnostics.ingest.ingest import preview, refused
 
     series = preview(plan, config)
     files = [(one.name, file) for one in series for file in one.files]
@@ -152,7 +152,7 @@ def show_ship(result: Sequence[Recommendation], as_json: bool) -> int:
     if as_json:
         _print_json({"recommendations": [asdict(one) for one in result]})
     else:
-        from diagnostics.app.console_tables import print_shipping
+        from oversharp.diagnostics.app.console_tables import print_shipping
 
         print_shipping(result)
     return LEFT_OUT_EXIT_CODE if any(one.recommended is None for one in result) else 0
@@ -163,7 +163,7 @@ def show_plan(result: Plan, as_json: bool) -> int:
     if as_json:
         _print_json(asdict(result))
     else:
-        from diagnostics.app.console_tables import print_plan
+        from oversharp.diagnostics.app.console_tables import print_plan
 
         print_plan(result)
     return 0
@@ -186,7 +186,7 @@ def show_confirm(result: ConfirmResult, as_json: bool) -> int:
             }
         )
     else:
-        from diagnostics.app.console_tables import print_confirmations
+        from oversharp.diagnostics.app.console_tables import print_confirmations
 
         print_confirmations(result)
         _say(f"report  {result.report_path}\nstore   {result.store_path}")
@@ -195,7 +195,7 @@ def show_confirm(result: ConfirmResult, as_json: bool) -> int:
 
 def show_regrade(result: RegradeResult, as_json: bool) -> int:
     """The verdict under each verifier, and where they disagree."""
-    from diagnostics.verifiers.names import listed_graders
+    from oversharp.diagnostics.verifiers.names import listed_graders
 
     made_of = made_of_series(result.store_path, result.of_series)
     if as_json:
@@ -347,7 +347,7 @@ def _warn_left_out(left_out: Mapping[str, str]) -> None:
 
 def print_verdict(verdict: Verdict, head: str, made_of: str | None) -> None:
     """The verdict after ``head``; what the change is made of, better or only sharper, which to ship, what of each."""
-    from diagnostics.verdict.sentence import accuracy_lines, checkpoints_text, sharpening_text
+    from oversharp.diagnostics.verdict.sentence import accuracy_lines, checkpoints_text, sharpening_text
 
     _say(f"{head} {verdict.sentence}")
     said = verdict.shipping  # without a recommendation the verdict's own sentence says why
@@ -368,8 +368,8 @@ def print_verdict(verdict: Verdict, head: str, made_of: str | None) -> None:
 
 def made_of_series(store_path: Path, series: str) -> str | None:
     """What the change of a series is made of, in one sentence; None where nothing is sure."""
-    from diagnostics.store import Store
-    from diagnostics.store.load import made_of
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.store.load import made_of
 
     with Store.open(store_path, read_only=True) as store:
         return made_of(store, series)
@@ -381,7 +381,7 @@ def _verdict(verdict: Verdict) -> Any:
 
 def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, Any]]:
     """The findings for the whole problem set at the last checkpoint: what a script wants to read."""
-    from diagnostics.store import Store
+    from oversharp.diagnostics.store import Store
 
     with Store.open(store_path, read_only=True) as store:
         frame = store.frame(

@@ -15,22 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.prepare import PreparedAudit, pace_of, prepare, tell_cost
-from diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, teacher_force
-from diagnostics.engine.grading import grade_responses
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
-from diagnostics.records.pace import Pace
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.provenance import provenance
-from diagnostics.records.shard import WHOLE, Shard, Task
-from diagnostics.records.types import Checkpoint, SamplingSettings
-from diagnostics.store import Store
-from diagnostics.store.load import store_bytes
-from diagnostics.store.missing import planned_samples, ungraded
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.freshness import findings_and_verdict
+from oversharp.diagnostics.audit.prepare import PreparedAudit, pace_of, prepare, tell_cost
+from oversharp.diagnostics.audit.stages import OpenAudit, compute_kernel, draw_samples, teacher_force
+from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import CheckpointError, EngineRefusedError, SamplerError
+from oversharp.diagnostics.records.pace import Pace
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.provenance import provenance
+from oversharp.diagnostics.records.shard import WHOLE, Shard, Task
+from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import store_bytes
+from oversharp.diagnostics.store.missing import planned_samples, ungraded
+from oversharp.diagnostics.verdict.record import Verdict
 
 Result = TypeVar("Result")
 
@@ -237,7 +237,7 @@ def draw_the_one_to_ship(graded: GradedAudit) -> int:
     drawn, prepared = graded.drawn, graded.drawn.prepared
     if prepared.controls is None:
         return 0
-    from diagnostics.audit.counts import judge  # brings scipy
+    from oversharp.diagnostics.audit.counts import judge  # brings scipy
 
     said = judge(prepared.open.store, prepared.open.key, drawn.failed, prepared.skipped).shipping
     chosen = None if said is None else said.best_trained

@@ -14,16 +14,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from diagnostics.audit.controls import CONTROLS as CONTROLS  # as VERDICT below
-from diagnostics.audit.controls import TEMPERATURES as TEMPERATURES
-from diagnostics.audit.controls import ControlsConfig
-from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
-from diagnostics.audit.terms import VerdictConfig
-from diagnostics.engine.config import ENGINE, EngineConfig
-from diagnostics.records.arguments import checked_settings
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import nearest_names
-from diagnostics.records.settings import (
+from oversharp.diagnostics.audit.controls import CONTROLS as CONTROLS  # as VERDICT below
+from oversharp.diagnostics.audit.controls import TEMPERATURES as TEMPERATURES
+from oversharp.diagnostics.audit.controls import ControlsConfig
+from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
+from oversharp.diagnostics.audit.terms import VerdictConfig
+from oversharp.diagnostics.engine.config import ENGINE, EngineConfig
+from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.settings import (
     comma_separated,
     one_or_none,
     require_at_least,
@@ -31,10 +31,10 @@ from diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
-from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT below
-from diagnostics.verifiers.own_workers.config import GraderConfig
-from diagnostics.verifiers.reading.golds import GoldList
+from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT below
+from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
+from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
 #: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
 CODE_BLOCK = "```"

@@ -16,16 +16,16 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from diagnostics.audit.config import ConfirmConfig
-from diagnostics.audit.stages import OpenAudit, draw_samples
-from diagnostics.engine.grading import Grader, grade_responses
-from diagnostics.engine.local import Engine, EngineSpec
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.shard import finish
-from diagnostics.records.types import (
+from oversharp.diagnostics.audit.config import ConfirmConfig
+from oversharp.diagnostics.audit.stages import OpenAudit, draw_samples
+from oversharp.diagnostics.engine.grading import Grader, grade_responses
+from oversharp.diagnostics.engine.local import Engine, EngineSpec
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.shard import finish
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Change,
     Checkpoint,
@@ -34,14 +34,14 @@ from diagnostics.records.types import (
     SamplingSettings,
     content_hash,
 )
-from diagnostics.samplers import choose_sampler, lora_ranks
-from diagnostics.series import find_series
-from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
-from diagnostics.store import Store
-from diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
-from diagnostics.store.missing import missing_samples, ungraded_drawn
-from diagnostics.verdict.power import window_size
-from diagnostics.verifiers import Verifiers, named_verifier
+from oversharp.diagnostics.samplers import choose_sampler, lora_ranks
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
+from oversharp.diagnostics.store.missing import missing_samples, ungraded_drawn
+from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verifiers import Verifiers, named_verifier
 
 _COUNTS = """
 SELECT

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter, Token
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import require_at_least, require_storable
-from diagnostics.records.types import SamplingSettings, content_hash
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.settings import require_at_least, require_storable
+from oversharp.diagnostics.records.types import SamplingSettings, content_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,19 +10,26 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.audit.dependence import dependence_in_order
-from diagnostics.audit.repeats import SampledCheckpoint, repeats
-from diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
-from diagnostics.records.errors import StoreError
-from diagnostics.records.types import AuditKey
-from diagnostics.series.layouts import REPAIRED
-from diagnostics.store import Store
-from diagnostics.store.load import has_texts, look_number, series_layout, stored_problems
-from diagnostics.tasks.near_duplicates import near_duplicates
-from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, GuessRate, Looks, SeriesCounts, SharperDraws
-from diagnostics.verdict.decide import verdict_of
-from diagnostics.verdict.record import Rates, Verdict
-from diagnostics.verifiers import guess_shares
+from oversharp.diagnostics.audit.dependence import dependence_in_order
+from oversharp.diagnostics.audit.repeats import SampledCheckpoint, repeats
+from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.series.layouts import REPAIRED
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import has_texts, look_number, series_layout, stored_problems
+from oversharp.diagnostics.tasks.near_duplicates import near_duplicates
+from oversharp.diagnostics.verdict.counts import (
+    CheckpointCounts,
+    ControlCounts,
+    GuessRate,
+    Looks,
+    SeriesCounts,
+    SharperDraws,
+)
+from oversharp.diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verdict.record import Rates, Verdict
+from oversharp.diagnostics.verifiers import guess_shares
 
 _PLANNED = """
 SELECT checkpoint_id, checkpoint, step, is_base, min(n_planned) AS n, max(n_planned) AS n_most

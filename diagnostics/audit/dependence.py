@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool
 from scipy.stats import chi2
 
-from diagnostics.store import Store
+from oversharp.diagnostics.store import Store
 
 #: What is less likely than this, at any block size, is not taken for chance: once in so many audits.
 _CHANCE = 1e-6

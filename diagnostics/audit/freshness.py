@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from types import MappingProxyType
 
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import AuditKey
-from diagnostics.store import Store
-from diagnostics.store.derivations import (
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.derivations import (
     Derivation,
     code_hash,
     digest,
@@ -25,7 +25,7 @@ from diagnostics.store.derivations import (
     recorded_derivations,
     relation_states,
 )
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.record import Verdict
 
 _RESULTS = ("findings", "verdicts", "verdict_looks")
 
@@ -87,7 +87,7 @@ NO_EVIDENCE = (
     "response_ways",  # read from the samples whenever findings are made
 )
 #: Taken as the code is loaded, not when it has run for hours: what somebody edits meanwhile is not what ran.
-_CODE = code_hash("diagnostics")
+_CODE = code_hash("oversharp.diagnostics")
 
 
 def findings_and_verdict(
@@ -102,7 +102,7 @@ def findings_and_verdict(
             progress.note(f"findings and verdict of {key.series} stand: nothing that they rest on has changed")
             return verdict
 
-    from diagnostics.audit.measure import conclude, measure  # they bring scipy
+    from oversharp.diagnostics.audit.measure import conclude, measure  # they bring scipy
 
     with store.kept.of(key.series):
         measure(store, key, failed, progress)

@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts, stored_guess_rate
-from diagnostics.audit.shipping import settle_shipping
-from diagnostics.engine.ways import read_ways
-from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import AuditKey, Finding
-from diagnostics.statistics.units import NOT_RELATED
-from diagnostics.store import Store
-from diagnostics.store.kept.samples import NOT_KEPT
-from diagnostics.store.load import has_texts, is_recorded
-from diagnostics.verdict.decide import verdict_of
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts, stored_guess_rate
+from oversharp.diagnostics.audit.shipping import settle_shipping
+from oversharp.diagnostics.engine.ways import read_ways
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures.contract import Evidence, Measure
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.types import AuditKey, Finding
+from oversharp.diagnostics.statistics.units import NOT_RELATED
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.kept.samples import NOT_KEPT
+from oversharp.diagnostics.store.load import has_texts, is_recorded
+from oversharp.diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verdict.record import Verdict
 
 T = TypeVar("T", int, float)
 

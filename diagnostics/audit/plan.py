@@ -9,17 +9,17 @@ import numpy as np
 from jaxtyping import Int
 from pandas import isna
 
-from diagnostics.audit.counts import stored_cluster_numbers, stored_guess_rate
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.store import Store
-from diagnostics.store.load import chosen_series, stored_key
-from diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
-from diagnostics.verdict.counts import GuessRate
-from diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
-from diagnostics.verdict.power import BaseRates, Design, guessed, window_size
+from oversharp.diagnostics.audit.counts import stored_cluster_numbers, stored_guess_rate
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import chosen_series, stored_key
+from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
+from oversharp.diagnostics.verdict.counts import GuessRate
+from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
+from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, window_size
 
 #: Simulated audits of one size that are asked whether guesses explain what they found, and where their chance starts.
 _GUESSED_RUNS, _SEED = 40, 20_260_102

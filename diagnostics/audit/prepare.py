@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.controls import Controls, plan_controls, with_held
-from diagnostics.audit.stages import OpenAudit
-from diagnostics.audit.terms import settled_terms
-from diagnostics.engine.first_look import FirstLook
-from diagnostics.engine.grading import Grader
-from diagnostics.engine.local import AuditEngine, Engine, EngineSpec
-from diagnostics.engine.ray_pool import open_pool
-from diagnostics.models.chat import choose_chat, require_usable, trained_with_chat
-from diagnostics.models.precision import choose_dtype
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import CheckpointError, ConfigError
-from diagnostics.records.pace import Pace
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import (
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.controls import Controls, plan_controls, with_held
+from oversharp.diagnostics.audit.stages import OpenAudit
+from oversharp.diagnostics.audit.terms import settled_terms
+from oversharp.diagnostics.engine.first_look import FirstLook
+from oversharp.diagnostics.engine.grading import Grader
+from oversharp.diagnostics.engine.local import AuditEngine, Engine, EngineSpec
+from oversharp.diagnostics.engine.ray_pool import open_pool
+from oversharp.diagnostics.models.chat import choose_chat, require_usable, trained_with_chat
+from oversharp.diagnostics.models.precision import choose_dtype
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.records.pace import Pace
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.shard import WHOLE, Shard
+from oversharp.diagnostics.records.types import (
     DEFAULT_MAX_TOKENS,
     AuditKey,
     Checkpoint,
@@ -36,18 +36,25 @@ from diagnostics.records.types import (
     VerdictTerms,
     content_hash,
 )
-from diagnostics.samplers import choose_sampler, lora_ranks
-from diagnostics.series import find_series
-from diagnostics.series.rollouts import read_training_responses
-from diagnostics.store import Store
-from diagnostics.store.load import cost_before
-from diagnostics.store.missing import HeldDraws, OtherDraw, finished_samples, held_controls, held_draws, samples_to_draw
-from diagnostics.tasks import load_problems, suggested_max_tokens
-from diagnostics.tasks.benchmarks import told_of_texts
-from diagnostics.tasks.clusters import clusters_of
+from oversharp.diagnostics.samplers import choose_sampler, lora_ranks
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.series.rollouts import read_training_responses
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import cost_before
+from oversharp.diagnostics.store.missing import (
+    HeldDraws,
+    OtherDraw,
+    finished_samples,
+    held_controls,
+    held_draws,
+    samples_to_draw,
+)
+from oversharp.diagnostics.tasks import load_problems, suggested_max_tokens
+from oversharp.diagnostics.tasks.benchmarks import told_of_texts
+from oversharp.diagnostics.tasks.clusters import clusters_of
 
 if TYPE_CHECKING:
-    from diagnostics.models.load import Dtype
+    from oversharp.diagnostics.models.load import Dtype
 
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
 TRAINING_PER_PROBLEM = 4
@@ -187,7 +194,7 @@ def _guessed(prepared: PreparedAudit, pace: Pace) -> str:
     """How long sampling may take, of the model that is the base; nothing of workers elsewhere."""
     if prepared.config.ray is not None:
         return ""
-    from diagnostics.audit.cost.guess import sampling_guess
+    from oversharp.diagnostics.audit.cost.guess import sampling_guess
 
     prompts = [len(problem.prompt) for problem in prepared.open.problems]
     return sampling_guess(
@@ -202,7 +209,7 @@ def _guessed(prepared: PreparedAudit, pace: Pace) -> str:
 def _require_device(config: AuditConfig) -> None:
     """Refuse a device that is named and not there before anything is said or done; workers of Ray see their own."""
     if config.device is not None and config.ray is None:
-        from diagnostics.models.devices import pick_device  # brings torch
+        from oversharp.diagnostics.models.devices import pick_device  # brings torch
 
         pick_device(config.device)
 
@@ -256,7 +263,7 @@ def with_precision(
     """The configuration with the precision that --dtype auto stands for: as before, else as suits base and device."""
     if config.dtype == "auto" and held is not None and held.dtype is not None:
         return replace(config, dtype=cast("Dtype", held.dtype))
-    from diagnostics.models.devices import pick_device, slow_products_note  # they bring torch
+    from oversharp.diagnostics.models.devices import pick_device, slow_products_note  # they bring torch
 
     if config.dtype != "auto":
         if slow := slow_products_note("--dtype", config.dtype, pick_device(config.device)):
@@ -275,9 +282,9 @@ def _foresee_kernel(
     base = series.base
     if series.checkpoints[-1].kind != "full" or base.kind != "full" or config.ray is not None:
         return  # an adapter's are small, and what a worker has free only it knows
-    from diagnostics.kernel.memory_plan import foresee  # brings torch
-    from diagnostics.models.devices import pick_device
-    from diagnostics.models.load import outline_path
+    from oversharp.diagnostics.kernel.memory_plan import foresee  # brings torch
+    from oversharp.diagnostics.models.devices import pick_device
+    from oversharp.diagnostics.models.load import outline_path
 
     try:
         outline = outline_path(base.path)

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.terms import require_share
-from diagnostics.engine.grading import grade_responses
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.provenance import provenance
-from diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
-from diagnostics.store import Store
-from diagnostics.store.load import (
+from oversharp.diagnostics.audit.freshness import findings_and_verdict
+from oversharp.diagnostics.audit.terms import require_share
+from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.provenance import provenance
+from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import (
     chosen_series,
     has_texts,
     left_out_checkpoints,
@@ -27,11 +27,11 @@ from diagnostics.store.load import (
     stored_key,
     stored_problems,
 )
-from diagnostics.store.missing import ungraded
-from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import Verifiers, get_verifier, named_verifier
-from diagnostics.verifiers.own_workers.config import require_limits
-from diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier
+from oversharp.diagnostics.verifiers.own_workers.config import require_limits
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Bool, UInt64
 from scipy.special import gammaln
 
-from diagnostics.store import Store
+from oversharp.diagnostics.store import Store
 
 #: What is less likely than this is not taken for chance.
 CHANCE = 1e-9

@@ -10,17 +10,23 @@ import numpy as np
 from jaxtyping import Bool
 from pandas import isna
 
-from diagnostics.audit.counts import read_counts
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.store import Store
-from diagnostics.store.derivations import findings_of, recorded_derivations
-from diagnostics.store.load import chosen_series, is_recorded, left_out_checkpoints, stored_clusters, stored_key
-from diagnostics.verdict.counts import SeriesCounts
-from diagnostics.verdict.decide import judged_series
-from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.record import Verdict
-from diagnostics.verdict.shipping.choice import certifying, recommend
-from diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.derivations import findings_of, recorded_derivations
+from oversharp.diagnostics.store.load import (
+    chosen_series,
+    is_recorded,
+    left_out_checkpoints,
+    stored_clusters,
+    stored_key,
+)
+from oversharp.diagnostics.verdict.counts import SeriesCounts
+from oversharp.diagnostics.verdict.decide import judged_series
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
+from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 
 #: Samples of another tool know no weights: two series have one base where they have its very samples. The parts are
 #: hashed as one text: hashes of several columns are joined linearly, so that equal changes of two rows would cancel.

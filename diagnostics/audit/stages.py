@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnostics.engine.grading import Grader
-from diagnostics.engine.local import AuditEngine
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import CheckpointError, KernelError, KernelTooLargeError, SamplerError
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.shard import Task
-from diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
-from diagnostics.store import Store
-from diagnostics.store.kernel_panel import plan_kernel, upper_triangle
-from diagnostics.store.missing import missing_samples, unforced, unrepeated
+from oversharp.diagnostics.engine.grading import Grader
+from oversharp.diagnostics.engine.local import AuditEngine
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import CheckpointError, KernelError, KernelTooLargeError, SamplerError
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.shard import Task
+from oversharp.diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.kernel_panel import plan_kernel, upper_triangle
+from oversharp.diagnostics.store.missing import missing_samples, unforced, unrepeated
 
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18

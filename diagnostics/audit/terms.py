@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import require_at_least, require_storable
-from diagnostics.records.types import VerdictTerms
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.settings import require_at_least, require_storable
+from oversharp.diagnostics.records.types import VerdictTerms
 
 if TYPE_CHECKING:
-    from diagnostics.store import Store
+    from oversharp.diagnostics.store import Store
 
 VERDICT = Parameter(group=Group("Verdict", sort_key=6))
 #: Of ``--looks``: nobody knows how often the verdict will be read.
@@ -64,7 +64,7 @@ def settled_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
         ConfigError: ``config`` changes the looks, or names fewer runs, after a verdict was read. Who has seen it may
             have chosen the number by it, and the verdicts together would err more often than they say.
     """
-    from diagnostics.store.load import declared_looks  # not for --help
+    from oversharp.diagnostics.store.load import declared_looks  # not for --help
 
     held = declared_looks(store, series)
     asked = None if config.looks == ANY else config.looks

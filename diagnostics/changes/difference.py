@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnostics.changes.inline import block, more_problems, problem_cells, problem_heads, table
-from diagnostics.changes.problems import ProblemChange, problem_changes
-from diagnostics.changes.read import (
+from oversharp.diagnostics.changes.inline import block, more_problems, problem_cells, problem_heads, table
+from oversharp.diagnostics.changes.problems import ProblemChange, problem_changes
+from oversharp.diagnostics.changes.read import (
     ComparedCheckpoint,
     Pair,
     checkpoint_at,
@@ -16,15 +16,15 @@ from diagnostics.changes.read import (
     open_for_reading,
     read_pair,
 )
-from diagnostics.records.amounts import about_count, p_value_text, plural
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError
-from diagnostics.statistics.comparison import RunDifference, compare_runs
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.problem_changes import SURE, lost_by_chance
-from diagnostics.store import Store
-from diagnostics.store.load import chosen_series
-from diagnostics.verdict.record import bounds_text, points_text, signed_text
+from oversharp.diagnostics.records.amounts import about_count, p_value_text, plural
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.statistics.comparison import RunDifference, compare_runs
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.problem_changes import SURE, lost_by_chance
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import chosen_series
+from oversharp.diagnostics.verdict.record import bounds_text, points_text, signed_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from diagnostics.changes.problems import ProblemChange
-from diagnostics.records.amounts import p_value_text, plural
-from diagnostics.records.cells import one_line
+from oversharp.diagnostics.changes.problems import ProblemChange
+from oversharp.diagnostics.records.amounts import p_value_text, plural
+from oversharp.diagnostics.records.cells import one_line
 
 _TITLE_CHARACTERS = 120
 

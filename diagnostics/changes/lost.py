@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from diagnostics.changes.difference import changes_of
-from diagnostics.changes.inline import block, more_problems, problem_cells, problem_heads, table
-from diagnostics.changes.problems import ProblemChange
-from diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
-from diagnostics.records.amounts import about_count, plural
-from diagnostics.records.cells import one_line, short_repr, shortened
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import NO_ANSWER
-from diagnostics.statistics.problem_changes import lost_by_chance
-from diagnostics.store import Store
-from diagnostics.store.load import chosen_series, has_texts
+from oversharp.diagnostics.changes.difference import changes_of
+from oversharp.diagnostics.changes.inline import block, more_problems, problem_cells, problem_heads, table
+from oversharp.diagnostics.changes.problems import ProblemChange
+from oversharp.diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
+from oversharp.diagnostics.records.amounts import about_count, plural
+from oversharp.diagnostics.records.cells import one_line, short_repr, shortened
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.statistics.problem_changes import lost_by_chance
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import chosen_series, has_texts
 
 #: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
 MOST_ANSWERS = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diagnostics.records.cells import short_repr
-from diagnostics.statistics.problem_changes import SURE, ProblemCounts, State, change_p, problem_states
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.statistics.problem_changes import SURE, ProblemCounts, State, change_p, problem_states
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.prompts import prompt_titles
-from diagnostics.statistics.problem_changes import ProblemCounts
-from diagnostics.store import Store
-from diagnostics.store.load import why_untested
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.prompts import prompt_titles
+from oversharp.diagnostics.statistics.problem_changes import ProblemCounts
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import why_untested
+from oversharp.diagnostics.verdict.record import Verdict
 
 _CHECKPOINTS = """
 SELECT step, checkpoint, is_base

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import require_at_least
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.settings import require_at_least
 
 ENGINE = Parameter(group=Group("Engine", sort_key=6))
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import one_line
-from diagnostics.records.errors import UnreadableError
-from diagnostics.records.types import AuditKey
-from diagnostics.store import Store
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import one_line
+from oversharp.diagnostics.records.errors import UnreadableError
+from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.store import Store
 
 #: What a look must have seen before it is judged: responses, and problems, which differ. Fewer are enough if they are
 #: all that the base gives.

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
-from diagnostics.engine.first_look import FirstLook
-from diagnostics.engine.grading_doubts import GradeFault
-from diagnostics.records.amounts import plural
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
-from diagnostics.store import Store
-from diagnostics.store.missing import BLOCK_CHARACTERS, Ungraded, graded_today
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.engine.first_look import FirstLook
+from oversharp.diagnostics.engine.grading_doubts import GradeFault
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.missing import BLOCK_CHARACTERS, Ungraded, graded_today
+from oversharp.diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
 #: Until the first look has seen enough, blocks are of so many responses, or of what came within so many seconds.

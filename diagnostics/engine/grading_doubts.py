@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.records.amounts import plural
-from diagnostics.store import Store
-from diagnostics.verifiers.names import RECORDED, grader_name
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verifiers.names import RECORDED, grader_name
 
 #: Share of a checkpoint's samples without a grade above which there is no verdict.
 MOST_UNGRADED = 0.05

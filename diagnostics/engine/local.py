@@ -1,6 +1,6 @@
 """Samples and teacher-forces the checkpoints of a series in this process, as the protocol ``AuditEngine`` asks.
 
-One model is in memory at a time. ``diagnostics.engine.ray_pool`` has an engine whose work is done by Ray's workers.
+One model is in memory at a time. ``oversharp.diagnostics.engine.ray_pool`` has an engine whose work Ray's workers do.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
-from diagnostics.engine.config import EngineConfig
-from diagnostics.models.holder import ModelHolder
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.memory import trim_heap
-from diagnostics.records.shard import WHOLE, Shard, Task, finish
-from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings, training_problem
-from diagnostics.samplers import (
+from oversharp.diagnostics.engine.config import EngineConfig
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.memory import trim_heap
+from oversharp.diagnostics.records.shard import WHOLE, Shard, Task, finish
+from oversharp.diagnostics.records.types import (
+    Checkpoint,
+    ForcedResponse,
+    Problem,
+    Sample,
+    SamplingSettings,
+    training_problem,
+)
+from oversharp.diagnostics.samplers import (
     BatchPlan,
     EngineSettings,
     PlanningSampler,
@@ -31,9 +38,9 @@ from diagnostics.samplers import (
 )
 
 if TYPE_CHECKING:
-    from diagnostics.engine.teacher_forcing import ForcedRequest
-    from diagnostics.kernel import GradientKernel
-    from diagnostics.models.load import Dtype, LoadedModel
+    from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
+    from oversharp.diagnostics.kernel import GradientKernel
+    from oversharp.diagnostics.models.load import Dtype, LoadedModel
 
 #: What is to be drawn: problem id → (sample indices, whether the greedy response).
 Missing = Mapping[str, tuple[tuple[int, ...], bool]]
@@ -169,9 +176,9 @@ class Engine:
         part: Shard = WHOLE,
     ) -> Iterator[list[ForcedResponse]]:
         """Teacher-force responses, see ``AuditEngine``."""
-        from diagnostics.engine.teacher_forcing import budget_for, teacher_force
-        from diagnostics.models.devices import in_float32
-        from diagnostics.models.placement import placement_note
+        from oversharp.diagnostics.engine.teacher_forcing import budget_for, teacher_force
+        from oversharp.diagnostics.models.devices import in_float32
+        from oversharp.diagnostics.models.placement import placement_note
 
         self._rest()
         loaded = self._models.load(checkpoint)
@@ -187,7 +194,7 @@ class Engine:
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
     ) -> int:
         """How many batches ``teacher_force`` makes of these responses."""
-        from diagnostics.engine.teacher_forcing import budget_for, count_batches
+        from oversharp.diagnostics.engine.teacher_forcing import budget_for, count_batches
 
         loaded = self._models.load(checkpoint)
         requests = self._forced_requests(loaded, checkpoint, problems, responses, settings)
@@ -202,8 +209,8 @@ class Engine:
         settings: SamplingSettings,
     ) -> list[ForcedRequest]:
         """What can be scored of ``responses``; the trainer's may be in no words that this model reads."""
-        from diagnostics.engine.teacher_forcing import ForcedRequest
-        from diagnostics.models.tokens import encode_prompt, require_fit
+        from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
+        from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 
         by_id = {problem.problem_id: problem for problem in problems}
         requests: list[ForcedRequest] = []
@@ -232,8 +239,8 @@ class Engine:
         self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
     ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
         """The gradient kernel over ``responses``, see ``AuditEngine``."""
-        from diagnostics.kernel import KernelRow, gradient_kernel
-        from diagnostics.models.tokens import encode_prompt
+        from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+        from oversharp.diagnostics.models.tokens import encode_prompt
 
         self._rest()
         loaded = self._models.load(checkpoint)
@@ -283,7 +290,7 @@ def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleReque
 
 def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
     """The tokens of a response as they were drawn; where only its text is known, as the tokenizer writes it."""
-    from diagnostics.models.tokens import response_ids
+    from oversharp.diagnostics.models.tokens import response_ids
 
     if pd.api.types.is_list_like(row.token_ids):
         return tuple(map(int, row.token_ids))

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from diagnostics.engine.config import EngineConfig
-from diagnostics.engine.local import EngineSpec, Missing
-from diagnostics.engine.ray_worker import (
+from oversharp.diagnostics.engine.config import EngineConfig
+from oversharp.diagnostics.engine.local import EngineSpec, Missing
+from oversharp.diagnostics.engine.ray_worker import (
     Job,
     KernelJob,
     SampleJob,
@@ -40,14 +40,14 @@ from diagnostics.engine.ray_worker import (
     samples_from_parquet,
     units_of,
 )
-from diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
-from diagnostics.records.provenance import version
-from diagnostics.records.shard import Task, together
-from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
-from diagnostics.samplers import BatchPlan, choose_sampler
+from oversharp.diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.records.shard import Task, together
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import BatchPlan, choose_sampler
 
 if TYPE_CHECKING:
-    from diagnostics.kernel import GradientKernel
+    from oversharp.diagnostics.kernel import GradientKernel
 
 #: What starts a Ray of its own on this machine.
 HERE = ("", "local")

@@ -1,6 +1,6 @@
 """Does one part of the work on one checkpoint, as a worker of a cluster; samples go back as Parquet.
 
-Nothing here knows Ray: ``diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
+Nothing here knows Ray: ``oversharp.diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.engine.local import Engine, EngineSpec, Missing
-from diagnostics.records.errors import CheckpointError, OversharpError
-from diagnostics.records.provenance import version
-from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
-from diagnostics.samplers import BatchPlan
-from diagnostics.series import current_hash
-from diagnostics.series.weights import IncompleteCheckpointError
+from oversharp.diagnostics.engine.local import Engine, EngineSpec, Missing
+from oversharp.diagnostics.records.errors import CheckpointError, OversharpError
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.records.shard import WHOLE, Shard
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import BatchPlan
+from oversharp.diagnostics.series import current_hash
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError
 
 _SAMPLES = pa.schema(
     [

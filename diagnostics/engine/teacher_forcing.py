@@ -4,7 +4,7 @@
 from forward passes over given tokens. Logits are made at response positions only, and in chunks of positions, so that
 long responses under a large vocabulary do not fill the memory. A prompt that several responses of a batch answer is
 read once, and its keys and values are lent to all of them, where the model allows it
-(``diagnostics.models.cached_passes``).
+(``oversharp.diagnostics.models.cached_passes``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from diagnostics.models.cached_passes import (
+from oversharp.diagnostics.models.cached_passes import (
     ReadingRules,
     adapter_starts,
     how_to_read,
@@ -27,13 +27,13 @@ from diagnostics.models.cached_passes import (
     positions,
     read_prompts,
 )
-from diagnostics.models.devices import elements_per_chunk, suitable_threads
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
-from diagnostics.models.tokens import encode_prompt, require_fit
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
+from oversharp.diagnostics.models.devices import elements_per_chunk, suitable_threads
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
+from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.shard import WHOLE, Shard
+from oversharp.diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import AuditKey
-from diagnostics.store import Store
-from diagnostics.ways import get_reader
-from diagnostics.ways.contract import MOST_SAMPLES, WaysReader
-from diagnostics.ways.joining import name_ways
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.ways import get_reader
+from oversharp.diagnostics.ways.contract import MOST_SAMPLES, WaysReader
+from oversharp.diagnostics.ways.joining import name_ways
 
 
 def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from diagnostics.records.cells import visible
-from diagnostics.store import Store
-from diagnostics.store.views import meaning_of
+from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.views import meaning_of
 
 #: Where a column comes from that ``graded_samples`` does not have.
 RELATION = {

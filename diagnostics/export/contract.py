@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from diagnostics.records.cells import short_repr
-from diagnostics.records.types import PICTURE_FORMATS as PICTURE_FORMATS
-from diagnostics.records.types import PictureFormat as PictureFormat
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.types import PICTURE_FORMATS as PICTURE_FORMATS
+from oversharp.diagnostics.records.types import PictureFormat as PictureFormat
 
 TableWhat = Literal["findings", "verdicts"]
 FolderWhat = Literal["samples", "every_eval_ever", "plots"]

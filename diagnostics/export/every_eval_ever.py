@@ -19,10 +19,10 @@ from uuid import UUID
 
 import pandas as pd
 
-from diagnostics.export.samples import SampleFile, read_part
-from diagnostics.records.names import slug, slugs
-from diagnostics.records.types import NO_ANSWER
-from diagnostics.store import Store
+from oversharp.diagnostics.export.samples import SampleFile, read_part
+from oversharp.diagnostics.records.names import slug, slugs
+from oversharp.diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.store import Store
 
 SCHEMA_VERSION = "0.3.0"
 #: Who made the model: the store does not know, and the schema's folders need a name.

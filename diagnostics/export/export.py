@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from diagnostics.export.contract import (
+from oversharp.diagnostics.export.contract import (
     DEFAULT_TABLE_FORMATS,
     DEFAULT_WHAT,
     EVERYTHING,
@@ -33,17 +33,17 @@ from diagnostics.export.contract import (
     TableWhat,
     What,
 )
-from diagnostics.export.tables import (
+from oversharp.diagnostics.export.tables import (
     ENDINGS,
     READ_TABLES,
     findings,
     n_rows,
     write_table,
 )
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.provenance import version
-from diagnostics.store import Store
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.store import Store
 
 Name = TypeVar("Name", bound=str)
 
@@ -208,17 +208,17 @@ class _ExportJob:
         return StoreError(f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` to its end")
 
     def _samples(self, folder: Path) -> int:
-        from diagnostics.export.samples import write_samples
+        from oversharp.diagnostics.export.samples import write_samples
 
         return self._from_samples("samples", partial(write_samples, name=self.push), folder)
 
     def _every_eval_ever(self, folder: Path) -> int:
-        from diagnostics.export.every_eval_ever import write_evaluations
+        from oversharp.diagnostics.export.every_eval_ever import write_evaluations
 
         return self._from_samples("every_eval_ever", write_evaluations, folder)
 
     def _from_samples(self, title: str, write: Callable[..., int], folder: Path) -> int:
-        from diagnostics.export.samples import parts
+        from oversharp.diagnostics.export.samples import parts
 
         planned = {name: parts(self.store, name) for name in self.series}
         n = sum(part.n for own in planned.values() for part in own)

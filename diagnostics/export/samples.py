@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.export.card import dataset_card
-from diagnostics.records.names import slugs
-from diagnostics.store import Store
+from oversharp.diagnostics.export.card import dataset_card
+from oversharp.diagnostics.records.names import slugs
+from oversharp.diagnostics.store import Store
 
 #: Text read at a time, in bytes.
 PART_BYTES = 32 << 20

@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from diagnostics.export.contract import TableFormat, TableWhat
-from diagnostics.measures import all_measures
-from diagnostics.records.cells import without_formulas
-from diagnostics.store import Store
-from diagnostics.verdict.record import TITLES
+from oversharp.diagnostics.export.contract import TableFormat, TableWhat
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.records.cells import without_formulas
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import TITLES
 
 #: How the file of each format ends.
 ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md", "latex": ".tex"}

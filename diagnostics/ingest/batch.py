@@ -13,12 +13,12 @@ import pyarrow as pa
 from jaxtyping import Bool, Int64, UInt8
 from pyarrow import compute
 
-from diagnostics.ingest.formats.columns import text_bytes
-from diagnostics.ingest.formats.contract import Recorded, RecordedRows
-from diagnostics.ingest.pairs import GradedPairs, IdPairs
-from diagnostics.records.types import NO_ANSWER, response_digest
-from diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
-from diagnostics.verifiers.exact import exact_answer
+from oversharp.diagnostics.ingest.formats.columns import text_bytes
+from oversharp.diagnostics.ingest.formats.contract import Recorded, RecordedRows
+from oversharp.diagnostics.ingest.pairs import GradedPairs, IdPairs
+from oversharp.diagnostics.records.types import NO_ANSWER, response_digest
+from oversharp.diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
+from oversharp.diagnostics.verifiers.exact import exact_answer
 
 #: A part of a file that is written at once: samples, and bytes of their texts. So many samples are what DuckDB
 #: stores as one group of rows: it writes them to the file as they come, neither to its log first nor once more later.

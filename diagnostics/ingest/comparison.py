@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ToolScore
-from diagnostics.ingest.place import problem_of, step_of, task_of
-from diagnostics.ingest.plan import PlannedFile
-from diagnostics.ingest.problems import KnownProblems
-from diagnostics.records.errors import ImportFileError
-from diagnostics.records.types import response_id
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.store import Store
-from diagnostics.verifiers.names import RECORDED
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ToolScore
+from oversharp.diagnostics.ingest.place import problem_of, step_of, task_of
+from oversharp.diagnostics.ingest.plan import PlannedFile
+from oversharp.diagnostics.ingest.problems import KnownProblems
+from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.records.types import response_id
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verifiers.names import RECORDED
 
 #: Tools write shares of n responses with four decimals or more: what differs by more is another number of right ones.
 TOLERANCE = 1e-4

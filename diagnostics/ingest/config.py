@@ -11,24 +11,24 @@ from typing import Literal as Literal
 
 from cyclopts import Parameter, Token
 
-from diagnostics.audit.config import CODE_BLOCK
-from diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
-from diagnostics.audit.terms import VerdictConfig
-from diagnostics.records.arguments import checked_settings
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import store_file
-from diagnostics.records.settings import (
+from oversharp.diagnostics.audit.config import CODE_BLOCK
+from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
+from oversharp.diagnostics.audit.terms import VerdictConfig
+from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import store_file
+from oversharp.diagnostics.records.settings import (
     comma_separated,
     require_at_least,
     require_memory,
     require_name,
     require_storable,
 )
-from diagnostics.records.types import COUNTS_ALONE, RecordedSettings
-from diagnostics.verifiers import in_thoughts
-from diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
-from diagnostics.verifiers.own_workers.config import GraderConfig
-from diagnostics.verifiers.reading.golds import GoldList
+from oversharp.diagnostics.records.types import COUNTS_ALONE, RecordedSettings
+from oversharp.diagnostics.verifiers import in_thoughts
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
+from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
+from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
 #: What ``--map`` may name.
 MAPPED = (

@@ -9,30 +9,30 @@ from pathlib import Path
 
 import pandas as pd
 
-from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.audit.terms import settled_terms
-from diagnostics.engine.grading import grade_responses
-from diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.place import recorded_id
-from diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
-from diagnostics.ingest.problems import KnownProblems
-from diagnostics.ingest.read import FileResult, SeriesReader, held_steps
-from diagnostics.ingest.selection import choose
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.provenance import provenance
-from diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
-from diagnostics.store import Store
-from diagnostics.store.load import stored_problems
-from diagnostics.store.missing import ungraded
-from diagnostics.tasks.clusters import clusters_of
-from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
-from diagnostics.verifiers.names import RECORDED
-from diagnostics.verifiers.own_file import is_own
+from oversharp.diagnostics.audit.freshness import findings_and_verdict
+from oversharp.diagnostics.audit.terms import settled_terms
+from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.place import recorded_id
+from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
+from oversharp.diagnostics.ingest.problems import KnownProblems
+from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, held_steps
+from oversharp.diagnostics.ingest.selection import choose
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError, StoreError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.provenance import provenance
+from oversharp.diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import stored_problems
+from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.tasks.clusters import clusters_of
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
+from oversharp.diagnostics.verifiers.names import RECORDED
+from oversharp.diagnostics.verifiers.own_file import is_own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from diagnostics.ingest.batch import SAMPLES_PER_BLOCK, Placed, PlacedRows, SampleBatch, storable
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import BY_NAME_ONLY
-from diagnostics.ingest.formats.columns import differs
-from diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
-from diagnostics.ingest.plan import PlannedFile
-from diagnostics.ingest.problems import KnownProblems, text_key
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ProblemError, VerifierError
-from diagnostics.records.types import Problem, content_hash
-from diagnostics.store.write_import import FaultCount
-from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.names import RECORDED
-from diagnostics.verifiers.reading.golds import GoldList, all_of
+from oversharp.diagnostics.ingest.batch import SAMPLES_PER_BLOCK, Placed, PlacedRows, SampleBatch, storable
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import BY_NAME_ONLY
+from oversharp.diagnostics.ingest.formats.columns import differs
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
+from oversharp.diagnostics.ingest.plan import PlannedFile
+from oversharp.diagnostics.ingest.problems import KnownProblems, text_key
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ProblemError, VerifierError
+from oversharp.diagnostics.records.types import Problem, content_hash
+from oversharp.diagnostics.store.write_import import FaultCount
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.names import RECORDED
+from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
 
 #: The largest number that a tool may give one of the responses to a prompt.
 LARGEST_INDEX = 65_535

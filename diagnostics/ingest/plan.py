@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import FoundFile, FoundFiles, find_files
-from diagnostics.ingest.formats.contract import FilePlace, Importer
-from diagnostics.ingest.formats.mapped import holds_response, require_fields
-from diagnostics.ingest.formats.opening import unpacked
-from diagnostics.ingest.formats.rows import holds_records
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import FoundFile, FoundFiles, find_files
+from oversharp.diagnostics.ingest.formats.contract import FilePlace, Importer
+from oversharp.diagnostics.ingest.formats.mapped import holds_response, require_fields
+from oversharp.diagnostics.ingest.formats.opening import unpacked
+from oversharp.diagnostics.ingest.formats.rows import holds_records
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-from diagnostics.ingest.formats.contract import Fault, Recorded
-from diagnostics.store import Store
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
+from oversharp.diagnostics.store import Store
 
 NO_ID = "no problem id, which --match id needs"
 OTHER_PROMPT = "its id belongs to another prompt at the same step; --match id needs one id per problem"

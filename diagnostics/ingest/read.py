@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from diagnostics.ingest import batch
-from diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, RecordedGrades, SampleBatch, Texts, collector_off
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
-from diagnostics.ingest.formats.rows import fault_of_last_line
-from diagnostics.ingest.pairs import GradedPairs
-from diagnostics.ingest.place import Places, Reading, recorded_id
-from diagnostics.ingest.plan import PlannedFile
-from diagnostics.records.errors import ImportFileError
-from diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
-from diagnostics.store import Store
-from diagnostics.store.write_import import GRADES, FaultCount, ImportedFile, Recording
-from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.names import RECORDED
+from oversharp.diagnostics.ingest import batch
+from oversharp.diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, RecordedGrades, SampleBatch, Texts, collector_off
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
+from oversharp.diagnostics.ingest.formats.rows import fault_of_last_line
+from oversharp.diagnostics.ingest.pairs import GradedPairs
+from oversharp.diagnostics.ingest.place import Places, Reading, recorded_id
+from oversharp.diagnostics.ingest.plan import PlannedFile
+from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.write_import import GRADES, FaultCount, ImportedFile, Recording
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.names import RECORDED
 
 
 @dataclass(frozen=True, kw_only=True)

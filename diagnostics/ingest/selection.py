@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ConfigError
 
 #: A step with fewer problems than this share of what most steps have is left out: its dump is cut short.
 FEWEST_PROBLEMS = 0.5

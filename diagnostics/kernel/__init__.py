@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.kernel.contract import GradientKernel, KernelRow
+from oversharp.diagnostics.kernel.contract import GradientKernel, KernelRow
 
 if TYPE_CHECKING:
-    from diagnostics.models.load import LoadedModel
+    from oversharp.diagnostics.models.load import LoadedModel
 
 
 def gradient_kernel(
@@ -41,7 +41,7 @@ def gradient_kernel(
     Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609) section 2.3; *The Reasoning Boundary Paradox*,
     section 3.1.
     """
-    from diagnostics.kernel.exact import square_kernel
+    from oversharp.diagnostics.kernel.exact import square_kernel
 
     return square_kernel(loaded, rows, memory_bytes=memory_bytes, seed=seed, note=note)
 
@@ -61,7 +61,7 @@ def cross_kernel(
 
     Source: *The Reasoning Boundary Paradox*, Proposition 3.1.
     """
-    from diagnostics.kernel.exact import rectangular_kernel
+    from oversharp.diagnostics.kernel.exact import rectangular_kernel
 
     return rectangular_kernel(loaded, rows, columns, memory_bytes=memory_bytes, seed=seed)
 

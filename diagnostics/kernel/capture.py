@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diagnostics.kernel.parameters import Slice, Trained
-from diagnostics.kernel.pieces import Direct, LayerCall, Outer, Piece, kind_of, norm, rows_are_unclear
-from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.kernel.parameters import Slice, Trained
+from oversharp.diagnostics.kernel.pieces import Direct, LayerCall, Outer, Piece, kind_of, norm, rows_are_unclear
+from oversharp.diagnostics.kernel.products import KernelSum
+from oversharp.diagnostics.kernel.rows import KernelBatch
 
 
 @dataclass

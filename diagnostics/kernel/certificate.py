@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from diagnostics.kernel.parameters import Trained
-from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Segment
-from diagnostics.records.errors import KernelError
+from oversharp.diagnostics.kernel.parameters import Trained
+from oversharp.diagnostics.kernel.products import KernelSum
+from oversharp.diagnostics.kernel.rows import Segment
+from oversharp.diagnostics.records.errors import KernelError
 
 #: A kernel whose certificate is larger is refused.
 LARGEST_RESIDUAL = 1e-6

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.kernel.certificate import (
+from oversharp.diagnostics.kernel.certificate import (
     SignedGradients,
     draw_signs,
     gradients_put_aside,
@@ -18,16 +18,16 @@ from diagnostics.kernel.certificate import (
     require_rows_apart,
     residual,
 )
-from diagnostics.kernel.contract import GradientKernel, KernelRow
-from diagnostics.kernel.forward import full_float32, response_logps
-from diagnostics.kernel.parameters import trained_parameters
-from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
-from diagnostics.kernel.streaming import add_all
-from diagnostics.models.devices import in_float32, suitable_threads
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import KernelError, first_line
+from oversharp.diagnostics.kernel.contract import GradientKernel, KernelRow
+from oversharp.diagnostics.kernel.forward import full_float32, response_logps
+from oversharp.diagnostics.kernel.parameters import trained_parameters
+from oversharp.diagnostics.kernel.products import KernelSum
+from oversharp.diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
+from oversharp.diagnostics.kernel.streaming import add_all
+from oversharp.diagnostics.models.devices import in_float32, suitable_threads
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import KernelError, first_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def square_kernel(
     seed: int,
     note: Callable[[str], None],
 ) -> GradientKernel:
-    """See ``diagnostics.kernel.gradient_kernel``."""
+    """See ``oversharp.diagnostics.kernel.gradient_kernel``."""
     if len(rows) < 2:
         raise KernelError(f"the gradient kernel: {plural(len(rows), 'row')} cannot make a pair; give at least two")
     require_computable(loaded, rows)
@@ -66,7 +66,7 @@ def square_kernel(
 def rectangular_kernel(
     loaded: LoadedModel, rows: Sequence[KernelRow], columns: Sequence[KernelRow], *, memory_bytes: int, seed: int
 ) -> Float[np.ndarray, "row column"]:
-    """See ``diagnostics.kernel.cross_kernel``."""
+    """See ``oversharp.diagnostics.kernel.cross_kernel``."""
     for side, given in (("row", rows), ("column", columns)):
         if not given:
             raise KernelError(f"the gradient kernel: no {side}s; give at least one")

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from diagnostics.kernel.rows import KernelBatch
-from diagnostics.models.cached_passes import innermost
-from diagnostics.records.errors import KernelError
+from oversharp.diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.models.cached_passes import innermost
+from oversharp.diagnostics.records.errors import KernelError
 
 
 def response_logps(model: nn.Module, batch: KernelBatch) -> Float[Tensor, " response_token"]:

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from diagnostics.kernel.forward import logp_sums, response_logps
-from diagnostics.kernel.rows import KernelBatch
-from diagnostics.models.cached_passes import innermost
+from oversharp.diagnostics.kernel.forward import logp_sums, response_logps
+from oversharp.diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.models.cached_passes import innermost
 
 
 @dataclass(frozen=True)

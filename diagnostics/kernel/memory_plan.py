@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import nn
 
-from diagnostics.kernel.layers import find_layers, kept_bytes
-from diagnostics.kernel.parameters import (
+from oversharp.diagnostics.kernel.layers import find_layers, kept_bytes
+from oversharp.diagnostics.kernel.parameters import (
     Extent,
     Slice,
     Trained,
@@ -19,10 +19,10 @@ from diagnostics.kernel.parameters import (
     too_small,
     trained_parameters,
 )
-from diagnostics.models.cached_passes import innermost
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import KernelError, KernelTooLargeError
-from diagnostics.records.memory import free_bytes
+from oversharp.diagnostics.models.cached_passes import innermost
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
+from oversharp.diagnostics.records.memory import free_bytes
 
 #: The budget where nobody names one, if all that is computed at one time fits in it.
 LEAST_BYTES = 1 << 30

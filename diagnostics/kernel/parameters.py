@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
-from diagnostics.kernel.rows import KernelBatch
-from diagnostics.models.cached_passes import innermost
-from diagnostics.records.errors import KernelError, KernelTooLargeError
+from oversharp.diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
+from oversharp.diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.models.cached_passes import innermost
+from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 
 #: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.
 MOST_PASSES = 64

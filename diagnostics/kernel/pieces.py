@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.kernel.rows import KernelBatch
 
 #: A scale that is nearer to 0 is not divided by.
 _LEAST_SCALE = 1e-20

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from diagnostics.kernel.pieces import Direct, OneHot, Outer, Piece
-from diagnostics.kernel.rows import Pairs
+from oversharp.diagnostics.kernel.pieces import Direct, OneHot, Outer, Piece
+from oversharp.diagnostics.kernel.rows import Pairs
 
 #: Columns whose products are summed in float32 before they go to float64: in a longer sum small ones are lost.
 _COLUMNS_PER_SUM = 1 << 11

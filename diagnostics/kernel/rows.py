@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from diagnostics.kernel.contract import KernelRow
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.errors import KernelError
+from oversharp.diagnostics.kernel.contract import KernelRow
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.errors import KernelError
 
 #: The sides of the kernel that a row is on.
 Segment = Literal["row", "both", "column"]

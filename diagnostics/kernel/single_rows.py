@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from diagnostics.kernel.certificate import SignedGradients
-from diagnostics.kernel.forward import response_logps
-from diagnostics.kernel.parameters import Extent, Trained, in_groups, workspace_bytes
-from diagnostics.kernel.pieces import Direct
-from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.kernel.certificate import SignedGradients
+from oversharp.diagnostics.kernel.forward import response_logps
+from oversharp.diagnostics.kernel.parameters import Extent, Trained, in_groups, workspace_bytes
+from oversharp.diagnostics.kernel.pieces import Direct
+from oversharp.diagnostics.kernel.products import KernelSum
+from oversharp.diagnostics.kernel.rows import KernelBatch
 
 
 def add_row_by_row(

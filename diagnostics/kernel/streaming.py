@@ -21,18 +21,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from diagnostics.kernel.capture import Capture
-from diagnostics.kernel.certificate import SignedGradients
-from diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
-from diagnostics.kernel.layers import LayerStack, kept_bytes, record
-from diagnostics.kernel.memory_plan import (
+from oversharp.diagnostics.kernel.capture import Capture
+from oversharp.diagnostics.kernel.certificate import SignedGradients
+from oversharp.diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
+from oversharp.diagnostics.kernel.layers import LayerStack, kept_bytes, record
+from oversharp.diagnostics.kernel.memory_plan import (
     ACTIVATION_BYTES,
     ACTIVATION_BYTES_ON_A_CPU,
     MemoryPlan,
     find_plan,
     most_bytes,
 )
-from diagnostics.kernel.parameters import (
+from oversharp.diagnostics.kernel.parameters import (
     Extent,
     Slice,
     Trained,
@@ -43,11 +43,11 @@ from diagnostics.kernel.parameters import (
     require_budget,
     workspace_bytes,
 )
-from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
-from diagnostics.kernel.single_rows import add_row_by_row
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.memory import trim_heap
+from oversharp.diagnostics.kernel.products import KernelSum
+from oversharp.diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
+from oversharp.diagnostics.kernel.single_rows import add_row_by_row
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.memory import trim_heap
 
 #: Runs a part of the model forward and backward on the batch of this number.
 Run = Callable[[int], object]

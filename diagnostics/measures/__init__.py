@@ -17,9 +17,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import get_args
 
-from diagnostics.measures.contract import Measure, Section
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.plugins import find_records
+from oversharp.diagnostics.measures.contract import Measure, Section
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.plugins import find_records
 
 ENTRY_POINT_GROUP = "oversharp.measures"
 
@@ -66,7 +66,7 @@ def get_measure(name: str) -> Measure:
     >>> get_measure("pass@k")
     Traceback (most recent call last):
         ...
-    diagnostics.records.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k, pass_hat_k?
+    oversharp.diagnostics.records.errors.ConfigError: no measure is called 'pass@k'; did you mean pass_at_k, pass_hat_k?
     """
     measures = all_measures()
     name = FORMER_NAMES.get(name, name)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.theory.coupling import target_shifts
-from diagnostics.theory.influence import group_advantages
+from oversharp.diagnostics.theory.coupling import target_shifts
+from oversharp.diagnostics.theory.influence import group_advantages
 
 #: The weight of the KL term is a setting of the trainer that the audit does not know; 1 where one has to be named.
 BETA = 1.0

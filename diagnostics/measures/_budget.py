@@ -20,8 +20,8 @@ from jaxtyping import Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from diagnostics.measures._budget_groups import GROUPS, Counted, Grouped, Ways, by_split, grouped, whole
-from diagnostics.measures._budget_laws import (
+from oversharp.diagnostics.measures._budget_groups import GROUPS, Counted, Grouped, Ways, by_split, grouped, whole
+from oversharp.diagnostics.measures._budget_laws import (
     Fate,
     Gradings,
     PerProblem,
@@ -34,10 +34,10 @@ from diagnostics.measures._budget_laws import (
     own_fate,
     said_by_both,
 )
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.frontier import colder_weights
-from diagnostics.statistics.intervals import resampled_means
-from diagnostics.statistics.units import Interval, effective_clusters, few_clusters, named_clusters
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.frontier import colder_weights
+from oversharp.diagnostics.statistics.intervals import resampled_means
+from oversharp.diagnostics.statistics.units import Interval, effective_clusters, few_clusters, named_clusters
 
 SHARPENING, REST = "sharpening", "rest"
 #: Problems of these groups say nothing of how sharp a checkpoint is.

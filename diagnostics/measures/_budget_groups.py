@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
-from diagnostics.measures._budget_laws import Fate, PerProblem, Said, missed
+from oversharp.diagnostics.measures._budget_laws import Fate, PerProblem, Said, missed
 
 #: Problems that carry the rest, by how often they were solved before and are now.
 GROUPS = ("guesses", "lost", "gained", "ways", "unexplained")

@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from diagnostics.measures._counts import sampled_counts
-from diagnostics.measures._findings import comparisons
-from diagnostics.measures.contract import Evidence
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.units import named_clusters
+from oversharp.diagnostics.measures._counts import sampled_counts
+from oversharp.diagnostics.measures._findings import comparisons
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.units import named_clusters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from diagnostics.measures._findings import checkpoint_ids, without_interval
-from diagnostics.measures.contract import Evidence, View
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import checkpoint_ids, without_interval
+from oversharp.diagnostics.measures.contract import Evidence, View
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.units import Interval
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from diagnostics.measures._counts import CorrectCounts, sampled_counts, too_few_samples
-from diagnostics.measures._findings import checkpoint_ids
-from diagnostics.measures._panel import NONE_CORRECT, panel_of, positions
-from diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures._counts import CorrectCounts, sampled_counts, too_few_samples
+from oversharp.diagnostics.measures._findings import checkpoint_ids
+from oversharp.diagnostics.measures._panel import NONE_CORRECT, panel_of, positions
+from oversharp.diagnostics.measures.contract import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)

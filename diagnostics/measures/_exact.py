@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._findings import checkpoint_ids
-from diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures._findings import checkpoint_ids
+from oversharp.diagnostics.measures.contract import Evidence
 
 #: Two fp32 scores of the same response under the same weights differ by up to this much (batch shape, kernels).
 #: A smaller fall is no fall: Definition 2.1 counts equality as moderate.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnostics.measures._ways import LEVELS
-from diagnostics.measures.contract import Evidence, View
+from oversharp.diagnostics.measures._ways import LEVELS
+from oversharp.diagnostics.measures.contract import Evidence, View
 
 
 def tiny_evidence(

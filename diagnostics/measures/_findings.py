@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Int
 
-from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.records.types import Finding
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures.contract import Evidence, Measure
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.units import Interval
 
 
 def known(

@@ -9,14 +9,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
-from diagnostics.measures._counts import CorrectCounts, pass_at_k_of, sampled_counts
-from diagnostics.measures._findings import comparisons, unknown
-from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.records.types import Finding
-from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.units import few_clusters, named_clusters
+from oversharp.diagnostics.measures._agreeing import agreeing_pass_at_k, agreeing_shares
+from oversharp.diagnostics.measures._counts import CorrectCounts, pass_at_k_of, sampled_counts
+from oversharp.diagnostics.measures._findings import comparisons, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.units import few_clusters, named_clusters
 
 SEED = 0
 #: Exponents of the power distribution: the base is sharpened by them.

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._batch import TrainingBatch, batch_of
-from diagnostics.measures._findings import checkpoint_ids
-from diagnostics.measures.contract import Evidence
-from diagnostics.theory.coupling import cosine_kernel, kernel_of_means
+from oversharp.diagnostics.measures._batch import TrainingBatch, batch_of
+from oversharp.diagnostics.measures._findings import checkpoint_ids
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.theory.coupling import cosine_kernel, kernel_of_means
 
 NO_KERNEL = "no checkpoint has a kernel; kernel_certificate says why, or run the audit with --kernel-problems 8"
 NO_FIXED = "no response of the panel and no mode is in the kernel; run the audit with --panel 4"

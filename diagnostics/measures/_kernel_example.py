@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.contract import Evidence
 
 _MEMBERS = (
     "checkpoint_id", "position", "role", "sample_index", "task", "related", "problem_id", "response_id", "correct",

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from diagnostics.measures._findings import findings_at, known, places, unknown
-from diagnostics.measures._kernel import NO_GRADIENT, Coupling, Rows, couplings, fixed_couplings
-from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval, share_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import findings_at, known, places, unknown
+from oversharp.diagnostics.measures._kernel import NO_GRADIENT, Coupling, Rows, couplings, fixed_couplings
+from oversharp.diagnostics.measures.contract import Evidence, Measure
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import mean_interval, share_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 T = TypeVar("T")
 

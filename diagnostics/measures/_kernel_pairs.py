@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import t as student_t
 
-from diagnostics.measures._kernel import Rows
-from diagnostics.statistics.intervals import mean_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._kernel import Rows
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"
 NO_TWO = "no problem has two responses in the kernel; run the audit with a larger --panel or --kernel-responses"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from diagnostics.measures._batch import NO_ADVANTAGE
-from diagnostics.measures._kernel import NO_FIXED, NO_OWN, Coupling, couplings, matched
-from diagnostics.measures._panel import steps
-from diagnostics.measures.contract import Evidence
-from diagnostics.theory.influence import first_order_influence
+from oversharp.diagnostics.measures._batch import NO_ADVANTAGE
+from oversharp.diagnostics.measures._kernel import NO_FIXED, NO_OWN, Coupling, couplings, matched
+from oversharp.diagnostics.measures._panel import steps
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.theory.influence import first_order_influence
 
 TRAINING, OWN = "training batch", "own samples"
 SCOPES = (TRAINING, OWN)

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pandas as pd
 
-from diagnostics.measures._findings import checkpoint_ids
-from diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures._findings import checkpoint_ids
+from oversharp.diagnostics.measures.contract import Evidence
 
 NO_OWN_LOGPS = "no own sample is scored by teacher forcing; run the audit with --panel 4"
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._counts import sampled_counts, scopes
-from diagnostics.measures._findings import among, checkpoint_ids
-from diagnostics.measures.contract import Evidence
-from diagnostics.statistics.intervals import mean_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._counts import sampled_counts, scopes
+from oversharp.diagnostics.measures._findings import among, checkpoint_ids
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 NO_PANEL = "no panel; run the audit with --panel 4"
 NONE_CORRECT = "no panel response is correct; run the audit with a larger --panel"

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.measures._counts import common_counts
-from diagnostics.measures.contract import Evidence, View
-from diagnostics.ways.contract import MOST_SAMPLES
+from oversharp.diagnostics.measures._counts import common_counts
+from oversharp.diagnostics.measures.contract import Evidence, View
+from oversharp.diagnostics.ways.contract import MOST_SAMPLES
 
 #: From fine to coarse. The way itself is what a measure means without further words.
 LEVELS = ("way", "written", "operations", "final", "strategy")

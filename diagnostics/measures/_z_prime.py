@@ -11,11 +11,11 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy.stats import t as student_t
 
-from diagnostics.measures._batch import BETA, TrainingBatch, batch_of
-from diagnostics.measures._own import own_forced
-from diagnostics.measures.contract import Evidence
-from diagnostics.statistics.units import Interval
-from diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
+from oversharp.diagnostics.measures._batch import BETA, TrainingBatch, batch_of
+from oversharp.diagnostics.measures._own import own_forced
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
 
 #: log Z′ nearer to 0 than this is no statement: π_ref comes from float32 log-probabilities.
 ROUNDING = 1e-9

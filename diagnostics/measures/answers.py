@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from diagnostics.measures._counts import OF_ANSWERS, GroupedCounts, answers_by_checkpoint
-from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
-from diagnostics.statistics.intervals import share_interval, sparse_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._counts import OF_ANSWERS, GroupedCounts, answers_by_checkpoint
+from oversharp.diagnostics.measures._findings import checkpoint_ids, findings_at, known, places
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
+from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 
 def _of_answers(
@@ -89,7 +89,7 @@ Limits: falls under moderate sharpening too, so it is never a verdict by itself.
 samples per problem, which the audit keeps equal. Needs two samples per problem.
 Source: [B] (arXiv 2510.04028), C.5; Chao, Wang, Jost 2013, Methods in Ecology and Evolution 4:1091.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
 ...     ("base", "q", "4", "2+2", True, 2), ("base", "q", "NA", None, False, 2),
 ...     ("late", "q", "4", "2+2", True, 4)], n=4)
@@ -115,7 +115,7 @@ Limits: rises under moderate sharpening too, so it is never a verdict by itself;
 samples per problem.
 Source: Simpson 1949, Nature 163:688.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
 ...     ("base", "q", "4", "2+2", True, 3), ("base", "q", "5", None, False, 1)], n=4)
 >>> [(f.checkpoint_id, f.value) for f in compute(evidence)]  # 6 of 12 ordered pairs agree

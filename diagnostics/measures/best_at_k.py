@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot, View
+from oversharp.diagnostics.measures.contract import Measure, Plot, View
 
 _SQL = """
 WITH asked AS (

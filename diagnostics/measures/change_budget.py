@@ -26,7 +26,7 @@ without any the other checkpoint's are taken, as though nothing else had changed
 Source: ours. Shapley 1953 (A value for n-person games). Cover@τ, with a τ that follows the accepted guesses, for the
 groups; ``frontier_loss`` for the colder base.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id n n_correct n_cut n_unread"
 >>> evidence = tiny_evidence("read_counts", columns, [("base", f"q{i}", 64, 32, 0, 0) for i in range(40)]
 ...     + [("late", f"q{i}", 64, 16, 32, 0) for i in range(40)], n=64)
@@ -44,16 +44,16 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._budget import MOST_K_OF_WAYS, budgets, piece_of
-from diagnostics.measures._budget_groups import GROUPS, Ways
-from diagnostics.measures._budget_laws import Graded, Gradings, Undoable, missed, said
-from diagnostics.measures._counts import OF_ANSWERS, CorrectCounts, common_counts, sampled_counts
-from diagnostics.measures._findings import comparisons, findings_at, told, unknown
-from diagnostics.measures._frontier import SEED, controls
-from diagnostics.measures._ways import LEVELS, MISSING, OF_WAYS
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.measures._budget import MOST_K_OF_WAYS, budgets, piece_of
+from oversharp.diagnostics.measures._budget_groups import GROUPS, Ways
+from oversharp.diagnostics.measures._budget_laws import Graded, Gradings, Undoable, missed, said
+from oversharp.diagnostics.measures._counts import OF_ANSWERS, CorrectCounts, common_counts, sampled_counts
+from oversharp.diagnostics.measures._findings import comparisons, findings_at, told, unknown
+from oversharp.diagnostics.measures._frontier import SEED, controls
+from oversharp.diagnostics.measures._ways import LEVELS, MISSING, OF_WAYS
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.keys import inference_ks
 
 #: The parts in the order in which they are told, after the whole.
 PARTS = (*get_args(Undoable), "sharpening", *GROUPS)

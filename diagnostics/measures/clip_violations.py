@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 #: Common table expressions from ``pairs`` (checkpoint_id, step, problem_id, token_logps, token_logps_before) to
 #: ``moments`` (checkpoint_id, step, n, share, half_width), one row per checkpoint. The range is that of PPO's clipping

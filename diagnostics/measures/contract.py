@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.records.types import Finding
 
 T = TypeVar("T")
 View = Literal[

@@ -8,7 +8,7 @@ floor. n counts problems. k are 1 and the powers of two up to the number of samp
 Limits: only where ``--controls`` drew. Where top-p or top-k cut the audit's own samples they cut these too.
 Source: ours; pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("control_counts", "checkpoint_id problem_id temperature own_temperature n n_correct", [
 ...     ("base", f"q{i}", 0.5, 1.0, 2, 1) for i in range(40)], n=2)
 >>> [(f.checkpoint_id, f.scope, f.k, f.value) for f in compute(evidence)]
@@ -22,12 +22,12 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._counts import OF_ANSWERS, pass_at_k_of, sampled_counts
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures._frontier import EXPONENTS, controls
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._counts import OF_ANSWERS, pass_at_k_of, sampled_counts
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures._frontier import EXPONENTS, controls
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
-from diagnostics.measures._counts import CorrectCounts, common_counts
-from diagnostics.measures._findings import comparisons, findings_at, known, places, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval, yes_no_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._counts import CorrectCounts, common_counts
+from oversharp.diagnostics.measures._findings import comparisons, findings_at, known, places, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval, yes_no_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 #: τ in percent: in whole numbers 3 of 30 are 10 %.
 PERCENTS = (10, 25, 50, 90)
@@ -91,7 +91,7 @@ keeps. Where answers can be guessed (one option of four), a τ up to the chance 
 fewer than 1/τ or 1/(1 − τ) samples.
 Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 10, 1), ("base", "q2", 10, 5), ("late", "q1", 10, 0), ("late", "q2", 10, 9)], n=10)
 >>> [(f.checkpoint_id, f.value) for f in compute(evidence) if f.scope == "tau 0.1"]
@@ -118,7 +118,7 @@ interval per τ and checkpoint, not adjusted for looking at many: a single one b
 than 1/τ or 1/(1 − τ) samples.
 Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ; the difference is ours.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 10, 1), ("base", "q2", 10, 5), ("late", "q1", 10, 0), ("late", "q2", 10, 9)], n=10)
 >>> [(f.scope, f.value) for f in compute(evidence)]

@@ -9,7 +9,7 @@ is never a verdict by itself. Needs a verifier that names the mode of a solution
 second correct mode at any checkpoint, as with verifiers whose modes are the answers.
 Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
 ...     ("base", "q", "42", "6 * 7", True, 2), ("base", "q", "42", "7 * 6", True, 2),
 ...     ("late", "q", "42", "6 * 7", True, 4)], n=4)
@@ -19,12 +19,17 @@ Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54
 
 from __future__ import annotations
 
-from diagnostics.measures._counts import OF_ANSWERS, ONE_MODE, correct_modes_by_checkpoint, shows_a_second_mode
-from diagnostics.measures._findings import checkpoint_ids, known, reciprocal, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.entropy import simpson_index
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._counts import (
+    OF_ANSWERS,
+    ONE_MODE,
+    correct_modes_by_checkpoint,
+    shows_a_second_mode,
+)
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, reciprocal, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.entropy import simpson_index
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

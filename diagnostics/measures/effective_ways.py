@@ -11,7 +11,7 @@ between checkpoints. As good as the reader: solutions in additions alone all rea
 sharpening too, so it is never a verdict by itself.
 Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
->>> from diagnostics.measures._example import tiny_ways
+>>> from oversharp.diagnostics.measures._example import tiny_ways
 >>> rows = [("base", "q", "13 26", True, 2), ("base", "q", "26 32", False, 2), ("late", "q", "13 26", True, 4)]
 >>> evidence = tiny_ways(rows)
 >>> [(f.checkpoint_id, round(f.value, 4)) for f in compute(evidence) if f.scope == "all"]  # 4 of 12 pairs; then all
@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnostics.measures._findings import checkpoint_ids, known, reciprocal, unknown
-from diagnostics.measures._ways import LEVELS, MISSING, NEEDS, NO_PAIR, OF_WAYS, rows_at, scope_of, whys
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.entropy import simpson_index
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, reciprocal, unknown
+from oversharp.diagnostics.measures._ways import LEVELS, MISSING, NEEDS, NO_PAIR, OF_WAYS, rows_at, scope_of, whys
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.entropy import simpson_index
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

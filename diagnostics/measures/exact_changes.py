@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
-from diagnostics.measures._findings import among, comparisons, findings_at, told
-from diagnostics.measures.contract import Evidence, Measure, Plot, Section
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import ratio_interval, share_interval, yes_no_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
+from oversharp.diagnostics.measures._findings import among, comparisons, findings_at, told
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot, Section
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import ratio_interval, share_interval, yes_no_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 SOLVABLE_ABOVE = 0.02
 LOST_BELOW = 0.002
@@ -99,7 +99,7 @@ that no small drift crosses them.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the thresholds are ours.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.03)), ("base", "q2", "b", math.log(0.03)),
 ...     ("late", "q1", "a", math.log(0.001)), ("late", "q2", "b", math.log(0.01))])
@@ -124,7 +124,7 @@ grades ``modes_fallen_10x`` and ``mass_lost``. Only where all accepted responses
 Source: [A] (arXiv 2601.15609), Def 2.1.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.2)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.8)), ("late", "q1", "b", math.log(0.1)), ("late", "q2", "c", math.log(0.5))])
@@ -149,7 +149,7 @@ responses of a problem are listed.
 Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.2)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.01)), ("late", "q2", "c", math.log(0.4))])
@@ -174,7 +174,7 @@ weighs them. Only where all accepted responses of a problem are listed.
 Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.2)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.01)), ("late", "q2", "c", math.log(0.4))])
@@ -201,7 +201,7 @@ mode at probability 0) have no share and are left out.
 Source: [A] (arXiv 2601.15609), Def 2.1; the weighting is ours.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.2)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.05))])

@@ -15,7 +15,7 @@ Limits: where pass@k is that of no point between the base and the sharpest draw,
 frontier is flat where pass@k is near 1, and the gain is then known badly: see ``frontier_loss``.
 Source: temperature as a control is ours; power sampling is arXiv 2510.14901; isotonic regression by scikit-learn.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 8, hits) for c, *two in (("base", 3, 2), ("late", 6, 1)) for i, hits in enumerate(two * 20)], n=8)
 >>> colder = tiny_evidence("control_counts", "checkpoint_id problem_id temperature own_temperature n n_correct", [
@@ -27,10 +27,10 @@ Source: temperature as a control is ours; power sampling is arXiv 2510.14901; is
 
 from __future__ import annotations
 
-from diagnostics.measures._counts import OF_ANSWERS
-from diagnostics.measures._frontier import findings
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._counts import OF_ANSWERS
+from oversharp.diagnostics.measures._frontier import findings
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -10,7 +10,7 @@ Unit: probability (difference). Estimator and interval: as of ``frontier_gain``.
 Limits: where no sharpening reaches the run's pass@1, there is nothing to compare with, and the reason says so.
 Source: ours; see ``frontier_gain``.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 8, hits) for c, *two in (("base", 3, 2), ("late", 6, 1)) for i, hits in enumerate(two * 20)], n=8)
 >>> colder = tiny_evidence("control_counts", "checkpoint_id problem_id temperature own_temperature n n_correct", [
@@ -22,10 +22,10 @@ Source: ours; see ``frontier_gain``.
 
 from __future__ import annotations
 
-from diagnostics.measures._counts import OF_ANSWERS
-from diagnostics.measures._frontier import findings
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._counts import OF_ANSWERS
+from oversharp.diagnostics.measures._frontier import findings
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -16,7 +16,7 @@ Source: Wilson 1927, JASA 22:209, for the interval.
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH greedy AS (

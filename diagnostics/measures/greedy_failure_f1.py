@@ -12,7 +12,7 @@ F1 is 0/0 and unknown.
 Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 
 >>> from dataclasses import replace
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> greedy = tiny_evidence("greedy_grades", "checkpoint_id problem_id correct", [
 ...     ("base", "q1", True), ("base", "q2", False), ("base", "q3", False)])
 >>> drawn = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct n_planned", [
@@ -31,10 +31,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.units import Interval
 
 Z = 1.959964
 LEAST_PROBLEMS = 30

@@ -21,7 +21,7 @@ tokens with the highest entropy; a fixed threshold from the base is ours.
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH scored AS (

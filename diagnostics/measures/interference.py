@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diagnostics.measures._findings import among, comparisons, known, unknown, without_interval
-from diagnostics.measures._panel import (
+from oversharp.diagnostics.measures._findings import among, comparisons, known, unknown, without_interval
+from oversharp.diagnostics.measures._panel import (
     NO_PANEL,
     NONE_CORRECT,
     BasePanel,
@@ -15,9 +15,9 @@ from diagnostics.measures._panel import (
     steps,
     success_scopes,
 )
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import median_interval
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import median_interval
 
 #: (before, after, the reason why the two cannot be compared)
 Pair = tuple[str, str, str | None]
@@ -113,7 +113,7 @@ checkpoints are not adjusted for looking at many.
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ and all training as the update.
 
 >>> from dataclasses import replace
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q1", 1, False, -7.0, 9), ("base", "q2", 0, True, -5.0, 9),
 ...     ("base", "q2", 1, True, -4.0, 9), ("late", "q1", 0, True, -9.0, 9), ("late", "q1", 1, False, -1.0, 9),
@@ -146,7 +146,7 @@ only where checkpoints are evenly spaced. Not a test of Def 2.1 of [A]: wordings
 noise) move it too. The panel is drawn at the panel temperature. The steps add up to ``interference``.
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, Fig 2C, with the base as μ.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, True, -5.0, 9),
 ...     ("20", "q1", 0, True, -6.0, 9), ("20", "q2", 0, True, -4.0, 9),
@@ -175,7 +175,7 @@ correct responses has a large magnitude too. Long responses move further. The pa
 and wordings of one mode that trade places (phrasing noise) count as movement.
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, with the base as μ and all training as the update.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, False, -5.0, 9),
 ...     ("late", "q1", 0, True, -6.0, 9), ("late", "q2", 0, False, -8.0, 9)])
@@ -205,7 +205,7 @@ it. The panel is drawn at the panel temperature, and wordings of one mode that t
 movement. Squares do not add up: the steps' sum is not ``interference_magnitude``.
 Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as μ.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, False, -5.0, 9),
 ...     ("20", "q1", 0, True, -6.0, 9), ("20", "q2", 0, False, -8.0, 9),

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._courses import Courses, courses
-from diagnostics.measures._findings import checkpoint_ids, told
-from diagnostics.measures._panel import NO_PANEL
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.permutation import link_test, within_correlation
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._courses import Courses, courses
+from oversharp.diagnostics.measures._findings import checkpoint_ids, told
+from oversharp.diagnostics.measures._panel import NO_PANEL
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.permutation import link_test, within_correlation
+from oversharp.diagnostics.statistics.units import Interval
 
 PERMUTATIONS = 1999
 SEED = 0
@@ -110,7 +110,7 @@ Def 2.1 of [A].
 Source: [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3.
 
 >>> from dataclasses import replace
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, -8.0, 9), ("20", "q1", 0, True, -6.0, 9), ("40", "q1", 0, True, -7.0, 9)])
 >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
@@ -148,7 +148,7 @@ Source: the claim is [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3; t
 (J. R. Stat. Soc. Suppl. 4:225), pooled over pairs.
 
 >>> from dataclasses import replace
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     (c, f"q{i}", 0, True, -9.0 - i * t, 9) for t, c in enumerate(("base", "20", "40")) for i in range(8)])
 >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [

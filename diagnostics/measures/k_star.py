@@ -11,7 +11,7 @@ that stays near 0 crosses it by chance: only a verdict says whether something wa
 is wide, often all of the range.
 Source: the crossing of pass@k curves is Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 8, hits) for c, even, odd in (("base", 2, 2), ("late", 7, 0), ("up", 4, 4))
 ...     for i, hits in enumerate([even, odd] * 20)], n=8)
@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diagnostics.measures._changes import Changes, changes_of
-from diagnostics.measures._findings import checkpoint_ids, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.crossing import Crossing, crossings
-from diagnostics.statistics.units import few_clusters
+from oversharp.diagnostics.measures._changes import Changes, changes_of
+from oversharp.diagnostics.measures._findings import checkpoint_ids, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.crossing import Crossing, crossings
+from oversharp.diagnostics.statistics.units import few_clusters
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -10,7 +10,7 @@ Limits: as in the paper the sign of the advantage is in the gradient, and the mo
 2.2 is ``kernel_decay``.
 Source: [A] (arXiv 2601.15609), Assumptions 2.1 and 2.3, Theorem 2.4 and its proof in Appendix E.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (1, 2))}, [("q", "own", True), ("q", "own own", False)])
 >>> [(f.scope, f.value) for f in compute(evidence)][:2]  # the wrong one is taken away: ⟨(2, 0), (−1, −2)⟩ < 0
 [('A2.1 aligned', 0.0), ('A2.3 local', 1.0)]
@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
-from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
-from diagnostics.measures._kernel_findings import of_coupling, over_problems
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.theory.assumptions import coupling_flags
+from oversharp.diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
+from oversharp.diagnostics.measures._kernel_findings import of_coupling, over_problems
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.theory.assumptions import coupling_flags
 
 SCOPES = ("A2.1 aligned", "A2.3 local", "order", "denominator", "weights", "no repeats")
 

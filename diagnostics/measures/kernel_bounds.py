@@ -8,16 +8,16 @@ from typing import Literal
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
-from diagnostics.measures._findings import told
-from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
-from diagnostics.measures._kernel_findings import number, of_coupling
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.units import Interval
-from diagnostics.theory.coupling import induced_shift, kernel_extremes
-from diagnostics.theory.coupling_bounds import seen_shift_bound, unseen_shift_bound
+from oversharp.diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
+from oversharp.diagnostics.measures._findings import told
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
+from oversharp.diagnostics.measures._kernel_findings import number, of_coupling
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.theory.coupling import induced_shift, kernel_extremes
+from oversharp.diagnostics.theory.coupling_bounds import seen_shift_bound, unseen_shift_bound
 
 #: A shift beyond its bound by less than this, beside the largest target, is the rounding of float32 gradients.
 RELATIVE_ROUNDING = 1e-4
@@ -149,7 +149,7 @@ Limits: signs are absorbed and η is 1, as for ``kernel_bound_failures``, which 
 wrong way round: medians can hide it.
 Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed; the exact shift is its section 2.3.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (0, -1), (1, 1))}, rows)
 >>> [(f.scope, round(f.value, 4)) for f in compute(evidence)]
@@ -178,7 +178,7 @@ Limits: as in the paper the sign of the advantage is in the gradient. η is 1, b
 problem: the case most favourable to the bounds. 0 does not mean that the theorem holds: see ``kernel_assumptions``.
 Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed; K ⪰ M(λ_min, ρ_min) does not follow from bounds on entries.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (0, -1), (1, 1))}, rows)
 >>> [(f.scope, f.value) for f in compute(evidence)]  # λ 1 to 4, ρ 0: at most 0 for the unseen one, which moves by 3/4

@@ -8,7 +8,7 @@ Limits: random signs find an error that moves the norm of sums, not one in a sin
 checkpoint without a kernel has the reason here.
 Source: ours; the quadratic form is that of Hutchinson 1990 (Commun. Stat. Simul. 19:433).
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> evidence = tiny_kernels({"base": gradients((1, 0))}, [("q", "panel", True)], why={"late": "NaN in the weights"})
 >>> [(f.checkpoint_id, f.value, f.why) for f in compute(evidence)]
 [('base', 1e-09, None), ('late', None, 'NaN in the weights')]
@@ -16,10 +16,10 @@ Source: ours; the quadratic form is that of Hutchinson 1990 (Commun. Stat. Simul
 
 from __future__ import annotations
 
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.units import Interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -8,7 +8,7 @@ Limits: above 1e6 the kernel is singular as far as float32 can tell; where half 
 number, and says so. More responses raise it, so compare audits of equal size only.
 Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is there assumed to exist.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (0, 2))}, [("q1", "panel", True), ("q1", "panel", True)])
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)]
 [('cosine', 1.0, 1), ('sum', 4.0, 1)]
@@ -21,12 +21,12 @@ from statistics import median
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL, RESOLUTION, Rows
-from diagnostics.measures._kernel_findings import number, of_fixed
-from diagnostics.measures._kernel_pairs import NO_TWO
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, RESOLUTION, Rows
+from oversharp.diagnostics.measures._kernel_findings import number, of_fixed
+from oversharp.diagnostics.measures._kernel_pairs import NO_TWO
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 SCOPES = ("cosine", "sum")
 

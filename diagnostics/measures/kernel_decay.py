@@ -10,7 +10,7 @@ Limits: the assumption matches one mode at two problems. Real responses belong t
 over correct responses, which is weaker. η is read as transfer only where the residual is small.
 Source: [A] (arXiv 2601.15609), Assumption 2.2 (η from 0 to 1); the averaged form is ours.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "panel", True), ("q1", "panel", True), ("q2", "panel", True), ("q2", "panel", True)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0, 0), (1, 0, 0), (3, 4, 0), (3, 4, 0))}, rows)
 >>> [(f.scope, round(f.value, 4), f.n) for f in compute(evidence)]
@@ -22,13 +22,13 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL, Rows
-from diagnostics.measures._kernel_findings import number, of_fixed
-from diagnostics.measures._kernel_pairs import jackknife
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.theory.assumptions import DecayFit, fit_decay
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, Rows
+from oversharp.diagnostics.measures._kernel_findings import number, of_fixed
+from oversharp.diagnostics.measures._kernel_pairs import jackknife
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.theory.assumptions import DecayFit, fit_decay
 
 SCOPES = ("eta", "residual")
 

@@ -9,7 +9,7 @@ has a 95 % t interval over problems and its n counts those.
 Limits: grows with the number of responses, so compare audits of equal size only, and checkpoints of one audit.
 Source: Roy and Vetterli 2007 (EUSIPCO, The effective rank), on the kernel of [A] (arXiv 2601.15609), section 2.3.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "panel", True), ("q1", "panel", True), ("q2", "panel", False)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (9, 0), (0, 5))}, rows)
 >>> [(f.scope, round(f.value, 4), f.n) for f in compute(evidence)]  # eigenvalues 2, 1, 0 of 3
@@ -22,14 +22,14 @@ import math
 
 import numpy as np
 
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL, Rows
-from diagnostics.measures._kernel_findings import number, of_fixed
-from diagnostics.measures._kernel_pairs import NO_TWO, WITHIN
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
-from diagnostics.theory.coupling import effective_rank
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, Rows
+from oversharp.diagnostics.measures._kernel_findings import number, of_fixed
+from oversharp.diagnostics.measures._kernel_pairs import NO_TWO, WITHIN
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.theory.coupling import effective_rank
 
 
 def compute(evidence: Evidence) -> list[Finding]:

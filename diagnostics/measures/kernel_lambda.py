@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._findings import findings_at, known, places
-from diagnostics.measures._kernel import NO_KERNEL, Rows, fixed_couplings
-from diagnostics.measures._kernel_findings import number
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._findings import findings_at, known, places
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, Rows, fixed_couplings
+from oversharp.diagnostics.measures._kernel_findings import number
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 
 def _extremes(
@@ -63,7 +63,7 @@ Limits: λ grows with the length of a response and falls as the model becomes su
 models. Extremes follow single responses; ``kernel_lambda_per_token`` has the length taken out.
 Source: [A] (arXiv 2601.15609), section 2.3, λ_min and λ_max.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (1, 2))}, [("q", "panel", True), ("q", "panel", False)])
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)]
 [('min', 1.0, 2), ('max', 5.0, 2)]
@@ -85,7 +85,7 @@ of the model. Extremes follow single responses.
 Source: [A] (arXiv 2601.15609), section 2.3, λ_min and λ_max, with the log-probability of [C] (The Reasoning Boundary
 Paradox), Eq 16.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q", "panel", True), ("q", "panel", False)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (2, 4))}, rows, n_tokens=[1, 5])
 >>> [(f.scope, f.value) for f in compute(evidence)]  # 1/1² and 20/5²

@@ -11,7 +11,7 @@ unknown: responses that the model drew itself push apart as often as together (`
 not the rule. One problem has a ratio without interval. In Appendix G of [A] the same ratio is formed across problems.
 Source: [A] (arXiv 2601.15609), section 2.3 and Corollary 2.2.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "panel", True), ("q1", "panel", False)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (1, 1))}, rows)
 >>> [(f.scope, f.value and round(f.value, 4), f.n) for f in compute(evidence)]
@@ -23,12 +23,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL, Rows, mean_diagonal, off_diagonal
-from diagnostics.measures._kernel_findings import of_fixed
-from diagnostics.measures._kernel_pairs import NO_TWO, fieller
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, Rows, mean_diagonal, off_diagonal
+from oversharp.diagnostics.measures._kernel_findings import of_fixed
+from oversharp.diagnostics.measures._kernel_pairs import NO_TWO, fieller
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 SCOPES = ("cosine", "cosine correct", "sum", "per token")
 NOT_ABOVE = "ρ is not above 0: a ratio to it has no meaning"

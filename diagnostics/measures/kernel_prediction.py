@@ -14,7 +14,7 @@ lower r, and so do batches that were not stored. Advantages are those of correct
 the population's standard deviation; a trainer with other rewards has others.
 Source: [C] (The Reasoning Boundary Paradox), Proposition 3.1; [A] (arXiv 2601.15609), section 2.3.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "panel own", True), ("q1", "panel own", False), ("q2", "panel", True)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (0, 1), (1, 1)), "late": gradients((1, 0), (0, 1), (1, 1))},
 ...     rows, logps={"base": (-2, -2, -2), "late": (-1.9, -2.1, -2)})  # predicted 1, −1, 0
@@ -30,13 +30,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import rankdata
 
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL
-from diagnostics.measures._kernel_pairs import jackknife
-from diagnostics.measures._kernel_prediction import Prediction, predictions
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL
+from oversharp.diagnostics.measures._kernel_pairs import jackknife
+from oversharp.diagnostics.measures._kernel_prediction import Prediction, predictions
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.units import Interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -10,7 +10,7 @@ answer is ``kernel_shift``. As in the paper the sign of the advantage is in the 
 and the problem is left out. η cancels.
 Source: [A] (arXiv 2601.15609), Appendix F; the printed forms of Corollary 2.2 leave N off the last term.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q", "own", True), ("q", "own", False)]
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (-1, 1))}, rows)
 >>> [(round(f.value, 4), f.n) for f in compute(evidence)]  # λ = 3, ρ = 2, G = 2: ½·(3/2 + 1) − 1
@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal
-from diagnostics.measures._kernel_findings import number, of_coupling
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.theory.coupling_bounds import seen_to_unseen_ratio
+from oversharp.diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal
+from oversharp.diagnostics.measures._kernel_findings import number, of_coupling
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.theory.coupling_bounds import seen_to_unseen_ratio
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from diagnostics.measures._findings import told
-from diagnostics.measures._kernel import NO_KERNEL, Rows
-from diagnostics.measures._kernel_findings import number, of_fixed
-from diagnostics.measures._kernel_pairs import RELATED, UNRELATED, WITHIN, pair_groups, pair_mean
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import told
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, Rows
+from oversharp.diagnostics.measures._kernel_findings import number, of_fixed
+from oversharp.diagnostics.measures._kernel_pairs import RELATED, UNRELATED, WITHIN, pair_groups, pair_mean
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.units import Interval
 
 GROUPS = (WITHIN, RELATED, UNRELATED)
 NO_TWO_CORRECT = "no problem has two correct responses in the kernel; run the audit with more --kernel-responses"
@@ -84,7 +84,7 @@ Limits: correct and wrong responses are mixed here, and a step on a wrong one is
 one problem) is coupling too.
 Source: [A] (arXiv 2601.15609), section 2.3, ρ; the cosine is ours, because K_ij grows with the lengths.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "panel", True), ("q1", "panel", True), ("q2", "panel", True)]
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (3, 0), (0, 1))}, rows)
 >>> [(f.scope, f.value, f.why) for f in compute(evidence)][:2]
@@ -112,7 +112,7 @@ the modes are in the kernel they are all enumerated correct responses or the fir
 ones that the base happened to draw.
 Source: Assumption 2.1 of [A] (arXiv 2601.15609), as a number; the null beside it is ours.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "mode", True), ("q1", "panel", True), ("q1", "panel", False)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (3, 4), (-9, 0))}, rows)
 >>> [(f.value, f.n) for f in compute(evidence)]
@@ -135,7 +135,7 @@ Limits: extremes follow single pairs, and two wordings of one solution are nearl
 them more extreme, so compare audits of equal size only. ``kernel_rho`` is the mean.
 Source: [A] (arXiv 2601.15609), section 2.3, ρ_min and ρ_max; the cosine is ours.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "panel", True), ("q1", "panel", True), ("q1", "panel", False)]
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (0, 3), (-1, 0))}, rows)
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)][:2]

@@ -13,7 +13,7 @@ samples drawn at temperature 1 and without truncation of the distribution are in
 limit bias it little, as their prefix has mean 0 too.
 Source: ours; E[∇ log π] = 0 is the score identity.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q1", "own own", True), ("q1", "own own", False)]
 >>> evidence = tiny_kernels({"base": gradients((1, 0), (-1, 0))}, rows)
 >>> [(f.scope, f.value and round(f.value, 4), f.n) for f in compute(evidence)]  # pairs: two at 1, four at −1
@@ -25,13 +25,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import t as student_t
 
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal, off_diagonal
-from diagnostics.measures._kernel_findings import number, of_coupling
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import ratio_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, NO_OWN, Coupling, mean_diagonal, off_diagonal
+from oversharp.diagnostics.measures._kernel_findings import number, of_coupling
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import ratio_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 SCOPES = ("all", "standard error")
 

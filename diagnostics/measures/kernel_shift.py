@@ -12,7 +12,7 @@ eigenvalue, the precision of float32 gradients. Advantages are of correctness, n
 Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D, with the pseudo-inverse, because repeated samples leave K
 without an inverse. Seen responses move by y exactly; the others are what the kernel says.
 
->>> from diagnostics.measures._kernel_example import gradients, tiny_kernels
+>>> from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
 >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
 >>> evidence = tiny_kernels({"base": gradients((2, 0), (0, 1), (1, 1))}, rows)
 >>> [(f.scope, round(f.value, 4)) for f in compute(evidence) if f.value is not None]  # α = ½/4 and −½/1
@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
-from diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
-from diagnostics.measures._kernel_findings import of_coupling, over_problems
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.theory.coupling import induced_shift
+from oversharp.diagnostics.measures._batch import NO_ADVANTAGE, TrainingBatch
+from oversharp.diagnostics.measures._kernel import NO_KERNEL, NO_OWN, RESOLUTION, Coupling
+from oversharp.diagnostics.measures._kernel_findings import of_coupling, over_problems
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.theory.coupling import induced_shift
 
 SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "related correct")
 

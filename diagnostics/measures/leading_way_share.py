@@ -9,7 +9,7 @@ Limits: problems whose way is not known in the base's first half, or now, are le
 Source: on-policy learning favours what the base finds likely, [C] (The Reasoning Boundary Paradox), section 5; the
 split is ours.
 
->>> from diagnostics.measures._example import tiny_ways
+>>> from oversharp.diagnostics.measures._example import tiny_ways
 >>> evidence = tiny_ways([("base", "q", "a", True, 2), ("base", "q", "a", False, 1), ("base", "q", "b", False, 1),
 ...                       ("late", "q", "a", True, 2), ("late", "q", "a", False, 1)])
 >>> [(f.checkpoint_id, f.value) for f in compute(evidence)]
@@ -18,11 +18,11 @@ split is ours.
 
 from __future__ import annotations
 
-from diagnostics.measures._findings import findings_at, known, places, unknown
-from diagnostics.measures._ways import MISSING, NEEDS, OF_WAYS, besides_the_choice, leading_ways, whys
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._findings import findings_at, known, places, unknown
+from oversharp.diagnostics.measures._ways import MISSING, NEEDS, OF_WAYS, besides_the_choice, leading_ways, whys
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -11,7 +11,7 @@ they are of one mode; where many modes are correct, they split the vote. Respons
 vote. Unknown for k > n; no interval for n/2 < k.
 Source: Wang et al. 2022 (arXiv 2203.11171), self-consistency by majority vote.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n n_planned", [
 ...     ("base", "q1", "7", "7", True, 3, 4), ("base", "q1", "8", None, False, 1, 4),
 ...     ("base", "q2", "1", None, False, 3, 4), ("base", "q2", "2", "2", True, 1, 4)], n=4, ks=(1, 4))
@@ -29,11 +29,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._counts import OF_ANSWERS, reasons, too_few_samples, within_reach
-from diagnostics.measures._findings import checkpoint_ids, known, places, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._counts import OF_ANSWERS, reasons, too_few_samples, within_reach
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, places, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 #: Orders in which a problem's samples are drawn; the spread between problems is so much larger than that between so
 #: many orders that more would hardly narrow an interval.

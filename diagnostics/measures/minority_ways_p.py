@@ -11,9 +11,9 @@ known counts as a minority way now, and as none under the base; where some in a 
 In ``alike`` it is drawn (seeded) from the ways of its problem's other samples at that checkpoint, or of all problems
 where there are none: that finds more, and is wrong where minority ways are what went unread. Where the two part, read
 some responses. Every problem must have as many samples.
-Source: ``diagnostics.statistics.keys.exact_key``, with its sources; Definition 2.1 of [A] (arXiv 2601.15609).
+Source: ``oversharp.diagnostics.statistics.keys.exact_key``, with its sources; Definition 2.1 of [A] (arXiv 2601.15609).
 
->>> from diagnostics.measures._example import tiny_ways
+>>> from oversharp.diagnostics.measures._example import tiny_ways
 >>> rows = [("base", f"q{i}", way, half, 8) for i in range(30) for way in "ab" for half in (True, False)]
 >>> evidence = tiny_ways([*rows, *[("late", f"q{i}", "a", True, 32) for i in range(30)]], n=32)
 >>> [(f.checkpoint_id, f.scope, f.value < 0.01, f.n) for f in compute(evidence)]
@@ -28,12 +28,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from diagnostics.measures._counts import common_counts
-from diagnostics.measures._findings import comparisons, findings_at, unknown
-from diagnostics.measures._ways import MISSING, NEEDS, OF_WAYS, besides_the_choice, leading_ways, whys
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks
+from oversharp.diagnostics.measures._counts import common_counts
+from oversharp.diagnostics.measures._findings import comparisons, findings_at, unknown
+from oversharp.diagnostics.measures._ways import MISSING, NEEDS, OF_WAYS, besides_the_choice, leading_ways, whys
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks
 
 SEED = 0
 SCOPES = ("all", "alike")

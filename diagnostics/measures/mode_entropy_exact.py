@@ -10,7 +10,7 @@ are left out.
 Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.2)), ("base", "q1", "b", math.log(0.2)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", -math.inf)])
@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._exact import NO_MODES, exact_modes
-from diagnostics.measures._findings import among, checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import sparse_interval
+from oversharp.diagnostics.measures._exact import NO_MODES, exact_modes
+from oversharp.diagnostics.measures._findings import among, checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import sparse_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

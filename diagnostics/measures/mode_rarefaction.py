@@ -10,7 +10,7 @@ itself. Needs a verifier that names the mode of a solution; unknown where no pro
 checkpoint, as with verifiers whose modes are the answers.
 Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
 ...     ("base", "q", "42", "6 * 7", True, 2), ("base", "q", "42", "7 * 6", True, 1),
 ...     ("base", "q", "1", None, False, 1),
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._counts import (
+from oversharp.diagnostics.measures._counts import (
     OF_ANSWERS,
     ONE_MODE,
     reasons,
@@ -31,11 +31,11 @@ from diagnostics.measures._counts import (
     too_few_samples,
     within_reach,
 )
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import sparse_interval
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import sparse_interval
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 NO_MODES = "no correct sample has a named mode"
 

@@ -23,8 +23,8 @@ split is ours.
 
 from __future__ import annotations
 
-from diagnostics.measures._counts import ONE_MODE
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures._counts import ONE_MODE
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH correct_samples AS (

@@ -9,7 +9,7 @@ checkpoint cannot solve at all are left out. Ties under the base go to the first
 Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.1)),
 ...     ("late", "q1", "a", math.log(0.2)), ("late", "q1", "b", math.log(0.6))])
@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._exact import NO_MODES, exact_modes
-from diagnostics.measures._findings import among, checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._exact import NO_MODES, exact_modes
+from oversharp.diagnostics.measures._findings import among, checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 SCOPES = ("dominant", "second", "other")
 

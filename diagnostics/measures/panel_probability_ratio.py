@@ -16,7 +16,7 @@ University of Chicago). The limits of teacher forcing concern Δ⁺ of [C] (The 
 
 >>> import math
 >>> from dataclasses import replace
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
 ...     ("base", "q1", 0, True, math.log(0.4), 9), ("base", "q2", 0, True, math.log(0.5), 9),
 ...     ("late", "q1", 0, True, math.log(0.2), 9), ("late", "q2", 0, True, math.log(0.4), 9)])
@@ -34,12 +34,12 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._findings import comparisons, known, unknown
-from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, panel_of
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import comparisons, known, unknown
+from oversharp.diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, panel_of
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 NO_NOISE = "no panel response is scored twice here, so the noise is unknown; run the audit again"
 LEAST_EFFECTIVE_SHARE = 0.8

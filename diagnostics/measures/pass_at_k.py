@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from diagnostics.measures._counts import sampled_counts, scopes, too_few_samples, within_reach
-from diagnostics.measures._findings import among, comparisons, known, places, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._counts import sampled_counts, scopes, too_few_samples, within_reach
+from oversharp.diagnostics.measures._findings import among, comparisons, known, places, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def _pass_at_k(name: str, title: str, *, plot: Plot, doc: str, less_base: bool) -> Measure:
@@ -72,7 +72,7 @@ Limits: unknown for k > n. No interval for n/2 < k: there the value hangs on a f
 has one). A response that could not be graded counts as not correct: see ``timeout_rate``.
 Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("late", "q1", 4, 0), ("late", "q2", 4, 4)], n=4, ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]
@@ -97,7 +97,7 @@ Unknown for k > n; no interval for n/2 < k (k = 1 always has one).
 Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1; moderate sharpening ([A] arXiv 2601.15609, Def 2.1) cannot lower
 pass@k at any k.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("late", "q1", 4, 0), ("late", "q2", 4, 4)], n=4, ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]

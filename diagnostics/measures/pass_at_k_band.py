@@ -11,7 +11,7 @@ cannot be estimated, whatever k were asked for. Wider than ``pass_at_k_delta``: 
 No band for one problem. All checkpoints share the base's samples, so its luck shifts the whole curve within the band.
 Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 4, hits) for c, hits in (("base", 1), ("late", 0)) for i in range(50)])
 >>> [(f.checkpoint_id, f.k, round(f.value, 4), f.high < 0) for f in compute(evidence)]
@@ -24,12 +24,12 @@ import itertools
 
 import numpy as np
 
-from diagnostics.measures._changes import changes_of
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.band import simultaneous_band
-from diagnostics.statistics.units import Interval, few_clusters
+from oversharp.diagnostics.measures._changes import changes_of
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.band import simultaneous_band
+from oversharp.diagnostics.statistics.units import Interval, few_clusters
 
 SEED = 0
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from diagnostics.measures._exact import NO_MODES, exact_modes, pass_at_k_from_success
-from diagnostics.measures._findings import comparisons, places, told
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._exact import NO_MODES, exact_modes, pass_at_k_from_success
+from oversharp.diagnostics.measures._findings import comparisons, places, told
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 
 def _exact(name: str, title: str, *, plot: Plot, doc: str, less_base: bool) -> Measure:
@@ -62,7 +62,7 @@ truncation, whatever the sampling settings of the audit are.
 Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "6 * 7", math.log(0.25)), ("base", "q", "7 * 6", math.log(0.25))], ks=(1, 2))
 >>> [(f.k, round(f.value, 4)) for f in compute(evidence)]
@@ -85,7 +85,7 @@ Limits: only where all accepted responses of a problem are listed; temperature 1
 Source: [A] (arXiv 2601.15609), Def 2.1: moderate sharpening cannot lower pass@k at any k.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "6 * 7", math.log(0.5)), ("late", "q", "6 * 7", math.log(0.25))], ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]

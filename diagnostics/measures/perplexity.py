@@ -7,13 +7,21 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from diagnostics.measures._counts import common_counts, scopes
-from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, told, unknown, without_interval
-from diagnostics.measures._own import NO_OWN_LOGPS, own_forced
-from diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, BasePanel, panel_of
-from diagnostics.measures.contract import Evidence, Measure, Plot, View
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.measures._counts import common_counts, scopes
+from oversharp.diagnostics.measures._findings import (
+    checkpoint_ids,
+    findings_at,
+    known,
+    places,
+    told,
+    unknown,
+    without_interval,
+)
+from oversharp.diagnostics.measures._own import NO_OWN_LOGPS, own_forced
+from oversharp.diagnostics.measures._panel import NO_PANEL, NONE_CORRECT, BasePanel, panel_of
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot, View
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import mean_interval
 
 #: A scope of the panel: its name, its problems, its responses (None: all), and what to say where it has none.
 _Part = tuple[str, Bool[np.ndarray, " problem"], Bool[np.ndarray, " response"] | None, str]
@@ -159,7 +167,7 @@ Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of th
 takes 16 responses per problem; here it is as many as the panel has.
 
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("own_logps", "checkpoint_id problem_id sample_index n_tokens base_logp_sum", [
 ...     ("base", "q1", 0, 2, 2 * log(1 / 6)), ("base", "q2", 0, 3, 3 * log(1 / 4)),
 ...     ("late", "q1", 0, 2, 2 * log(1 / 3)), ("late", "q2", 0, 1, log(1 / 2))])
@@ -190,7 +198,7 @@ mean of exponentials: few unlikely responses, mostly short ones, carry it.
 Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 middle: PPL of the checkpoint on y ~ base.
 
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index correct n_tokens logp_sum"
 >>> evidence = tiny_evidence("panel_logps", columns, [
 ...     ("base", "q", 0, True, 2, 2 * log(1 / 2)), ("base", "q", 1, False, 1, log(1 / 4)),
@@ -228,7 +236,7 @@ Eq 7. Whether the paper's responses are drawn from the base is not said; the cla
 
 >>> from dataclasses import replace
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct n_tokens logp_sum", [
 ...     ("base", "q1", 0, True, 1, log(1 / 2)), ("base", "q2", 0, True, 2, 2 * log(1 / 6)),
 ...     ("late", "q1", 0, True, 1, log(1 / 2)), ("late", "q2", 0, True, 2, 2 * log(1 / 9))])

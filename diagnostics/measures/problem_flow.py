@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool
 
-from diagnostics.measures._counts import common_counts
-from diagnostics.measures._findings import among, comparisons, findings_at, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import yes_no_interval
+from oversharp.diagnostics.measures._counts import common_counts
+from oversharp.diagnostics.measures._findings import among, comparisons, findings_at, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import yes_no_interval
 
 Solved = Bool[np.ndarray, " problem"]
 
@@ -77,7 +77,7 @@ problems show as many lost as gained. Read it beside ``problems_gained``; a sing
 be believed. The value depends on n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
 ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
@@ -98,7 +98,7 @@ Limits: part of the gain is chance, as for ``problems_lost``; only the two toget
 n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
 ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
@@ -119,7 +119,7 @@ Unit: share of problems. 95 % exact binomial interval over problems. The base it
 Limits: the value depends on n, which is the same for both.
 Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
 ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
@@ -145,7 +145,7 @@ Limits: below 1 without any change: rare successes of the base are luck that nee
 same for both.
 Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solutions; here a problem counts as one.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
 ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
@@ -169,7 +169,7 @@ Limits: above 0 without any change: some problems that the base missed by chance
 It says nothing of losses: read it beside ``support_retention``. The value depends on n, which is the same for both.
 Source: Wu et al. 2025 (arXiv 2507.14843), net discovery rate, there of solutions; here a problem counts as one.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
 ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)

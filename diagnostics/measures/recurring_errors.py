@@ -10,7 +10,7 @@ possible values, as of multiple choice, recur by luck.
 Source: GRPO repeats its errors, [B] (arXiv 2510.04028), section 4.3; greedy responses that fail alike, [C] (The
 Reasoning Boundary Paradox), Tables 6 and 7. The index is Simpson 1949, Nature 163:688.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
 ...     ("base", "q", "41", None, False, 2), ("base", "q", "43", None, False, 2),
 ...     ("late", "q", "41", None, False, 3), ("late", "q", "NA", None, False, 1)], n=4)
@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnostics.measures._counts import OF_ANSWERS, reasons
-from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import NO_ANSWER, Finding
-from diagnostics.statistics.entropy import simpson_index
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._counts import OF_ANSWERS, reasons
+from oversharp.diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import NO_ANSWER, Finding
+from oversharp.diagnostics.statistics.entropy import simpson_index
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -15,7 +15,7 @@ Source: [B] (arXiv 2510.04028), section 3, Lemma 1 and Remark 3; taken from chec
 ours.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q", "a", math.log(0.5)), ("base", "q", "b", math.log(0.1)),
 ...     ("middle", "q", "a", math.log(0.8)), ("middle", "q", "b", math.log(0.1)),
@@ -31,11 +31,11 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
-from diagnostics.measures._findings import among, checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import yes_no_interval
+from oversharp.diagnostics.measures._exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
+from oversharp.diagnostics.measures._findings import among, checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import yes_no_interval
 
 SCOPES = ("incorrect", "dominant", "minority")
 

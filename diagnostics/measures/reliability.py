@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.measures._counts import by_counts, sampled_counts, too_few_samples, within_reach
-from diagnostics.measures._findings import known, places, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.pass_at_k import at_least_table
+from oversharp.diagnostics.measures._counts import by_counts, sampled_counts, too_few_samples, within_reach
+from oversharp.diagnostics.measures._findings import known, places, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.pass_at_k import at_least_table
 
 
 class ChanceTable(Protocol):
@@ -95,7 +95,7 @@ Limits: unknown for k > n. No interval for n/2 < k. Independent draws: a user wh
 chances. A response that could not be graded counts as not correct.
 Source: Yao et al. 2024 (arXiv 2406.12045), pass^k.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 4, 1), ("base", "q2", 4, 3), ("late", "q1", 4, 0), ("late", "q2", 4, 4)], n=4, ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]
@@ -118,7 +118,7 @@ Limits: for small k several τ ask for the same number of responses. ``mean`` is
 no interval for n/2 < k. A response that could not be graded counts as not correct.
 Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k and mG-Pass@k.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 8, 2), ("base", "q2", 8, 6)], n=8, ks=(4,))
 >>> [(f.scope, round(f.value, 4)) for f in compute(evidence)]

@@ -15,7 +15,7 @@ Source: sample health; token counts as the sampler reports them.
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH samples_by_scope AS (

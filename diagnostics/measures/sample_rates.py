@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from diagnostics.measures.contract import Measure, Plot, View
+from oversharp.diagnostics.measures.contract import Measure, Plot, View
 
 
 def _rate(

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, unknown
-from diagnostics.measures._own import NO_OWN_LOGPS, own_forced
-from diagnostics.measures.contract import Evidence, Measure, Plot, View
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval
-from diagnostics.statistics.units import Interval
+from oversharp.diagnostics.measures._findings import checkpoint_ids, findings_at, known, places, unknown
+from oversharp.diagnostics.measures._own import NO_OWN_LOGPS, own_forced
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot, View
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 SCOPES = ("all", "max")
 NONE_TWICE = "no panel response is scored twice here; run the audit with --panel 4"
@@ -102,7 +102,7 @@ before its end token, shows a gap that is no fault: it raises ``max`` more than 
 little to matter pass.
 Source: ours; the samplers' contract asks for log-probabilities at temperature 1 over the full vocabulary.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"
 >>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, 2, -3.0, -3.0), ("base", "q2", 0, 4, -5.0, -6.0)])
@@ -129,7 +129,7 @@ it is often 0. The responses are those of the first problems in the order of the
 bfloat16 moved the scores of the built-in task's model by 0.004 nats per token on average, 0.022 at most.
 Source: ours; no paper states its floor.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id response_id n_tokens logp_sum second_logp_sum"
 >>> evidence = tiny_evidence("repeated_logps", columns, [
 ...     ("base", "q1", "a", 2, -3.0, -3.0), ("base", "q2", "b", 4, -5.0, -6.0)])

@@ -13,7 +13,7 @@ out high: its interval is therefore taken wider than the others (at 98 %). In th
 often enough to count, it holds the truth in 93 % of the audits that give it (benchmarks/results/frontier.md).
 Source: ours; see ``frontier_gain``.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 8, hits) for c, *two in (("base", 3, 2), ("late", 6, 1)) for i, hits in enumerate(two * 20)], n=8)
 >>> colder = tiny_evidence("control_counts", "checkpoint_id problem_id temperature own_temperature n n_correct", [
@@ -25,10 +25,10 @@ Source: ours; see ``frontier_gain``.
 
 from __future__ import annotations
 
-from diagnostics.measures._counts import OF_ANSWERS
-from diagnostics.measures._frontier import findings
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._counts import OF_ANSWERS
+from oversharp.diagnostics.measures._frontier import findings
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 
 def compute(evidence: Evidence) -> list[Finding]:

@@ -11,7 +11,7 @@ responses of a problem are listed; a bin without modes has no row.
 Source: [C] (The Reasoning Boundary Paradox), section 5, Eq 8 and Fig 5; the bins are ours.
 
 >>> import math
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
 ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.05)), ("base", "q2", "c", math.log(0.5)),
 ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.01)), ("late", "q2", "c", math.log(0.7))])
@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._exact import NO_MODES, exact_modes
-from diagnostics.measures._findings import among, comparisons, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import ratio_interval
+from oversharp.diagnostics.measures._exact import NO_MODES, exact_modes
+from oversharp.diagnostics.measures._findings import among, comparisons, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import ratio_interval
 
 EDGES = (0.001, 0.01, 0.1)
 #: Spelt so that the order of letters is the order of probabilities.

@@ -21,7 +21,7 @@ Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixt
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH rates AS (

@@ -17,7 +17,7 @@ Source: [C] (The Reasoning Boundary Paradox), appendix I (code against natural l
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH shares AS (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._counts import pass_at_k_of, sampled_counts
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.measures._counts import pass_at_k_of, sampled_counts
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import inference_ks
 
 
 def _family(name: str, title: str, *, doc: str, y_label: str, at_one: bool) -> Measure:
@@ -61,7 +61,7 @@ Limits: only checkpoints that were drawn hotter have it (``--controls``, ``--hot
 its own, not corrected for choosing among temperatures.
 Source: ours. pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
 ...     (c, f"q{i}", 8, hits) for c, hits in (("base", 2), ("late", 6)) for i in range(40)], n=8)
 >>> hotter = tiny_evidence("control_counts", "checkpoint_id problem_id temperature own_temperature n n_correct", [

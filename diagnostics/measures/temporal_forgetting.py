@@ -14,7 +14,7 @@ passed over.
 Source: Li et al. 2025 (arXiv 2505.20196), temporal forgetting score, there of one greedy answer or a mean over few
 samples at each checkpoint; ``clear`` is ours.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
 ...     ("base", "q1", 16, 0), ("base", "q2", 16, 1), ("base", "q3", 16, 0), ("base", "q4", 16, 3),
 ...     ("20", "q1", 16, 9), ("20", "q2", 16, 0), ("20", "q3", 16, 0), ("20", "q4", 16, 9),
@@ -29,11 +29,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln
 
-from diagnostics.measures._counts import common_counts
-from diagnostics.measures._findings import checkpoint_ids, comparisons, findings_at, known
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import yes_no_interval
+from oversharp.diagnostics.measures._counts import common_counts
+from oversharp.diagnostics.measures._findings import checkpoint_ids, comparisons, findings_at, known
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import yes_no_interval
 
 SCOPES = ("all", "clear")
 #: A problem that did not change is called clearly forgotten with at most this chance.

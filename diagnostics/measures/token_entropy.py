@@ -8,7 +8,7 @@ Limits: falls under moderate sharpening too, so it is never a verdict by itself.
 responses, so a shift in style or length moves it as well. Responses truncated at the token limit count as they are.
 Source: [B] (arXiv 2510.04028), C.5.
 
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> evidence = tiny_evidence("sample_entropies", "checkpoint_id problem_id sample_index entropy_sum n_tokens", [
 ...     ("base", "q1", 0, 2.0, 2), ("base", "q2", 0, 1.0, 4)])
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)]  # (1 + 1/4) / 2, then 3 / 6
@@ -21,11 +21,11 @@ import math
 
 import numpy as np
 
-from diagnostics.measures._counts import reasons
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import mean_interval, ratio_interval
+from oversharp.diagnostics.measures._counts import reasons
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import mean_interval, ratio_interval
 
 SCOPES = ("all", "token_pooled")
 

@@ -20,7 +20,7 @@ Source: [B] (arXiv 2510.04028), C.5, for the token entropy; the split by positio
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH scored AS (

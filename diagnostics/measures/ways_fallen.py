@@ -10,7 +10,7 @@ of its problem: all are counted for each, so that what could not be read is neve
 because another rises faster is a loss to definition 2.1 of [A], and may be what was wanted.
 Source: Definition 2.1 of [A] (arXiv 2601.15609), asked of ways; Fisher's test; Holm 1979, Scand. J. Stat. 6:65.
 
->>> from diagnostics.measures._example import tiny_ways
+>>> from oversharp.diagnostics.measures._example import tiny_ways
 >>> rows = [("base", "q", "a", True, 16), ("base", "q", "b", False, 16), ("late", "q", "a", True, 32)]
 >>> evidence = tiny_ways(rows, n=32)
 >>> [(f.scope, f.value, f.n) for f in compute(evidence)]
@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._findings import comparisons, findings_at, unknown
-from diagnostics.measures._ways import MISSING, NEEDS, OF_WAYS, ways_beside_base, whys
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.problem_changes import SURE, ProblemCounts, change_p
+from oversharp.diagnostics.measures._findings import comparisons, findings_at, unknown
+from oversharp.diagnostics.measures._ways import MISSING, NEEDS, OF_WAYS, ways_beside_base, whys
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.problem_changes import SURE, ProblemCounts, change_p
 
 SCOPES = ("fell", "lost")
 

@@ -8,7 +8,7 @@ Limits: ways that were never drawn, and samples whose way is not known, do not c
 too, so it is never a verdict by itself.
 Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
->>> from diagnostics.measures._example import tiny_ways
+>>> from oversharp.diagnostics.measures._example import tiny_ways
 >>> rows = [("base", "q", "a", True, 2), ("base", "q", "b", False, 1), ("late", "q", "a", True, 4)]
 >>> evidence = tiny_ways(rows, ks=(1, 2))
 >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in compute(evidence)]  # 1 − 1/6, and 1 − 3/6
@@ -20,13 +20,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._counts import common_counts, too_few_samples, within_reach
-from diagnostics.measures._findings import checkpoint_ids, known, unknown
-from diagnostics.measures._ways import LEVELS, MISSING, NEEDS, OF_WAYS, rows_at, whys
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import sparse_interval
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.measures._counts import common_counts, too_few_samples, within_reach
+from oversharp.diagnostics.measures._findings import checkpoint_ids, known, unknown
+from oversharp.diagnostics.measures._ways import LEVELS, MISSING, NEEDS, OF_WAYS, rows_at, whys
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import sparse_interval
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 NONE_KNOWN = "no correct sample has a known way"
 

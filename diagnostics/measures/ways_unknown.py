@@ -7,7 +7,7 @@ Limits: a share that rises over training means that responses are written otherw
 out then is no sample of what is read.
 Source: ours.
 
->>> from diagnostics.measures._example import tiny_ways
+>>> from oversharp.diagnostics.measures._example import tiny_ways
 >>> evidence = tiny_ways([("base", "q", "13 26", True, 3), ("base", "q", None, False, 1)])
 >>> [(f.checkpoint_id, f.value) for f in compute(evidence)]
 [('base', 0.25)]
@@ -15,11 +15,11 @@ Source: ours.
 
 from __future__ import annotations
 
-from diagnostics.measures._findings import findings_at, known, places, unknown
-from diagnostics.measures._ways import LEVELS, MISSING, NEEDS, OF_WAYS, rows_at, whys
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures._findings import findings_at, known, places, unknown
+from oversharp.diagnostics.measures._ways import LEVELS, MISSING, NEEDS, OF_WAYS, rows_at, whys
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def compute(evidence: Evidence) -> list[Finding]:

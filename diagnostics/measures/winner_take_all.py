@@ -22,7 +22,7 @@ Source: [C] (The Reasoning Boundary Paradox), section 5 (winner-take-all) and Eq
 
 from __future__ import annotations
 
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 
 SQL = """
 WITH counts AS (

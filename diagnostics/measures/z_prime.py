@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from diagnostics.measures._batch import BETA
-from diagnostics.measures._findings import findings_at, places
-from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import NO_OWN_LOGPS
-from diagnostics.measures._z_prime import NONE_MIXED, ROUNDING, Partition, own_partitions
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._batch import BETA
+from oversharp.diagnostics.measures._findings import findings_at, places
+from oversharp.diagnostics.measures._kernel_findings import over_problems
+from oversharp.diagnostics.measures._own import NO_OWN_LOGPS
+from oversharp.diagnostics.measures._z_prime import NONE_MIXED, ROUNDING, Partition, own_partitions
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 BETAS = (0.04, 1.0)
 MIXED = "mixed"
@@ -119,7 +119,7 @@ correctness, normalised in the batch.
 Source: [A] (arXiv 2601.15609), Theorems 2.2 and 2.3.
 
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 >>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2)),
@@ -147,7 +147,7 @@ nothing, and says nothing against Z′ > 1.
 Source: [A] (arXiv 2601.15609), Theorem 2.3.
 
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 >>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2))])
@@ -174,7 +174,7 @@ apart with more of them, so compare checkpoints of one audit.
 Source: [A] (arXiv 2601.15609), Theorem 2.3. Δ_π > 0 is sufficient for Z′ > 1, not necessary.
 
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 >>> evidence = tiny_evidence("own_logps", columns, [
 ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2)),

@@ -13,7 +13,7 @@ Source: [A] (arXiv 2601.15609), Theorem 2.2; the comparison is ours.
 
 >>> from dataclasses import replace
 >>> from math import log
->>> from diagnostics.measures._example import tiny_evidence
+>>> from oversharp.diagnostics.measures._example import tiny_evidence
 >>> own = tiny_evidence("own_logps", "checkpoint_id problem_id sample_index response_id correct base_logp_sum", [
 ...     ("base", "q", 0, "r1", True, log(0.6)), ("base", "q", 1, "r2", False, log(0.2))])
 >>> graded = tiny_evidence("graded_samples", "checkpoint_id problem_id sample_index greedy mode", [
@@ -33,15 +33,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._batch import BETA
-from diagnostics.measures._exact import exact_modes
-from diagnostics.measures._findings import known, unknown
-from diagnostics.measures._kernel_findings import over_problems
-from diagnostics.measures._own import own_forced
-from diagnostics.measures._panel import steps
-from diagnostics.measures._z_prime import Partition, own_partitions, welch_difference
-from diagnostics.measures.contract import Evidence, Measure, Plot
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures._batch import BETA
+from oversharp.diagnostics.measures._exact import exact_modes
+from oversharp.diagnostics.measures._findings import known, unknown
+from oversharp.diagnostics.measures._kernel_findings import over_problems
+from oversharp.diagnostics.measures._own import own_forced
+from oversharp.diagnostics.measures._panel import steps
+from oversharp.diagnostics.measures._z_prime import Partition, own_partitions, welch_difference
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot
+from oversharp.diagnostics.records.types import Finding
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 DIFFERENCE = "difference"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.models.templates import render_chat
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint, Problem, SamplingSettings
-from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+from oversharp.diagnostics.models.templates import render_chat
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
+from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,7 +91,7 @@ def trained_with_chat(run: Path) -> bool | None:
 
 def load_chat_tokenizer(base: Checkpoint) -> PreTrainedTokenizerBase:
     """The tokenizer of ``base``. Raises ``CheckpointError``."""
-    from diagnostics.models.load import load_own_tokenizer
+    from oversharp.diagnostics.models.load import load_own_tokenizer
 
     return load_own_tokenizer(base)
 
@@ -109,6 +109,6 @@ def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
 
 def require_usable(base: Checkpoint, settings: SamplingSettings) -> None:
     """Raise ``SamplerError`` in one line where the chat template is missing or fails on what it will be given."""
-    from diagnostics.models.tokens import chat_text
+    from oversharp.diagnostics.models.tokens import chat_text
 
     chat_text(load_chat_tokenizer(base), "?", settings)

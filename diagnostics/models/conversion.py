@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diagnostics.models.load import LoadedModel, load_path, quiet_transformers
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.errors import CheckpointError, ConfigError, first_line
-from diagnostics.records.files import require_regular
-from diagnostics.records.provenance import version
-from diagnostics.records.types import Problem, SamplingSettings
-from diagnostics.repair.folders import atomic_folder
-from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
+from oversharp.diagnostics.models.load import LoadedModel, load_path, quiet_transformers
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, first_line
+from oversharp.diagnostics.records.files import require_regular
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.records.types import Problem, SamplingSettings
+from oversharp.diagnostics.repair.folders import atomic_folder
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diagnostics.models.load import Dtype
+    from oversharp.diagnostics.models.load import Dtype
 
 _LAYERS, _HIDDEN, _INNER, _HEADS, _KV_HEADS, _WORDS = 4, 576, 1536, 9, 3, 8192
 #: Rows and tokens of each trial, and how often it is made: the fastest counts, for other programs only slow it down.
@@ -36,7 +36,7 @@ def measure_core(dtype: Dtype) -> CoreSpeed:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from diagnostics.models.devices import cpu_threads
+    from oversharp.diagnostics.models.devices import cpu_threads
 
     config = LlamaConfig(
         hidden_size=_HIDDEN,

@@ -9,8 +9,8 @@ from functools import cache
 
 import torch
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.memory import FEW_PRODUCTS
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.memory import FEW_PRODUCTS
 
 #: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000

@@ -12,9 +12,17 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
 
-from diagnostics.models.conversion import Conversion, ModelSource, asked, convert, digest_of, found, require_gguf
-from diagnostics.records.errors import CheckpointError, ConfigError
-from diagnostics.records.names import nearest_names
+from oversharp.diagnostics.models.conversion import (
+    Conversion,
+    ModelSource,
+    asked,
+    convert,
+    digest_of,
+    found,
+    require_gguf,
+)
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.records.names import nearest_names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from diagnostics.models.placement import Room, numbers_of
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series.fingerprints import refuse_untied_head
-from diagnostics.series.folders import locate_model, near_directories, no_model_words
-from diagnostics.series.tokenizers import tokenizer_file
-from diagnostics.series.weights import (
+from oversharp.diagnostics.models.placement import Room, numbers_of
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series.fingerprints import refuse_untied_head
+from oversharp.diagnostics.series.folders import locate_model, near_directories, no_model_words
+from oversharp.diagnostics.series.tokenizers import tokenizer_file
+from oversharp.diagnostics.series.weights import (
     INDEX,
     MODEL_WRAPPERS,
     IncompleteCheckpointError,

@@ -6,12 +6,12 @@ import gc
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.records.types import Checkpoint
 
 if TYPE_CHECKING:
     import torch
 
-    from diagnostics.models.load import Dtype, LoadedModel
+    from oversharp.diagnostics.models.load import Dtype, LoadedModel
 
 
 class ModelHolder:
@@ -38,7 +38,7 @@ class ModelHolder:
     @cached_property
     def device(self) -> torch.device:
         """Where the models are. Raises ``ConfigError`` for a device that is not there."""
-        from diagnostics.models.devices import pick_device
+        from oversharp.diagnostics.models.devices import pick_device
 
         return pick_device(self.device_name)
 
@@ -47,7 +47,7 @@ class ModelHolder:
 
         Of an adapter on the weights that are held, or of these weights themselves, the adapter alone is read.
         """
-        from diagnostics.models.load import load_model, load_on_held_weights
+        from oversharp.diagnostics.models.load import load_model, load_on_held_weights
 
         if self._held is not None and self._held[0].weights_hash == checkpoint.weights_hash:
             return self._held[1]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from diagnostics.models.files import (
+from oversharp.diagnostics.models.files import (
     is_local,
     load_outline,
     load_tokenizer,
@@ -24,12 +24,12 @@ from diagnostics.models.files import (
     require_weights,
     with_adapter,
 )
-from diagnostics.models.placement import Room, room_to_spread
-from diagnostics.records.errors import CheckpointError, OversharpError, first_line
-from diagnostics.records.types import Checkpoint
-from diagnostics.series.folders import locate_model
-from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
-from diagnostics.series.weights import stored_tensors, weight_files
+from oversharp.diagnostics.models.placement import Room, room_to_spread
+from oversharp.diagnostics.records.errors import CheckpointError, OversharpError, first_line
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.series.folders import locate_model
+from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+from oversharp.diagnostics.series.weights import stored_tensors, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.memory import free_bytes
-from diagnostics.series.weights import stored_tensors, weight_files
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.memory import free_bytes
+from oversharp.diagnostics.series.weights import stored_tensors, weight_files
 
 #: A model that takes no more than this share of what is free lies on one GPU: batches are halved where little is left.
 FITS_SHARE = 0.95

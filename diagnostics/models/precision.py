@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from diagnostics.records.types import Checkpoint
-from diagnostics.series.weights import stored_tensors, weight_files
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.series.weights import stored_tensors, weight_files
 
 if TYPE_CHECKING:
     import torch
 
-    from diagnostics.models.load import Dtype
+    from oversharp.diagnostics.models.load import Dtype
 
 _NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
@@ -24,7 +24,7 @@ def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
     The weights' own, for that is what they were trained and will be served in; but float32 for models below
     ``ONE_THREAD_BELOW_PARAMETERS``, where nothing is gained, and on a CPU for what that has no products of.
     """
-    from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
+    from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
 
     own, n_parameters = stored_dtype(base.base_path or base.path)
     if own is None:

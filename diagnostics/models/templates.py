@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.errors import SamplerError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

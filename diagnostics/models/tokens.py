@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.templates import TemplateLimitError, render_chat
-from diagnostics.records.errors import SamplerError, first_line
-from diagnostics.records.types import Problem
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.templates import TemplateLimitError, render_chat
+from oversharp.diagnostics.records.errors import SamplerError, first_line
+from oversharp.diagnostics.records.types import Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

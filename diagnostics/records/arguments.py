@@ -15,9 +15,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from diagnostics.records.cells import one_line
-from diagnostics.records.errors import ConfigError, OversharpError
-from diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.cells import one_line
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.diagnostics.records.names import nearest_names
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -80,7 +80,7 @@ def require_known(owner: str, given: Iterable[str], known: Iterable[str]) -> Non
 
     >>> require_known("ship", ["serie"], ["series", "held_out"])
     Traceback (most recent call last):
-    diagnostics.records.errors.ConfigError: serie: ship takes no such argument; did you mean: series
+    oversharp.diagnostics.records.errors.ConfigError: serie: ship takes no such argument; did you mean: series
     """
     known = list(known)
     unknown = next((name for name in given if name not in known), None)
@@ -95,7 +95,7 @@ def settled(name: str, value: Any, hint: Any) -> Any:
     ((8,), ('grpo',))
     >>> settled("n", "64", int | None)
     Traceback (most recent call last):
-    diagnostics.records.errors.ConfigError: n='64': takes a whole number or None, not str
+    oversharp.diagnostics.records.errors.ConfigError: n='64': takes a whole number or None, not str
     """
     value = tuple(value) if isinstance(value, Iterator) else value
     for may_convert in (False, True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.amounts import plural
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.errors import StoreError
 
 if TYPE_CHECKING:
     import pandas as pd

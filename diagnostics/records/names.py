@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
-from diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.errors import StoreError
 
 #: The file of a store in the directory of an audit.
 STORE_NAME = "audit.duckdb"

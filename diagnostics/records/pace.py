@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from diagnostics.records.amounts import about_time, disk_size, plural, short_count, two_digits
+from oversharp.diagnostics.records.amounts import about_time, disk_size, plural, short_count, two_digits
 
 #: A smaller store, or growth, says nothing of a sample's size: tables without rows and the log take megabytes too.
 LEAST_BYTES = 32 * 2**20

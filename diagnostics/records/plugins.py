@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 #: What importing a foreign module raises where it is broken; its author's other errors are not for us to hide.
 _BROKEN = (ImportError, AttributeError, NameError, SyntaxError, TypeError, ValueError, RuntimeError, OSError)

@@ -14,8 +14,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from diagnostics.records.amounts import about_time
-from diagnostics.records.cells import visible
+from oversharp.diagnostics.records.amounts import about_time
+from oversharp.diagnostics.records.cells import visible
 
 
 class ProgressSink(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 from cyclopts import Token
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 #: Largest whole number that the store and the engines take.
 MOST = 2**31 - 1

@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import Checkpoint
-from diagnostics.repair.mixing import Rounding, scaled, scaled_numbers, whole
-from diagnostics.repair.models import read_object
-from diagnostics.repair.sources import Sources
-from diagnostics.repair.tensor_files import PlannedFiles, PlannedTensor, as_it_lies
-from diagnostics.series.finding import ADAPTER_CONFIG, adapter_hash
-from diagnostics.series.fingerprints import is_identity
-from diagnostics.series.folders import locate_model
-from diagnostics.series.numbers import FLOAT_BYTES, is_whole, stored_bytes
-from diagnostics.series.weights import StoredTensor, stored_tensors, tensor_bytes, weight_files, weights_hash
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.repair.mixing import Rounding, scaled, scaled_numbers, whole
+from oversharp.diagnostics.repair.models import read_object
+from oversharp.diagnostics.repair.sources import Sources
+from oversharp.diagnostics.repair.tensor_files import PlannedFiles, PlannedTensor, as_it_lies
+from oversharp.diagnostics.series.finding import ADAPTER_CONFIG, adapter_hash
+from oversharp.diagnostics.series.fingerprints import is_identity
+from oversharp.diagnostics.series.folders import locate_model
+from oversharp.diagnostics.series.numbers import FLOAT_BYTES, is_whole, stored_bytes
+from oversharp.diagnostics.series.weights import StoredTensor, stored_tensors, tensor_bytes, weight_files, weights_hash
 
 FILE = "adapter_model.safetensors"
 

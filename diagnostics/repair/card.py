@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnostics.records.provenance import version
-from diagnostics.records.types import Checkpoint
-from diagnostics.repair.points import WHOLE, RepairedPoint
-from diagnostics.repair.sources import Sources
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.repair.points import WHOLE, RepairedPoint
+from oversharp.diagnostics.repair.sources import Sources
 
 _PAPERS = (
     "WiSE-FT ([arXiv:2109.01903](https://arxiv.org/abs/2109.01903)), for reasoning "

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.amounts import disk_size
-from diagnostics.records.errors import CheckpointError, ConfigError
-from diagnostics.records.types import Checkpoint
-from diagnostics.series.layouts import REPAIR_RECORD
-from diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+from oversharp.diagnostics.records.amounts import disk_size
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.series.layouts import REPAIR_RECORD
+from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 
 #: What the folder is made of; in every checkpoint the same file says what that one is.
 RECORD = REPAIR_RECORD

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.types import Checkpoint
-from diagnostics.repair.adapters import Adapters
-from diagnostics.repair.card import card
-from diagnostics.repair.folders import RECORD, atomic_folder, copy_small_files, link, same_disk
-from diagnostics.repair.mixing import Rounding
-from diagnostics.repair.models import Models, read_object
-from diagnostics.repair.points import WHOLE, RepairedPoint, folder_of
-from diagnostics.repair.sources import Sources
-from diagnostics.repair.tensor_files import write_files
-from diagnostics.series.fingerprints import same_in_another_form
-from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.repair.adapters import Adapters
+from oversharp.diagnostics.repair.card import card
+from oversharp.diagnostics.repair.folders import RECORD, atomic_folder, copy_small_files, link, same_disk
+from oversharp.diagnostics.repair.mixing import Rounding
+from oversharp.diagnostics.repair.models import Models, read_object
+from oversharp.diagnostics.repair.points import WHOLE, RepairedPoint, folder_of
+from oversharp.diagnostics.repair.sources import Sources
+from oversharp.diagnostics.repair.tensor_files import write_files
+from oversharp.diagnostics.series.fingerprints import same_in_another_form
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 
 
 def mixable(sources: Sources) -> Models | Adapters:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series.numbers import FLOAT_BYTES, floats, rounded, stored_bytes
-from diagnostics.series.weights import StoredTensor, tensor_bytes
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series.numbers import FLOAT_BYTES, floats, rounded, stored_bytes
+from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

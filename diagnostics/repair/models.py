@@ -10,13 +10,20 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import Checkpoint
-from diagnostics.repair.mixing import Rounding, mixed
-from diagnostics.repair.sources import Sources
-from diagnostics.repair.tensor_files import PlannedFiles, PlannedTensor, as_it_lies
-from diagnostics.series.numbers import FLOAT_BYTES, is_whole
-from diagnostics.series.weights import CODED, StoredTensor, stored_tensors, tensor_bytes, weight_files, weights_hash
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.repair.mixing import Rounding, mixed
+from oversharp.diagnostics.repair.sources import Sources
+from oversharp.diagnostics.repair.tensor_files import PlannedFiles, PlannedTensor, as_it_lies
+from oversharp.diagnostics.series.numbers import FLOAT_BYTES, is_whole
+from oversharp.diagnostics.series.weights import (
+    CODED,
+    StoredTensor,
+    stored_tensors,
+    tensor_bytes,
+    weight_files,
+    weights_hash,
+)
 
 Tensors = Mapping[str, StoredTensor]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError
 
 #: Beyond this, weights are extrapolated so far that nobody has seen it help.
 LARGEST = 1.5

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.records.provenance import version
-from diagnostics.repair.folders import claimed, refuse_inside, require_ours, require_room
-from diagnostics.repair.line import RepairLine, mixable
-from diagnostics.repair.points import RepairResult, standing_steps, steps_of
-from diagnostics.repair.sources import Sources, find_sources
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.repair.folders import claimed, refuse_inside, require_ours, require_room
+from oversharp.diagnostics.repair.line import RepairLine, mixable
+from oversharp.diagnostics.repair.points import RepairResult, standing_steps, steps_of
+from oversharp.diagnostics.repair.sources import Sources, find_sources
 
 
 def repair(

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnostics.records.errors import CheckpointError, ConfigError
-from diagnostics.records.types import Checkpoint, Series
-from diagnostics.series.finding import ADAPTER_CONFIG, find_series, readable_files
-from diagnostics.series.fingerprints import is_base_again
-from diagnostics.series.folders import Candidate, find_candidates, in_step_order
-from diagnostics.series.layouts import recognised
-from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.records.types import Checkpoint, Series
+from oversharp.diagnostics.series.finding import ADAPTER_CONFIG, find_series, readable_files
+from oversharp.diagnostics.series.fingerprints import is_base_again
+from oversharp.diagnostics.series.folders import Candidate, find_candidates, in_step_order
+from oversharp.diagnostics.series.layouts import recognised
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 
 
 @dataclass(frozen=True, kw_only=True)

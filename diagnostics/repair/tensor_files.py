@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series.numbers import FLOAT_BYTES
-from diagnostics.series.weights import StoredTensor, tensor_bytes
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series.numbers import FLOAT_BYTES
+from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

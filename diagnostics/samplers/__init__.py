@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.plugins import find_callables, load_callable
-from diagnostics.records.types import Checkpoint
-from diagnostics.samplers.contract import (
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.plugins import find_callables, load_callable
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers.contract import (
     BatchPlan,
     EngineSettings,
     PlanningSampler,
@@ -59,7 +59,7 @@ def choose_sampler(
 
 def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
     """The largest rank of the adapters on each model, as vLLM reserves it; without those that vLLM does not compute."""
-    from diagnostics.samplers.vllm_files import lora_rank
+    from oversharp.diagnostics.samplers.vllm_files import lora_rank
 
     ranks: dict[Path, int] = {}
     for checkpoint in checkpoints:
@@ -77,17 +77,17 @@ def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
 def make_sampler(name: str, context: SamplerContext) -> Sampler:
     """The sampler that ``choose_sampler`` named."""
     if name == "vllm":
-        from diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
+        from oversharp.diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
 
         # it imports vLLM while this process imports torch and loads the first model
         models = context.models
         environment = engine_environment(models.device_name, context.engine, os.environ, dtype=models.dtype)
         process = EngineProcess(environment)
-        from diagnostics.samplers.vllm import VllmSampler
+        from oversharp.diagnostics.samplers.vllm import VllmSampler
 
         return VllmSampler(context, process)
     if name == "transformers":
-        from diagnostics.samplers.transformers import TransformersSampler
+        from oversharp.diagnostics.samplers.transformers import TransformersSampler
 
         return TransformersSampler(context)
     sampler_class: SamplerClass = load_callable(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)[name])
@@ -96,8 +96,8 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
 
 def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | None:
     """Why vLLM cannot run one of the checkpoints; found without importing it."""
-    from diagnostics.samplers.vllm_files import lora_rank
-    from diagnostics.samplers.vllm_support import why_not
+    from oversharp.diagnostics.samplers.vllm_files import lora_rank
+    from oversharp.diagnostics.samplers.vllm_support import why_not
 
     for checkpoint in checkpoints:
         obstacle = why_not(checkpoint, device=device)

@@ -8,9 +8,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from diagnostics.models.holder import ModelHolder
-from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.records.shard import WHOLE, Shard
+from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.records.types import SamplingSettings
 
 #: The float64 work of one draw is done on as many rows at a time as keep it at 128 MiB per tensor.
 _ELEMENTS_PER_CHUNK = 1 << 24

@@ -11,14 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList
 
-from diagnostics.models.devices import suitable_threads
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt, left_padded, require_fit, response_texts
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.shard import WHOLE, Shard
-from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
-from diagnostics.samplers.contract import BatchPlan, SamplerContext, SampleRequest, row_key
-from diagnostics.samplers.drawing import SeededDraw
+from oversharp.diagnostics.models.devices import suitable_threads
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt, left_padded, require_fit, response_texts
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.shard import WHOLE, Shard
+from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.contract import BatchPlan, SamplerContext, SampleRequest, row_key
+from oversharp.diagnostics.samplers.drawing import SeededDraw
 
 MAX_ROWS = 1024
 #: Memory that one batch may fill with its cache and logits: this much on a CPU, this share of what a GPU has free.

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt, require_fit, response_texts
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
-from diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
-from diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
-from diagnostics.samplers.vllm_messages import Draw, DrawnRow
-from diagnostics.samplers.vllm_series import SeriesEngine
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt, require_fit, response_texts
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
+from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
+from oversharp.diagnostics.samplers.vllm_messages import Draw, DrawnRow
+from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 
 #: Responses of one request: they come back together, so this bounds what a kill can lose and what waits in memory.
 ROWS_PER_REQUEST = 64

@@ -16,10 +16,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.memory import FEW_PRODUCTS
-from diagnostics.samplers.contract import EngineSettings
-from diagnostics.samplers.vllm_messages import (
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.memory import FEW_PRODUCTS
+from oversharp.diagnostics.samplers.contract import EngineSettings
+from oversharp.diagnostics.samplers.vllm_messages import (
     Abort,
     Adapter,
     AddAdapter,
@@ -38,7 +38,7 @@ from diagnostics.samplers.vllm_messages import (
     WakeUp,
 )
 
-WORKER_EXTENSION = "diagnostics.samplers.vllm_worker.WorkerExtension"
+WORKER_EXTENSION = "oversharp.diagnostics.samplers.vllm_worker.WorkerExtension"
 #: A prompt is prefilled in one step: the CPU model runner fails on a seeded request whose prefill is split.
 LEAST_BATCHED_TOKENS = 16384
 #: Tokens per block of the KV cache on a CPU. Whole blocks alone are shared between responses to one prompt, and
@@ -138,7 +138,7 @@ class EnginePlan:
         if self.on_cpu:
             arguments |= {"block_size": CPU_BLOCK_TOKENS, "kv_cache_memory_bytes": self.cache_bytes}
         if self.settings.trust_remote_code:
-            from diagnostics.models.files import needs_code
+            from oversharp.diagnostics.models.files import needs_code
 
             arguments["trust_remote_code"] = needs_code(self.model)
         if self.max_lora_rank:
@@ -187,7 +187,7 @@ class EngineProcess:
                     sys.executable,
                     "-P",
                     "-m",
-                    "diagnostics.samplers.vllm_process",
+                    "oversharp.diagnostics.samplers.vllm_process",
                     str(theirs.fileno()),
                     str(os.getpid()),
                 ],

@@ -9,9 +9,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint
-from diagnostics.series.weights import IncompleteCheckpointError, stored_tensors, weight_files, wrapper_of
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError, stored_tensors, weight_files, wrapper_of
 
 #: Entries of config.json that change nothing in what is computed; precision and end tokens are the audit's own.
 _HARMLESS = frozenset(

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from diagnostics.models.devices import in_float32, suitable_threads
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.memory import free_bytes
-from diagnostics.samplers.vllm_messages import DrawnRow
+from oversharp.diagnostics.models.devices import in_float32, suitable_threads
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.memory import free_bytes
+from oversharp.diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8
 #: Prompts of the engine's first call that are probed, besides a long one.

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from diagnostics.samplers.vllm_messages import (
+from oversharp.diagnostics.samplers.vllm_messages import (
     WHILE_READING_WEIGHTS,
     Abort,
     Adapter,

@@ -10,17 +10,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import EngineRefusedError, SamplerError
-from diagnostics.records.types import Checkpoint, SamplingSettings
-from diagnostics.samplers.contract import SamplerContext
-from diagnostics.samplers.rows import MOST_ROWS, default_rows
-from diagnostics.samplers.vllm_engine import EngineLostError, EnginePlan, EngineProcess, VllmEngine, engine_environment
-from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
-from diagnostics.samplers.vllm_messages import WHILE_READING_WEIGHTS, Adapter, Draw, DrawnRow
-from diagnostics.samplers.vllm_probe import (
+from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import EngineRefusedError, SamplerError
+from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
+from oversharp.diagnostics.samplers.contract import SamplerContext
+from oversharp.diagnostics.samplers.rows import MOST_ROWS, default_rows
+from oversharp.diagnostics.samplers.vllm_engine import (
+    EngineLostError,
+    EnginePlan,
+    EngineProcess,
+    VllmEngine,
+    engine_environment,
+)
+from oversharp.diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
+from oversharp.diagnostics.samplers.vllm_messages import WHILE_READING_WEIGHTS, Adapter, Draw, DrawnRow
+from oversharp.diagnostics.samplers.vllm_probe import (
     ENTROPY_TOLERANCE_NATS,
     LONG_PROBE_TOKENS,
     PROBE_TOKENS,

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.records.types import Checkpoint
 
 #: Head sizes that the attention kernels of the CPU build take; found by running them.
 CPU_HEAD_SIZES = frozenset({32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512})

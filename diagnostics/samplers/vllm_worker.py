@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from diagnostics.models.devices import elements_per_chunk
-from diagnostics.records.memory import trim_heap
+from oversharp.diagnostics.models.devices import elements_per_chunk
+from oversharp.diagnostics.records.memory import trim_heap
 
 #: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache.
 _ELEMENTS_PER_CHUNK = 1 << 18
@@ -61,13 +61,13 @@ class WorkerExtension:
 
     def oversharp_use_fused_norms(self) -> bool:
         """Compute norms by vLLM's own kernels on a CPU; whether it has them."""
-        from diagnostics.samplers.vllm_norms import use_fused_norms
+        from oversharp.diagnostics.samplers.vllm_norms import use_fused_norms
 
         return use_fused_norms()
 
     def oversharp_replace_adapter_products(self) -> None:
         """Multiply with an adapter once a step on a CPU, not once a token."""
-        from diagnostics.samplers.vllm_adapters import replace_adapter_products
+        from oversharp.diagnostics.samplers.vllm_adapters import replace_adapter_products
 
         replace_adapter_products()
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from diagnostics.series.finding import current_hash, find_series
+from oversharp.diagnostics.series.finding import current_hash, find_series
 
 __all__ = ["current_hash", "find_series"]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series.weights import StoredTensor, stored_tensors
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series.weights import StoredTensor, stored_tensors
 
 _LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 #: The first factor of these modules has a column for every number of a hidden state.

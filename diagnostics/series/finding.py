@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import Checkpoint, Series
-from diagnostics.series.adapter_fit import require_fit
-from diagnostics.series.fingerprints import is_identity, is_tied, mark_equal_weights, refuse_untied_head
-from diagnostics.series.folders import (
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.types import Checkpoint, Series
+from oversharp.diagnostics.series.adapter_fit import require_fit
+from oversharp.diagnostics.series.fingerprints import is_identity, is_tied, mark_equal_weights, refuse_untied_head
+from oversharp.diagnostics.series.folders import (
     Candidate,
     common_parent,
     find_candidates,
@@ -24,17 +24,17 @@ from diagnostics.series.folders import (
     locate_model,
     no_model_words,
 )
-from diagnostics.series.hashes import WeightHashes
-from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
-from diagnostics.series.tokenizers import (
+from oversharp.diagnostics.series.hashes import WeightHashes
+from oversharp.diagnostics.series.layouts import INNER_FOLDERS, PLAIN, REPAIR_RECORD, REPAIRED, recognised
+from oversharp.diagnostics.series.tokenizers import (
     TOKENIZER_FILES,
     refuse_different_vocabularies,
     same_tokenizer,
     tokenizer_file,
     tokenizer_folders,
 )
-from diagnostics.series.training_log import read_training_log
-from diagnostics.series.weights import (
+from oversharp.diagnostics.series.training_log import read_training_log
+from oversharp.diagnostics.series.weights import (
     INDEX,
     IncompleteCheckpointError,
     check_complete,

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import Checkpoint
-from diagnostics.series.numbers import is_whole, rounded, stored_floats
-from diagnostics.series.weights import (
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.series.numbers import is_whole, rounded, stored_floats
+from oversharp.diagnostics.series.weights import (
     IncompleteCheckpointError,
     StoredTensor,
     stored_tensors,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series.layouts import INNER_FOLDERS, PLAIN, has_weights, is_model, recognised
-from diagnostics.series.step_names import step_after_word
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series.layouts import INNER_FOLDERS, PLAIN, has_weights, is_model, recognised
+from oversharp.diagnostics.series.step_names import step_after_word
 
 LOOKED_FOR = (
     "checkpoint-N, step_N, step-N, global_step_N, global_stepN_hf, iter_N or any folder whose name ends in a number"

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 
 #: A file that was written so shortly ago may be written again within the resolution of its time.
 _SETTLED_S = 2.0

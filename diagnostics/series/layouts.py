@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.series.shards import shard_obstacle
-from diagnostics.series.weights import IncompleteCheckpointError, weight_files
+from oversharp.diagnostics.series.shards import shard_obstacle
+from oversharp.diagnostics.series.weights import IncompleteCheckpointError, weight_files
 
 #: What ``Series.layout`` says of folders that no trainer below is known to write.
 PLAIN = "hf"

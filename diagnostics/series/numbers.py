@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.series.weights import StoredTensor, tensor_bytes
+from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

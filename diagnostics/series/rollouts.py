@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.errors import first_line
-from diagnostics.records.types import TrainingResponse
+from oversharp.diagnostics.records.errors import first_line
+from oversharp.diagnostics.records.types import TrainingResponse
 
 if TYPE_CHECKING:
     import pandas as pd

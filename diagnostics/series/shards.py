@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.amounts import plural
 
 #: What DeepSpeed names its model states: of ZeRO-3 one file for each rank, of ZeRO-1 and 2 one for all.
 _DEEPSPEED = "*mp_rank_*_model_states.pt"

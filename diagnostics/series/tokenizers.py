@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import Checkpoint, content_hash
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.types import Checkpoint, content_hash
 
 #: Files that hold a vocabulary; the settings in tokenizer_config.json alone make no tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.types import TrainingMetric
+from oversharp.diagnostics.records.types import TrainingMetric
 
 #: Bookkeeping that lies in the same records as the metrics.
 _NOT_METRICS = frozenset({"step", "global_step"})

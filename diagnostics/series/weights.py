@@ -14,8 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import START_BYTES, why_stand_in
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import START_BYTES, why_stand_in
 
 MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
 INDEX = "model.safetensors.index.json"

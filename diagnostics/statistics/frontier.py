@@ -17,9 +17,9 @@ from scipy.stats import t as student_t
 from sklearn import config_context
 from sklearn.isotonic import isotonic_regression
 
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.intervals import percentile_bounds, resampled_means
-from diagnostics.statistics.units import few_clusters, named_clusters
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
+from oversharp.diagnostics.statistics.units import few_clusters, named_clusters
 
 #: What interpolating between the points may be off by, in pass@1: about as much as on the demo's base, drawn at T = 1,
 #: .6, .3 and .15, at k = 64 and 128. At small k, where the curve bends more, it is off by more.

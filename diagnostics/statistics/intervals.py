@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import beta, binom
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.units import (
+from oversharp.diagnostics.statistics.units import (
     NOT_RELATED,
     Interval,
     few_clusters,

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.pass_at_k import (
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.pass_at_k import (
     pass_at_k_table,
     within_problem_covariance_table,
     within_problem_variance_table,

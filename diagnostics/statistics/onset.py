@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.statistics.intervals import percentile_bounds, resampled_means
+from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
 #: Candidates for the step at which the decline began, from the base to the last but one checkpoint.
 _CANDIDATES = 400

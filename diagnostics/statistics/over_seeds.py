@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
+from oversharp.diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
 
 PROBABILITY = (0.0, 1.0)
 UNBOUNDED = (-math.inf, math.inf)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binom, hypergeom
 
-from diagnostics.statistics.confirmation import fisher_fell, holm
+from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
 #: In the order of the change.

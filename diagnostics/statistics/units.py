@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import t as student_t
 
-from diagnostics.records.amounts import plural
-from diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.statistics.clusters import by_cluster
 
 #: Below so many clusters nothing is said of problems like these: what clusters scatter is not known then.
 FEW_CLUSTERS = 10

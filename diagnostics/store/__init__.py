@@ -1,5 +1,5 @@
 """The one DuckDB file of an audit: tables, views, and everything that is written to it or asked of it."""
 
-from diagnostics.store.store import Store as Store
+from oversharp.diagnostics.store.store import Store as Store
 
 __all__ = ["Store"]

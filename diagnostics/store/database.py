@@ -19,14 +19,14 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyarrow.dataset import dataset
 
-from diagnostics.records.errors import StoreError
-from diagnostics.records.memory import half_of_free_gib, joined_within
-from diagnostics.records.names import require_store_file, require_store_place
-from diagnostics.records.provenance import version
-from diagnostics.records.types import content_hash
-from diagnostics.store.mends import in_one_line, of_a_stranger
-from diagnostics.store.older import as_today, checked_schema
-from diagnostics.store.token_files import (
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.memory import half_of_free_gib, joined_within
+from oversharp.diagnostics.records.names import require_store_file, require_store_place
+from oversharp.diagnostics.records.provenance import version
+from oversharp.diagnostics.records.types import content_hash
+from oversharp.diagnostics.store.mends import in_one_line, of_a_stranger
+from oversharp.diagnostics.store.older import as_today, checked_schema
+from oversharp.diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
     TOKEN_IDENTITY,

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from platform import python_version
 
-from diagnostics.measures import ENTRY_POINT_GROUP
-from diagnostics.store.store import Store
-from diagnostics.ways import ENTRY_POINT_GROUP as WAYS_GROUP
+from oversharp.diagnostics.measures import ENTRY_POINT_GROUP
+from oversharp.diagnostics.store.store import Store
+from oversharp.diagnostics.ways import ENTRY_POINT_GROUP as WAYS_GROUP
 
 #: What a finding, a verdict or a picture may depend on beside our own source.
 _PACKAGES = (

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from diagnostics.records.types import AuditKey, Checkpoint, SamplingSettings, content_hash
+from oversharp.diagnostics.records.types import AuditKey, Checkpoint, SamplingSettings, content_hash
 
 if TYPE_CHECKING:
-    from diagnostics.store import Store
+    from oversharp.diagnostics.store import Store
 
 #: Roles in the order in which a response that plays several takes its tokens.
 ROLES = ("panel", "own", "mode", "batch")

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pandas import isna
 from pandas.api.types import is_list_like
 
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.pace import LEAST_BYTES, SampleCost
-from diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
-from diagnostics.store.write_audit import COMPARED, look_ids
-from diagnostics.verdict.claims import FELL_HERE
-from diagnostics.verdict.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
-from diagnostics.verdict.record import Estimate, ranges_text
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.pace import LEAST_BYTES, SampleCost
+from oversharp.diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
+from oversharp.diagnostics.store.write_audit import COMPARED, look_ids
+from oversharp.diagnostics.verdict.claims import FELL_HERE
+from oversharp.diagnostics.verdict.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
+from oversharp.diagnostics.verdict.record import Estimate, ranges_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from diagnostics.store import Store
-    from diagnostics.verdict.record import Verdict
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.verdict.record import Verdict
 
 
 class Frames(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.errors import StoreError
 
 #: Errors of DuckDB that are about the statement, which is the user's: all that they say is told.
 _TOLD_WHOLE = frozenset({"ParserException", "BinderException", "CatalogException"})

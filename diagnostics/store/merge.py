@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.store.database import Database
-from diagnostics.store.older import LEAST_CONTINUED
-from diagnostics.store.token_files import OWN_TOKEN_FILE
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.older import LEAST_CONTINUED
+from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
 _KEYED = (

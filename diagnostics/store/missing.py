@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from diagnostics.records.types import AuditKey
-from diagnostics.verifiers import RULES
+from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.verifiers import RULES
 
 if TYPE_CHECKING:
-    from diagnostics.store import Store
+    from oversharp.diagnostics.store import Store
 
 #: Responses whose texts are read at first, before their lengths are known, and characters that are read at a time.
 FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from diagnostics.measures import FORMER_NAMES
-from diagnostics.records.errors import StoreError
+from oversharp.diagnostics.measures import FORMER_NAMES
+from oversharp.diagnostics.records.errors import StoreError
 
 #: Table → column → type.
 Columns = Mapping[str, Mapping[str, str]]

@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.memory import half_of_free_gib
-from diagnostics.records.settings import require_memory
-from diagnostics.records.types import (
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.memory import half_of_free_gib
+from oversharp.diagnostics.records.settings import require_memory
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Confirmation,
     Finding,
@@ -33,10 +33,11 @@ from diagnostics.records.types import (
     VerdictTerms,
     response_id,
 )
-from diagnostics.store.database import Database
-from diagnostics.store.kept.samples import KeptSamples
-from diagnostics.store.ways.table import WaysTable
-from diagnostics.store.write_audit import (
+from oversharp.diagnostics.store import write_import
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.kept.samples import KeptSamples
+from oversharp.diagnostics.store.ways.table import WaysTable
+from oversharp.diagnostics.store.write_audit import (
     allocate,
     record_confirmations,
     record_grades,
@@ -51,9 +52,9 @@ from diagnostics.store.write_audit import (
     register_training,
     share_plan,
 )
-from diagnostics.store.write_import import ImportedFile, Recording, imported, imported_from, plan_recorded, record
-from diagnostics.verdict.recommendation import Recommendation
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.store.write_import import ImportedFile, Recording
+from oversharp.diagnostics.verdict.recommendation import Recommendation
+from oversharp.diagnostics.verdict.record import Verdict
 
 #: Most memory for queries over all samples: they read them in parts, and more would make none of them faster.
 MEMORY_GIB = 1.0
@@ -168,15 +169,15 @@ class Store:
 
     def add_recorded(self, recording: Recording) -> None:
         """Commit a part of another tool's file and how far it was read, in one transaction."""
-        record(self._database, recording)
+        write_import.record(self._database, recording)
 
     def imported(self, series: str, file_hash: str) -> ImportedFile | None:
         """How far a file was read into ``series`` before; None if it was not."""
-        return imported(self._database, series, file_hash)
+        return write_import.imported(self._database, series, file_hash)
 
     def imported_from(self, series: str, path: Path) -> ImportedFile | None:
         """How far the file that lay at ``path`` was read into ``series`` before, whatever it holds now."""
-        return imported_from(self._database, series, str(path.resolve()))
+        return write_import.imported_from(self._database, series, str(path.resolve()))
 
     def has_grades(self, verifier: str) -> bool:
         """Whether there is any grade by ``verifier``."""
@@ -211,7 +212,7 @@ class Store:
 
     def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
         """Number imported samples from 0, without gaps, and use ``more`` (checkpoint_id, problem_id, n) than the n."""
-        plan_recorded(self._database, key, more)
+        write_import.plan_recorded(self._database, key, more)
 
     def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
         """Count a verdict that compares the checkpoints of ``steps`` with the base; returns the number of this look."""
@@ -416,9 +417,8 @@ class Store:
         with self._database.transaction():
             self._database.rows("DELETE FROM audit_findings WHERE audit_id = ?", [key.audit_id])
             if len(rows):
-                rows = rows.astype(
-                    {"k": "Int64", "n": "Int64", "value": "Float64", "low": "Float64", "high": "Float64"}
-                )
+                floats = dict.fromkeys(("value", "low", "high"), "Float64")
+                rows = rows.astype({"k": "Int64", "n": "Int64", **floats})
                 self._database.insert(
                     """INSERT INTO audit_findings
                        SELECT $audit_id, checkpoint_id, measure, scope, k, value, low, high, n, unit,

@@ -259,7 +259,7 @@ CREATE TABLE audit_verdicts (
     p_population DOUBLE CHECK (isfinite(p_population)),  -- problems like these: pass@k fell at no k
     p_minority DOUBLE CHECK (isfinite(p_minority)),      -- these problems: no correct minority mode was lost
     k_most INTEGER,                     -- the verdict holds for k = 1 … k_most
-    document JSON NOT NULL              -- all of it: the fields of diagnostics.verdict.record.Verdict
+    document JSON NOT NULL              -- all of it: the fields of oversharp.diagnostics.verdict.record.Verdict
 );
 
 -- Looks at a series: its verdicts on different sets of checkpoints, or on more samples or problems at the same. What

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from diagnostics.store.columns import COMMON as COMMON
-from diagnostics.store.columns import COUNT_RELATIONS, Meaning, Relation
-from diagnostics.store.columns import NO_UNIT as NO_UNIT
-from diagnostics.store.columns import means as _means
-from diagnostics.store.ways.relations import WAYS_RELATIONS
+from oversharp.diagnostics.store.columns import COMMON as COMMON
+from oversharp.diagnostics.store.columns import COUNT_RELATIONS, Meaning, Relation
+from oversharp.diagnostics.store.columns import NO_UNIT as NO_UNIT
+from oversharp.diagnostics.store.columns import means as _means
+from oversharp.diagnostics.store.ways.relations import WAYS_RELATIONS
 
 _STYLE = (
     "how the answer is stated: boxed, tagged (<answer>), hashes (####), labelled, bare, prose or none; NULL where the "
@@ -91,7 +91,7 @@ RELATIONS: tuple[Relation, ...] = (
             "p_population": _means("p value, problems like these: pass@k fell at no k", "probability"),
             "p_minority": _means("p value, these problems: no correct minority mode was lost", "probability"),
             "k_most": _means("the verdict holds for k = 1 … k_most", "samples"),
-            "document": _means("all of the verdict: the fields of `diagnostics.verdict.record.Verdict`"),
+            "document": _means("all of the verdict: the fields of `oversharp.diagnostics.verdict.record.Verdict`"),
         },
     ),
     Relation(

@@ -672,7 +672,7 @@ JOIN series_checkpoints AS c
     ON c.series = a.series
     AND c.checkpoint_id = f.checkpoint_id;
 
--- Measures that had another name once: `diagnostics.measures.FORMER_NAMES`.
+-- Measures that had another name once: `oversharp.diagnostics.measures.FORMER_NAMES`.
 CREATE OR REPLACE VIEW renamed_measures AS
 FROM (VALUES
     ('problems_gained', 'queries_gained'),

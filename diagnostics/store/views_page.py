@@ -1,4 +1,4 @@
-"""``docs/views.md``: every relation that users may query; ``python -m diagnostics.store.views_page`` writes it."""
+"""``docs/views.md``: what users may query; ``python -m oversharp.diagnostics.store.views_page`` writes it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from diagnostics.store import Store
-from diagnostics.store.views import RELATIONS, meaning_of
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.views import RELATIONS, meaning_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "views.md"
 
@@ -21,7 +21,7 @@ its own and may change. [queries.md](queries.md) has examples.
 The views show the latest audit of every series. `token_logps` and its kin lie in Parquet files beside the store, in the
 folder `audit.tokens`: keep the two together. NULL is unknown, never 0.
 
-This page is made from `diagnostics/store/views.py` by `python -m diagnostics.store.views_page`.
+This page is made from `diagnostics/store/views.py` by `python -m oversharp.diagnostics.store.views_page`.
 """
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.records.errors import StoreError
-from diagnostics.records.types import (
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Confirmation,
     Grade,
@@ -28,9 +28,9 @@ from diagnostics.records.types import (
     response_id,
     training_problem,
 )
-from diagnostics.store.database import Database
-from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import RULES
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verifiers import RULES
 
 #: Of grades to insert those whose response has none by that verifier; for ``Database.insert``.
 UNGRADED = """

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
-from diagnostics.records.types import AuditKey
-from diagnostics.store.database import Database
-from diagnostics.store.write_audit import UNGRADED
+from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.write_audit import UNGRADED
 
 PROBLEMS = pa.schema(
     [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id", "cluster")]

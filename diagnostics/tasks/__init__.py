@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from diagnostics.records.errors import ProblemError, VerifierError
-from diagnostics.records.names import nearest_names
-from diagnostics.records.plugins import find_callables, load_callable
-from diagnostics.records.types import Problem
-from diagnostics.verifiers import in_thoughts, named_verifier
-from diagnostics.verifiers.own_workers.limits import GraderLimits
-from diagnostics.verifiers.reading.golds import GoldList, all_of
+from oversharp.diagnostics.records.errors import ProblemError, VerifierError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.plugins import find_callables, load_callable
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers import in_thoughts, named_verifier
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Size of a generated problem set where no limit is given.
@@ -50,7 +50,7 @@ def load_problems(
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
-    diagnostics.records.errors.ProblemError: task 'contdown' is unknown; did you mean: countdown
+    oversharp.diagnostics.records.errors.ProblemError: task 'contdown' is unknown; did you mean: countdown
     """
     if (problems_file is None) == (task is None):
         raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), and not both")
@@ -58,7 +58,7 @@ def load_problems(
         raise ProblemError(f"the limit on problems is {limit}; give at least 1")
     named = None if verifier is None else named_verifier(verifier, limits)
     if problems_file is not None:
-        from diagnostics.tasks.files import problems_of_file
+        from oversharp.diagnostics.tasks.files import problems_of_file
 
         return _as_asked(
             problems_of_file(problems_file, limit=limit, repeated=repeated, verifier=named),
@@ -68,7 +68,7 @@ def load_problems(
     assert task is not None
     problems = tuple(_problems_of_task(task, limit=limit, seed=seed))
     if named is not None:
-        from diagnostics.tasks.files import graded_by
+        from oversharp.diagnostics.tasks.files import graded_by
 
         problems = tuple(_checked((graded_by(problem, named) for problem in problems), task))
     if not problems:
@@ -91,7 +91,7 @@ def task_names() -> tuple[str, ...]:
     >>> task_names()[:2]
     ('benchmark:aime24', 'benchmark:aime25')
     """
-    from diagnostics.tasks.benchmarks import BENCHMARKS
+    from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
 
     built_in = (
         "countdown",
@@ -109,7 +109,7 @@ def suggested_max_tokens(task: str | None) -> int | None:
     >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
     (6, None)
     """
-    from diagnostics.tasks import countdown, word_problems
+    from oversharp.diagnostics.tasks import countdown, word_problems
 
     known = {one.TASK: one.RESPONSE_TOKENS for one in (countdown, word_problems)}
     return known.get(task.partition(":")[0]) if task is not None else None
@@ -119,20 +119,20 @@ def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Pr
     name, _, argument = task.partition(":")
     outside = find_callables(ENTRY_POINT_GROUP, _BUILT_IN)
     if name == "countdown" and not argument:
-        from diagnostics.tasks.countdown import problems
+        from oversharp.diagnostics.tasks.countdown import problems
 
         # the split is part of the task: another seed would audit on problems that the model was trained on
         return problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
     if name == "reasoning_gym":
-        from diagnostics.tasks.reasoning_gym import generated_problems
+        from oversharp.diagnostics.tasks.reasoning_gym import generated_problems
 
         return generated_problems(argument, size=DEFAULT_GENERATED if limit is None else limit, seed=seed)
     if name == "word_problems":
-        from diagnostics.tasks.word_problems import problems as worded
+        from oversharp.diagnostics.tasks.word_problems import problems as worded
 
         return worded(argument, limit=DEFAULT_GENERATED if limit is None else limit, seed=seed)
     if name == "benchmark":
-        from diagnostics.tasks.benchmarks import benchmark_problems
+        from oversharp.diagnostics.tasks.benchmarks import benchmark_problems
 
         return benchmark_problems(argument, limit=limit, seed=seed)
     if name not in outside:
@@ -141,7 +141,7 @@ def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Pr
 
 
 def _checked(problems: Iterable[Problem], task: str) -> Iterable[Problem]:
-    from diagnostics.verifiers import Verifiers
+    from oversharp.diagnostics.verifiers import Verifiers
 
     with Verifiers() as verifiers:
         for number, problem in enumerate(problems, start=1):

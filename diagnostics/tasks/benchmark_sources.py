@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks.files import Row, read_rows
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks.files import Row, read_rows
 
 #: Environment variable: a directory with local copies, each under its benchmark's name.
 FOLDER_VARIABLE = "OVERSHARP_BENCHMARKS"

@@ -15,13 +15,13 @@ from random import Random
 from string import ascii_uppercase
 from typing import Any, Literal
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.names import nearest_names
-from diagnostics.records.types import Problem
-from diagnostics.tasks.benchmark_sources import HubData, data_rows
-from diagnostics.tasks.files import Row, problem_of_row
-from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.extraction import hash_answer, last_boxed
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks.benchmark_sources import HubData, data_rows
+from oversharp.diagnostics.tasks.files import Row, problem_of_row
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed
 
 #: Ends every multiple-choice prompt.
 LETTER_REQUEST = "Answer with the letter of the correct option."

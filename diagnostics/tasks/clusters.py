@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import nearest_names
-from diagnostics.records.types import Problem
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import Problem
 
 #: Of ``--cluster``: each problem stands for itself, whatever its fields say.
 NONE = "none"

@@ -17,8 +17,8 @@ from functools import cache
 from itertools import combinations, permutations, product
 from typing import Literal, NamedTuple, get_args
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Problem
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Problem
 
 Split = Literal["train", "held_out", "audit"]
 

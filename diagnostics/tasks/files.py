@@ -24,12 +24,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
-from diagnostics.records.files import require_regular
-from diagnostics.records.types import Problem, content_hash
-from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.extraction import collapse_whitespace
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
+from oversharp.diagnostics.records.files import require_regular
+from oversharp.diagnostics.records.types import Problem, content_hash
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty", "cluster"})
 # what other data sets call these fields

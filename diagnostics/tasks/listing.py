@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from diagnostics.tasks.benchmark_sources import how_to_copy
-from diagnostics.tasks.benchmarks import BENCHMARKS, Benchmark, benchmark_of
-from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
+from oversharp.diagnostics.tasks.benchmark_sources import how_to_copy
+from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS, Benchmark, benchmark_of
+from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
 _PREFIX = "benchmark:"
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks import load_problems
-from diagnostics.tasks.files import read_rows
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.tasks.files import read_rows
 
 How = Literal["same text", "same words", "shared run"]
 WORDS = 13

@@ -8,11 +8,11 @@ from io import StringIO
 from itertools import islice
 from typing import Any
 
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.names import nearest_names
-from diagnostics.records.types import Problem
-from diagnostics.verifiers.packing import pack
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers.packing import pack
 
 
 def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Problem, content_hash
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Problem, content_hash
 
 Split = Literal["train", "held_out"]
 

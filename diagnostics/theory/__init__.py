@@ -15,5 +15,6 @@ docstring says what was corrected. Invalid input raises ``ValueError``.
 ========================  ==========================================================================================
 
 [A] arXiv 2601.15609, [B] arXiv 2510.04028, [C] The Reasoning Boundary Paradox (OpenReview). The unbiased pass@k of
-[B] 4.1 is ``diagnostics.statistics.pass_at_k``, the answer entropy of [B] C.5 ``diagnostics.statistics.entropy``.
+[B] 4.1 is ``oversharp.diagnostics.statistics.pass_at_k``, the answer entropy of [B] C.5
+``oversharp.diagnostics.statistics.entropy``.
 """

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import vector
-from diagnostics.theory.coupling import (
+from oversharp.diagnostics.theory._checks import vector
+from oversharp.diagnostics.theory.coupling import (
     RELATIVE_CUTOFF,
     KernelExtremes,
     dual_coefficients,

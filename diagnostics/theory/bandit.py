@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import distribution
+from oversharp.diagnostics.theory._checks import distribution
 
 Objective = Literal["reinforce", "mle"]
 

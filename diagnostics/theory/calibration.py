@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import distribution, softmax, vector
+from oversharp.diagnostics.theory._checks import distribution, softmax, vector
 
 
 def inverse_probability_advantages(advantage_M: ArrayLike, reference_M: ArrayLike) -> Float[np.ndarray, " mode"]:

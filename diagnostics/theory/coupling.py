@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import counts, positive, vector
+from oversharp.diagnostics.theory._checks import counts, positive, vector
 
 #: Eigenvalues below this share of the largest are taken for zero by the pseudo-inverse.
 RELATIVE_CUTOFF = 1e-10

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import positive, vector
-from diagnostics.theory.bound import Bound
-from diagnostics.theory.coupling import KernelExtremes, dual_coefficients, symmetric
+from oversharp.diagnostics.theory._checks import positive, vector
+from oversharp.diagnostics.theory.bound import Bound
+from oversharp.diagnostics.theory.coupling import KernelExtremes, dual_coefficients, symmetric
 
 #: Slack that rounding gets in the conditions, relative to the quantity compared.
 RELATIVE_ROUNDING = 1e-9

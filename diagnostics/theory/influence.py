@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import counts, distribution, flags, positive, vector
+from oversharp.diagnostics.theory._checks import counts, distribution, flags, positive, vector
 
 
 def first_order_influence(

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import counts, distribution, flags, positive, softmax, vector
-from diagnostics.theory.bound import Bound
+from oversharp.diagnostics.theory._checks import counts, distribution, flags, positive, softmax, vector
+from oversharp.diagnostics.theory.bound import Bound
 
 #: Advantages of a batch that add up to less than this, beside their absolute sum, add up to nothing.
 RELATIVE_ROUNDING = 1e-9

@@ -2,7 +2,8 @@
 
 ``policy_V`` are probabilities, one per action; logits are in nats. η is the learning rate. [B] analyses responses of
 one token, so that an action is a token. The answer entropy of [B] C.5 is
-``diagnostics.statistics.entropy.plug_in_entropy`` (in nats; [B]'s Table 4 has bits). Source: [B] (arXiv 2510.04028).
+``oversharp.diagnostics.statistics.entropy.plug_in_entropy`` (in nats; [B]'s Table 4 has bits).
+Source: [B] (arXiv 2510.04028).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from diagnostics.theory._checks import distribution, softmax, vector
+from oversharp.diagnostics.theory._checks import distribution, softmax, vector
 
 
 def logit_update(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from diagnostics.records.cells import short_repr
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.verdict.losses import Law, Loss
-from diagnostics.verdict.power import BaseRates, Design, Power, power, window_size
-from diagnostics.verdict.record import Remedy
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.verdict.losses import Law, Loss
+from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power, window_size
+from oversharp.diagnostics.verdict.record import Remedy
 
 #: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000

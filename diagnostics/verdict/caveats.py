@@ -7,12 +7,20 @@ from operator import attrgetter
 
 import numpy as np
 
-from diagnostics.records.amounts import plural
-from diagnostics.statistics.units import too_few_to_generalise
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.record import TITLES, LeftOut, LenientReading, Rates, Verdict, VerdictLabel, points_text
-from diagnostics.verdict.rule import spent_share
-from diagnostics.verdict.sentence import largest_fall, share_text
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.statistics.units import too_few_to_generalise
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.record import (
+    TITLES,
+    LeftOut,
+    LenientReading,
+    Rates,
+    Verdict,
+    VerdictLabel,
+    points_text,
+)
+from oversharp.diagnostics.verdict.rule import spent_share
+from oversharp.diagnostics.verdict.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.explanations import Unread
-from diagnostics.verdict.record import Rates
-from diagnostics.verdict.rule import SeenCounts, spent_share
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.explanations import Unread
+from oversharp.diagnostics.verdict.record import Rates
+from oversharp.diagnostics.verdict.rule import SeenCounts, spent_share
 
 #: Of wrong responses, the share that a grader may accept where nobody knows better: short answers can be guessed.
 ASSUMED_GUESS_RATE = 0.005

@@ -11,17 +11,17 @@ from dataclasses import asdict, replace
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.records.amounts import plural
-from diagnostics.statistics.band import simultaneous_band
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.crossing import crossing
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import PairedCounts, mean_changes
-from diagnostics.statistics.onset import onset
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.statistics.units import too_few_to_generalise
-from diagnostics.verdict.audit_sizes import settle
-from diagnostics.verdict.caveats import (
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.statistics.band import simultaneous_band
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.crossing import crossing
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import PairedCounts, mean_changes
+from oversharp.diagnostics.statistics.onset import onset
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.units import too_few_to_generalise
+from oversharp.diagnostics.verdict.audit_sizes import settle
+from oversharp.diagnostics.verdict.caveats import (
     FEW_PROBLEMS,
     NEEDS_SAMPLES,
     caveats_of,
@@ -31,9 +31,9 @@ from diagnostics.verdict.caveats import (
     unread_of,
     warnings_of,
 )
-from diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, seen_counts
-from diagnostics.verdict.explanations import (
+from oversharp.diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, seen_counts
+from oversharp.diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
     Fall,
     guess_rate_that_explains,
@@ -44,8 +44,8 @@ from diagnostics.verdict.explanations import (
     style_rise,
     taken_for_correct,
 )
-from diagnostics.verdict.power import window_size
-from diagnostics.verdict.record import (
+from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.record import (
     ChangeAtK,
     Claim,
     Estimate,
@@ -55,12 +55,12 @@ from diagnostics.verdict.record import (
     StepClaim,
     Verdict,
 )
-from diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, with_causes_of_all
-from diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
-from diagnostics.verdict.sharpening import sharpening_of
-from diagnostics.verdict.shipping.choice import recommend
-from diagnostics.verdict.shipping.options import JudgedSeries
-from diagnostics.verdict.steps import Accuracy, accuracy_of
+from oversharp.diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, with_causes_of_all
+from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
+from oversharp.diagnostics.verdict.sharpening import sharpening_of
+from oversharp.diagnostics.verdict.shipping.choice import recommend
+from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.verdict.steps import Accuracy, accuracy_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229

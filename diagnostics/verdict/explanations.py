@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
-from diagnostics.statistics.confirmation import holm
-from diagnostics.statistics.keys import (
+from oversharp.diagnostics.statistics.confirmation import holm
+from oversharp.diagnostics.statistics.keys import (
     EXACT_DRAWS,
     PairedCounts,
     covariance_table,
@@ -24,7 +24,7 @@ from diagnostics.statistics.keys import (
     scale_of,
     sums_of_rows,
 )
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 #: format    samples that could not be read explain most of the fall, and the read ones do not show it; or a lenient
 #:           reader, which accepts more of the late samples, does not show it

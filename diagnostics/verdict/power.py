@@ -17,11 +17,18 @@ from scipy.optimize import minimize
 from scipy.special import betaln
 from scipy.stats import beta as beta_distribution
 
-from diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
-from diagnostics.verdict.caveats import FEW_PROBLEMS
-from diagnostics.verdict.explanations import guessing_p
-from diagnostics.verdict.losses import ConcentratedLoss, Loss, concentrated_loss, diffuse_loss, fall_of, pass_at_k
-from diagnostics.verdict.rule import KEY_LEVEL
+from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
+from oversharp.diagnostics.verdict.caveats import FEW_PROBLEMS
+from oversharp.diagnostics.verdict.explanations import guessing_p
+from oversharp.diagnostics.verdict.losses import (
+    ConcentratedLoss,
+    Loss,
+    concentrated_loss,
+    diffuse_loss,
+    fall_of,
+    pass_at_k,
+)
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL
 
 #: Quantiles of each posterior where expectations are summed up.
 _QUANTILES = 32

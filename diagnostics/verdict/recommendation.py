@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
-from diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.cells import short_repr
 
 #: candidate: not shown to lose more than allowed, and not chosen; out: shown to.
 Role = Literal["recommended", "candidate", "out"]

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
-from diagnostics.records.cells import short_repr
-from diagnostics.verdict.explanations import Cause
-from diagnostics.verdict.recommendation import Recommendation
-from diagnostics.verdict.rule import Label
-from diagnostics.verdict.steps import Accuracy, ranges
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.recommendation import Recommendation
+from oversharp.diagnostics.verdict.rule import Label
+from oversharp.diagnostics.verdict.steps import Accuracy, ranges
 
 #: ``no_verdict``: nothing could be compared, ``why`` says why.
 VerdictLabel = Label | Literal["no_verdict"]

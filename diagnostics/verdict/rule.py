@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Int
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.confirmation import fisher_fell
-from diagnostics.statistics.keys import (
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.confirmation import fisher_fell
+from oversharp.diagnostics.statistics.keys import (
     POPULATION_DRAWS,
     PairedCounts,
     draws_for,
@@ -23,8 +23,8 @@ from diagnostics.statistics.keys import (
     mean_changes,
     population_key,
 )
-from diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
-from diagnostics.verdict.steps import StepRuling, rule_steps
+from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
+from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
 #: over_sharpened       both keys: on these problems and on problems like these
 #: over_sharpened_here  the exact key alone: on these problems

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from diagnostics.records.amounts import plural
-from diagnostics.verdict.claims import FELL, FELL_HERE
-from diagnostics.verdict.explanations import Cause
-from diagnostics.verdict.record import (
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE
+from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.record import (
     ChangeAtK,
     Estimate,
     Explanation,
@@ -21,8 +21,8 @@ from diagnostics.verdict.record import (
     points_text,
     signed_text,
 )
-from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.steps import Accuracy
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.steps import Accuracy
 
 
 def sentence_of(verdict: Verdict) -> str:
@@ -69,7 +69,7 @@ def _accuracy_line(one: Accuracy) -> str:
 def checkpoints_text(verdict: Verdict) -> str:
     """Which checkpoints surely kept pass@k and which lost something; empty where nothing is said of single ones.
 
-    >>> from diagnostics.verdict.record import StepClaim
+    >>> from oversharp.diagnostics.verdict.record import StepClaim
     >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
     >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
     >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))
@@ -94,7 +94,7 @@ SHARPENING_TITLES: Mapping[SharpeningLabel, str] = {
 def sharpening_text(verdict: Verdict) -> str:
     """Whether the late checkpoints are better than their base drawn sharper; empty where it was not drawn.
 
-    >>> from diagnostics.verdict.record import Estimate, Sharpening
+    >>> from oversharp.diagnostics.verdict.record import Estimate, Sharpening
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in (
     ...     (0.2, 0.15, 0.25), (0.05, 0.01, 0.09), (0.04, 0.01, 0.08), (0.75, 0.6, 0.95))]
     >>> found = Sharpening(label="better", k=64, rise=some[0], gain=some[1], loss=some[2], share=some[3])

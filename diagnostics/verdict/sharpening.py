@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.statistics.units import Interval
-from diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
-from diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, Matched, against_frontier
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
+from oversharp.diagnostics.verdict.rule import MARGIN
 
 #: Of the draws, how many must lie on one side of the frontier for the run to be called better, or worse.
 SURE = 0.975

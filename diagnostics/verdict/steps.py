@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import PairedCounts, exact_key
-from diagnostics.statistics.problem_changes import mcnemar_p
-from diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
+from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
+from oversharp.diagnostics.verdict.explanations import Cause
 
 #: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the
 #: level; with the most, which takes hundreds of megabytes at forty checkpoints, they are for levels down to 1e-4. Where

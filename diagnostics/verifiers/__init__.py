@@ -1,8 +1,8 @@
 """Verifiers: from response text to answer, reward and state.
 
 Outside packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments
-that returns an object with the methods of ``diagnostics.verifiers.contract.Verifier`` (and ``close()`` if it holds
-worker processes). A function in a file is one too, where the user names it: ``named_verifier``.
+that returns an object with the methods of ``oversharp.diagnostics.verifiers.contract.Verifier`` (and ``close()``
+if it holds worker processes). A function in a file is one too, where the user names it: ``named_verifier``.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType, TracebackType
 
-from diagnostics.records.errors import ConfigError, ProblemError, VerifierError
-from diagnostics.records.plugins import find_callables, load_callable
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers.contract import Verifier
-from diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
-from diagnostics.verifiers.own_workers.limits import GraderLimits
-from diagnostics.verifiers.reading.golds import accepted_golds
-from diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError, VerifierError
+from oversharp.diagnostics.records.plugins import find_callables, load_callable
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers.contract import Verifier
+from oversharp.diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.verifiers.reading.golds import accepted_golds
+from oversharp.diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"
 
 # name -> module and class; imported when asked for, so that --help never loads sympy
 _BUILT_IN = {
-    "choice": ("diagnostics.verifiers.choice", "ChoiceVerifier"),
-    "exact": ("diagnostics.verifiers.exact", "ExactVerifier"),
-    "expression": ("diagnostics.verifiers.expression", "ExpressionVerifier"),
-    "math": ("diagnostics.verifiers.math", "MathVerifier"),
-    "math_strict": ("diagnostics.verifiers.math", "StrictMathVerifier"),
-    "modes": ("diagnostics.verifiers.modes", "ModesVerifier"),
-    "reasoning_gym": ("diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
+    "choice": ("oversharp.diagnostics.verifiers.choice", "ChoiceVerifier"),
+    "exact": ("oversharp.diagnostics.verifiers.exact", "ExactVerifier"),
+    "expression": ("oversharp.diagnostics.verifiers.expression", "ExpressionVerifier"),
+    "math": ("oversharp.diagnostics.verifiers.math", "MathVerifier"),
+    "math_strict": ("oversharp.diagnostics.verifiers.math", "StrictMathVerifier"),
+    "modes": ("oversharp.diagnostics.verifiers.modes", "ModesVerifier"),
+    "reasoning_gym": ("oversharp.diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
 #: Those that read an answer out of a text: a gold may list several, and thoughts may hold the answer.
 _READERS = ("choice", "exact", "math", "math_strict")

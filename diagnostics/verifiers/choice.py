@@ -8,9 +8,9 @@ from functools import lru_cache
 from string import ascii_uppercase
 from unicodedata import normalize
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, GradeState, Problem
-from diagnostics.verifiers.extraction import (
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, GradeState, Problem
+from oversharp.diagnostics.verifiers.extraction import (
     collapse_whitespace,
     hash_answer,
     last_boxed,
@@ -18,14 +18,14 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
-from diagnostics.verifiers.reading.boxes import n_different_boxes
-from diagnostics.verifiers.reading.labels import labelled
-from diagnostics.verifiers.reading.lenient import accepts_letter
-from diagnostics.verifiers.reading.markdown import without_marks
-from diagnostics.verifiers.reading.notation import typeset
-from diagnostics.verifiers.reading.responses import answer_text
-from diagnostics.verifiers.reading.sentences import goes_on, sentence
-from diagnostics.verifiers.reading.stated import box_doubt
+from oversharp.diagnostics.verifiers.reading.boxes import n_different_boxes
+from oversharp.diagnostics.verifiers.reading.labels import labelled
+from oversharp.diagnostics.verifiers.reading.lenient import accepts_letter
+from oversharp.diagnostics.verifiers.reading.markdown import without_marks
+from oversharp.diagnostics.verifiers.reading.notation import typeset
+from oversharp.diagnostics.verifiers.reading.responses import answer_text
+from oversharp.diagnostics.verifiers.reading.sentences import goes_on, sentence
+from oversharp.diagnostics.verifiers.reading.stated import box_doubt
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _NAMED = re.compile(

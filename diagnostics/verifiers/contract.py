@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.records.types import Grade, Problem
 
 
 class Verifier(Protocol):

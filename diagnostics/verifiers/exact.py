@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from unicodedata import normalize
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, Problem
-from diagnostics.verifiers.extraction import (
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, Problem
+from oversharp.diagnostics.verifiers.extraction import (
     collapse_whitespace,
     hash_answer,
     last_boxed,
@@ -17,13 +17,13 @@ from diagnostics.verifiers.extraction import (
     tagged_answer,
     unwrap,
 )
-from diagnostics.verifiers.reading.boxes import n_different_boxes
-from diagnostics.verifiers.reading.labels import labelled
-from diagnostics.verifiers.reading.lenient import accepts_text
-from diagnostics.verifiers.reading.markdown import without_marks
-from diagnostics.verifiers.reading.responses import answer_text, final_part
-from diagnostics.verifiers.reading.sentences import goes_on
-from diagnostics.verifiers.reading.stated import box_doubt
+from oversharp.diagnostics.verifiers.reading.boxes import n_different_boxes
+from oversharp.diagnostics.verifiers.reading.labels import labelled
+from oversharp.diagnostics.verifiers.reading.lenient import accepts_text
+from oversharp.diagnostics.verifiers.reading.markdown import without_marks
+from oversharp.diagnostics.verifiers.reading.responses import answer_text, final_part
+from oversharp.diagnostics.verifiers.reading.sentences import goes_on
+from oversharp.diagnostics.verifiers.reading.stated import box_doubt
 
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
 #: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:

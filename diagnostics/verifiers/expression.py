@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
-from diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
-from diagnostics.verifiers.reading.responses import answer_text
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
+from oversharp.diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
+from oversharp.diagnostics.verifiers.reading.responses import answer_text
 
 #: Longest expression read. With at most 12 digits a number, values stay below 1,600 bits: nothing can explode.
 MAX_TOKENS = 128

@@ -29,7 +29,7 @@ from typing import Generic, Literal, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from diagnostics.records.errors import VerifierError
+from oversharp.diagnostics.records.errors import VerifierError
 
 R = TypeVar("R")
 

@@ -9,26 +9,26 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
-from diagnostics.verifiers.extraction import collapse_whitespace, looks_like_formula, unwrap
-from diagnostics.verifiers.killable import KillablePool, Outcome
-from diagnostics.verifiers.reading.boxes import boxes, with_plain_boxes
-from diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
-from diagnostics.verifiers.reading.labels import GOLD_LEAD, labelled
-from diagnostics.verifiers.reading.lenient import accepts_mathematics
-from diagnostics.verifiers.reading.markdown import without_marks
-from diagnostics.verifiers.reading.notation import as_latex_notation, same_notation, typeset
-from diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts
-from diagnostics.verifiers.reading.signs import as_latex
-from diagnostics.verifiers.reading.stated import Stated, gold_value, read
-from diagnostics.verifiers.reading.texts import NO_MATHEMATICS, as_text, says_nothing, text_gold
-from diagnostics.verifiers.reading.units import is_algebra, protected, without_unit
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, GradeState, Problem
+from oversharp.diagnostics.verifiers.extraction import collapse_whitespace, looks_like_formula, unwrap
+from oversharp.diagnostics.verifiers.killable import KillablePool, Outcome
+from oversharp.diagnostics.verifiers.reading.boxes import boxes, with_plain_boxes
+from oversharp.diagnostics.verifiers.reading.forms import brackets, is_form, verdict_on_form
+from oversharp.diagnostics.verifiers.reading.labels import GOLD_LEAD, labelled
+from oversharp.diagnostics.verifiers.reading.lenient import accepts_mathematics
+from oversharp.diagnostics.verifiers.reading.markdown import without_marks
+from oversharp.diagnostics.verifiers.reading.notation import as_latex_notation, same_notation, typeset
+from oversharp.diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts
+from oversharp.diagnostics.verifiers.reading.signs import as_latex
+from oversharp.diagnostics.verifiers.reading.stated import Stated, gold_value, read
+from oversharp.diagnostics.verifiers.reading.texts import NO_MATHEMATICS, as_text, says_nothing, text_gold
+from oversharp.diagnostics.verifiers.reading.units import is_algebra, protected, without_unit
 
 if TYPE_CHECKING:
-    from diagnostics.verifiers.math_worker import MathVerdict
+    from oversharp.diagnostics.verifiers.math_worker import MathVerdict
 
-WORKER_MODULE = "diagnostics.verifiers.math_worker"
+WORKER_MODULE = "oversharp.diagnostics.verifiers.math_worker"
 #: Longer "answers" are runaway text; parsing them is where grammars explode.
 MAX_ANSWER_CHARACTERS = 1000
 
@@ -229,7 +229,7 @@ class MathVerifier:
     def _fault(self, gold: Gold) -> str:
         if gold.words is not None or is_form(gold.answer):
             return ""
-        from diagnostics.verifiers.math_worker import gold_fault
+        from oversharp.diagnostics.verifiers.math_worker import gold_fault
 
         for _ in range(_CHECKS):
             [outcome] = self._pool.map(gold_fault, [(gold.boxed,)])
@@ -265,7 +265,7 @@ class MathVerifier:
     def _verify(self, pairs: Sequence[Comparison]) -> None:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._verdicts]
         if new:
-            from diagnostics.verifiers.math_worker import judge
+            from oversharp.diagnostics.verifiers.math_worker import judge
 
             self._verdicts.update(zip(new, self._pool.map(judge, new), strict=True))
 

@@ -14,7 +14,7 @@ import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Basic, MatrixBase
 
-from diagnostics.verifiers.reading.texts import NO_MATHEMATICS
+from oversharp.diagnostics.verifiers.reading.texts import NO_MATHEMATICS
 
 # Timeouts are off on purpose (the pool kills a late worker), and math-verify would warn of it on every start.
 logging.getLogger("math_verify").setLevel(logging.ERROR)

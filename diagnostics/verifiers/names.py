@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnostics.records.types import COUNTS_ALONE
+from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 #: ``verifier`` of grades that a tool gave begins with this; the tool's name follows.
 RECORDED = "recorded:"

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.files import read_small
-from diagnostics.records.names import nearest_names
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
-from diagnostics.verifiers.exact import exact_answer
-from diagnostics.verifiers.killable import Outcome
-from diagnostics.verifiers.own_workers.limits import GraderLimits
-from diagnostics.verifiers.own_workers.pool import GraderPool, Reward
-from diagnostics.verifiers.own_workers.worker import ARGUMENTS, MAX_ANSWER_CHARACTERS, storable
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.files import read_small
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
+from oversharp.diagnostics.verifiers.exact import exact_answer
+from oversharp.diagnostics.verifiers.killable import Outcome
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool, Reward
+from oversharp.diagnostics.verifiers.own_workers.worker import ARGUMENTS, MAX_ANSWER_CHARACTERS, storable
 
 _SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
 _HASH_DIGITS = 12

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import TracebackType
 
-from diagnostics.records.errors import ProblemError, VerifierError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
-from diagnostics.verifiers.extraction import collapse_whitespace, tagged_answer
-from diagnostics.verifiers.killable import KillablePool, Outcome
-from diagnostics.verifiers.reading.responses import answer_text
+from oversharp.diagnostics.records.errors import ProblemError, VerifierError
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
+from oversharp.diagnostics.verifiers.extraction import collapse_whitespace, tagged_answer
+from oversharp.diagnostics.verifiers.killable import KillablePool, Outcome
+from oversharp.diagnostics.verifiers.reading.responses import answer_text
 
-WORKER_MODULE = "diagnostics.verifiers.reasoning_gym_worker"
+WORKER_MODULE = "oversharp.diagnostics.verifiers.reasoning_gym_worker"
 
 
 class ReasoningGymVerifier:
@@ -54,7 +54,7 @@ class ReasoningGymVerifier:
         """One grade per (problem, response text), in order. Raises ``VerifierError`` without reasoning-gym."""
         if find_spec("reasoning_gym") is None:
             raise VerifierError("reasoning-gym is not installed; run: pip install reasoning-gym")
-        from diagnostics.verifiers.reasoning_gym_worker import score
+        from oversharp.diagnostics.verifiers.reasoning_gym_worker import score
 
         texts = [answer_text(text, prompt=problem.prompt) for problem, text in items]
         answers = [found if (found := tagged_answer(text)) is not None else text.strip() for text in texts]

@@ -8,7 +8,7 @@ from typing import Any
 
 from reasoning_gym import get_score_answer_fn
 
-from diagnostics.verifiers.packing import unpack
+from oversharp.diagnostics.verifiers.packing import unpack
 
 
 def score(generator: str, answer: str, packed_entry: Any) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers.contract import Verifier
-from diagnostics.verifiers.reading.responses import final_part
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers.contract import Verifier
+from oversharp.diagnostics.verifiers.reading.responses import final_part
 
 SUFFIX = "_thoughts"
 
@@ -15,7 +15,7 @@ SUFFIX = "_thoughts"
 class ThoughtsVerifier:
     r"""Grades as ``verifier`` does, and once more by the last box in the thoughts of a response that states nothing.
 
-    >>> from diagnostics.verifiers.exact import ExactVerifier
+    >>> from oversharp.diagnostics.verifiers.exact import ExactVerifier
     >>> problem = Problem(task="t", prompt="6 * 7", gold="42", verifier="exact_thoughts")
     >>> responses = (r"<think>\boxed{42}</think>", r"<think>\boxed{42}</think> It is 41.")
     >>> [grade.correct for grade in ThoughtsVerifier(ExactVerifier()).grade([(problem, text) for text in responses])]

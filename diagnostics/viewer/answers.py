@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from diagnostics.records.types import NO_ANSWER
-from diagnostics.verifiers.exact import labelled_line
-from diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer
-from diagnostics.verifiers.reading.responses import final_part
+from oversharp.diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.verifiers.exact import labelled_line
+from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer
+from oversharp.diagnostics.verifiers.reading.responses import final_part
 
 #: Verifiers that read an answer by these rules, the first that finds one.
 _BY_RULES = ("math", "exact")

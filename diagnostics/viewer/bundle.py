@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.viewer.listing import selected
-from diagnostics.viewer.page import POLICY, page_files
-from diagnostics.viewer.records import ProblemSide, ViewedProblem, ViewSelection, ViewStart
-from diagnostics.viewer.viewer import Viewer
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.viewer.listing import selected
+from oversharp.diagnostics.viewer.page import POLICY, page_files
+from oversharp.diagnostics.viewer.records import ProblemSide, ViewedProblem, ViewSelection, ViewStart
+from oversharp.diagnostics.viewer.viewer import Viewer
 
 #: Different responses of an answer that a copy holds in full, and different answers of a checkpoint.
 RESPONSES_PER_ANSWER, ANSWERS = 5, 40

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.changes.difference import changes_of
-from diagnostics.changes.lost import lost_problems
-from diagnostics.changes.read import ComparedCheckpoint, checkpoints_of, open_for_reading, read_pair
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.store import Store
-from diagnostics.store.load import chosen_series
-from diagnostics.viewer.records import (
+from oversharp.diagnostics.changes.difference import changes_of
+from oversharp.diagnostics.changes.lost import lost_problems
+from oversharp.diagnostics.changes.read import ComparedCheckpoint, checkpoints_of, open_for_reading, read_pair
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import chosen_series
+from oversharp.diagnostics.viewer.records import (
     BASE,
     ListedProblem,
     ProblemList,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from reports.pictures import palette
+from oversharp.reports.pictures import palette
 
 _FOLDER = Path(__file__).parent / "page"
 #: Nothing but the page's own files may load or run, and no other page may show it in a frame.

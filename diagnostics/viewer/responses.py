@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import NO_ANSWER
-from diagnostics.store import Store
-from diagnostics.verifiers.names import grader_name
-from diagnostics.viewer.answers import answer_span
-from diagnostics.viewer.records import (
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verifiers.names import grader_name
+from oversharp.diagnostics.viewer.answers import answer_span
+from oversharp.diagnostics.viewer.records import (
     AnswerGroup,
     CoursePoint,
     ListedResponse,
@@ -26,7 +26,7 @@ from diagnostics.viewer.records import (
     ViewSelection,
     point_name,
 )
-from diagnostics.viewer.tokens import token_pieces
+from oversharp.diagnostics.viewer.tokens import token_pieces
 
 #: Different responses of an answer that are listed.
 MOST_RESPONSES = 50

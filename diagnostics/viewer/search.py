@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from diagnostics.store import Store
-from diagnostics.viewer.records import SearchPart, ViewSelection
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.viewer.records import SearchPart, ViewSelection
 
 #: A part ends after so much time: what was found by then is shown.
 PART_S = 0.15

@@ -20,10 +20,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnostics.records.errors import ConfigError, OversharpError
-from diagnostics.viewer.page import MEDIA_TYPES, POLICY, page_files
-from diagnostics.viewer.records import ViewSelection, ViewStart
-from diagnostics.viewer.viewer import Viewer
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.diagnostics.viewer.page import MEDIA_TYPES, POLICY, page_files
+from oversharp.diagnostics.viewer.records import ViewSelection, ViewStart
+from oversharp.diagnostics.viewer.viewer import Viewer
 
 ADDRESS = "127.0.0.1"
 #: Names of this machine for itself. Another one is a page elsewhere whose name was made to lead here.

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from diagnostics.series.tokenizers import tokenizer_folders
+from oversharp.diagnostics.series.tokenizers import tokenizer_folders
 
 _FILE = "tokenizer.json"
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from threading import RLock
 from typing import TypeVar
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.store import Store
-from diagnostics.viewer import listing, responses, search
-from diagnostics.viewer.records import (
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.viewer import listing, responses, search
+from oversharp.diagnostics.viewer.records import (
     BASE,
     ProblemList,
     SearchPart,

@@ -3,16 +3,16 @@
 Where every correct response of a problem is listed, its modes are known; elsewhere the ways take their place. A reader
 gives each text a signature, and nearly equal signatures of a problem are joined. A package with a reader of its own,
 clusters of embeddings or a judge say, names it by the entry-point group ``oversharp.ways``: a callable without
-arguments that gives an object with the attributes of ``diagnostics.ways.contract.WaysReader``. Where one is installed,
-it reads instead of the built-in one.
+arguments that gives an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. Where one is
+installed, it reads instead of the built-in one.
 """
 
 from __future__ import annotations
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.plugins import find_callables, load_callable
-from diagnostics.ways.contract import WaysReader
-from diagnostics.ways.reader import StepsReader
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.plugins import find_callables, load_callable
+from oversharp.diagnostics.ways.contract import WaysReader
+from oversharp.diagnostics.ways.reader import StepsReader
 
 ENTRY_POINT_GROUP = "oversharp.ways"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from diagnostics.ways.values import Value, named
+from oversharp.diagnostics.ways.values import Value, named
 
 #: More of them are left out.
 MOST_COMPUTATIONS = 400

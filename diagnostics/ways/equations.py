@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb, factorial
 
-from diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
-from diagnostics.ways.notation import RELATION, in_one_notation
-from diagnostics.ways.values import (
+from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
+from oversharp.diagnostics.ways.notation import RELATION, in_one_notation
+from oversharp.diagnostics.ways.values import (
     NoValueError,
     Polynomial,
     Value,

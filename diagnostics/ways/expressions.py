@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from diagnostics.ways.computations import Computation
+from oversharp.diagnostics.ways.computations import Computation
 
 MOST_CHARACTERS, MOST_DEPTH = 300, 40
 _BARE = re.compile(r"[\d\s+\-*/().^×·÷−]+")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array
 
-from diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.contract import Signature
 
 #: The most frequent signatures of a problem are clustered, the others go to the cluster that they are nearest to.
 MOST_CLUSTERED = 256

@@ -15,8 +15,8 @@ from fractions import Fraction
 from hashlib import blake2b
 from math import factorial, gcd, lcm, prod
 
-from diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
-from diagnostics.ways.values import (
+from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
+from oversharp.diagnostics.ways.values import (
     NoValueError,
     Polynomial,
     Value,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnostics.ways.computations import Computation
-from diagnostics.ways.contract import Signature
-from diagnostics.ways.equations import read_computations
-from diagnostics.ways.expressions import bare_expression, read_expression
-from diagnostics.ways.programs import programs_in, read_program
-from diagnostics.ways.steps import UNKNOWN, final_of, operations_of, steps_of
+from oversharp.diagnostics.ways.computations import Computation
+from oversharp.diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.equations import read_computations
+from oversharp.diagnostics.ways.expressions import bare_expression, read_expression
+from oversharp.diagnostics.ways.programs import programs_in, read_program
+from oversharp.diagnostics.ways.steps import UNKNOWN, final_of, operations_of, steps_of
 
 #: Why a way is not known.
 EMPTY, NO_STEP = "the response is empty", "no equation or computation was read in it"

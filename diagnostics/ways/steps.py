@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from diagnostics.ways.computations import Computation
+from oversharp.diagnostics.ways.computations import Computation
 
 #: The step of whoever solves an equation for its unknown, beside the value that is found.
 UNKNOWN = "unknown"

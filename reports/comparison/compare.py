@@ -10,18 +10,30 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
-from reports import numbers
-from reports.comparison.pairs import pair_table, pairs, sentences
-from reports.comparison.seeds import objectives
-from reports.context import Context
-from reports.evidence.comparable import Difference, differences
-from reports.evidence.source import SeriesSource
-from reports.findings.figures import described, line_of, series_colour, step_ticks
-from reports.findings.tables import Display
-from reports.records import STEP_LABEL, Block, Cell, Column, Figure, Line, Missing, Panel, Section, Table, columns
-from reports.sharpening.figure import figures_of_joined
-from reports.wording import known
+from oversharp.diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
+from oversharp.reports import numbers
+from oversharp.reports.comparison.pairs import pair_table, pairs, sentences
+from oversharp.reports.comparison.seeds import objectives
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.comparable import Difference, differences
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.figures import described, line_of, series_colour, step_ticks
+from oversharp.reports.findings.tables import Display
+from oversharp.reports.records import (
+    STEP_LABEL,
+    Block,
+    Cell,
+    Column,
+    Figure,
+    Line,
+    Missing,
+    Panel,
+    Section,
+    Table,
+    columns,
+)
+from oversharp.reports.sharpening.figure import figures_of_joined
+from oversharp.reports.wording import known
 
 LEVELS = 4
 TITLE = "Series side by side"

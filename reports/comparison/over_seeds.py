@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from diagnostics.statistics.over_seeds import LEAST_SEEDS, SeedMean, paired_over_seeds
-from reports import numbers
-from reports.comparison.seed_tables import difference_table, matched_table, mean_table, means_figure, seed_table
-from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace, objectives, places, quantities
-from reports.context import Context
-from reports.evidence.comparable import differences
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import POINTS, Display, display_of
-from reports.records import Block, Missing, Section
+from oversharp.diagnostics.statistics.over_seeds import LEAST_SEEDS, SeedMean, paired_over_seeds
+from oversharp.reports import numbers
+from oversharp.reports.comparison.seed_tables import (
+    difference_table,
+    matched_table,
+    mean_table,
+    means_figure,
+    seed_table,
+)
+from oversharp.reports.comparison.seeds import (
+    Quantities,
+    Quantity,
+    SeededObjective,
+    SeedPlace,
+    objectives,
+    places,
+    quantities,
+)
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.comparable import differences
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import POINTS, Display, display_of
+from oversharp.reports.records import Block, Missing, Section
 
 TITLE = "Objectives over seeds"
 LIMITS = (

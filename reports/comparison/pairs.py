@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from diagnostics.statistics.comparison import RunDifference, compare_runs
-from diagnostics.statistics.confirmation import holm
-from diagnostics.statistics.keys import inference_ks
-from reports import numbers
-from reports.comparison.seeds import may_pair
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import POINTS
-from reports.records import Cell, Column, Missing, Table
+from oversharp.diagnostics.statistics.comparison import RunDifference, compare_runs
+from oversharp.diagnostics.statistics.confirmation import holm
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.reports import numbers
+from oversharp.reports.comparison.seeds import may_pair
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.records import Cell, Column, Missing, Table
 
 #: What is said of units that are not problems.
 _OVER = {"problems": "", "clusters": ", over clusters of related problems"}

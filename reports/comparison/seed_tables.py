@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnostics.statistics.over_seeds import LEAST_SEEDS, SeedMean, paired_over_seeds
-from reports import numbers
-from reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace
-from reports.context import Context
-from reports.findings.figures import described, series_colour, step_ticks
-from reports.findings.tables import Display, display_of
-from reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table, columns
+from oversharp.diagnostics.statistics.over_seeds import LEAST_SEEDS, SeedMean, paired_over_seeds
+from oversharp.reports import numbers
+from oversharp.reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace
+from oversharp.reports.context import Context
+from oversharp.reports.findings.figures import described, series_colour, step_ticks
+from oversharp.reports.findings.tables import Display, display_of
+from oversharp.reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table, columns
 
 
 def _columns(made: Sequence[Quantity]) -> tuple[Column, ...]:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnostics.statistics.comparison import RunPath
-from diagnostics.statistics.over_seeds import (
+from oversharp.diagnostics.statistics.comparison import RunPath
+from oversharp.diagnostics.statistics.over_seeds import (
     PROBABILITY,
     UNBOUNDED,
     SeedMean,
@@ -19,11 +19,11 @@ from diagnostics.statistics.over_seeds import (
     mean_over_seeds,
     shared_levels,
 )
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import scope_label
-from reports.wording import WITH_MODES, known
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import scope_label
+from oversharp.reports.wording import WITH_MODES, known
 
 _SEED_NAME = re.compile(r"(.+)-seed-(0|[1-9][0-9]*)")
 #: The k that is shown beside 1 and the largest.

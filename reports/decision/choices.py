@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diagnostics.statistics.problem_changes import SURE
-from diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
-from reports.context import Context
-from reports.evidence.problem_changes import problem_changes
-from reports.evidence.source import SeriesSource
-from reports.wording import Change
+from oversharp.diagnostics.statistics.problem_changes import SURE
+from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.problem_changes import problem_changes
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.wording import Change
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diagnostics.statistics.problem_changes import SURE
-from diagnostics.verdict.recommendation import BandedChange, Recommendation
-from diagnostics.verdict.record import Sharpening, SharpeningLabel, at_least_text, bounds_text, signed_text
-from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import sharpening_text
-from diagnostics.verdict.shipping.words import alternatives_text, step_text
-from reports import citations, numbers
-from reports.budget import budget_figure, budget_sentence
-from reports.context import Context
-from reports.decision.choices import Choice, choices, groups, is_graded_again
-from reports.evidence.source import SeriesSource
-from reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
-from reports.sections.coverage_figures import change_map
-from reports.sections.headline import DEFINITION
-from reports.sections.verdict_card import LOOKS, NO_VERDICT
-from reports.sharpening.figure import HOW, HOW_OF_SAMPLES, first_figure
+from oversharp.diagnostics.statistics.problem_changes import SURE
+from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation
+from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, at_least_text, bounds_text, signed_text
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.sentence import sharpening_text
+from oversharp.diagnostics.verdict.shipping.words import alternatives_text, step_text
+from oversharp.reports import citations, numbers
+from oversharp.reports.budget import budget_figure, budget_sentence
+from oversharp.reports.context import Context
+from oversharp.reports.decision.choices import Choice, choices, groups, is_graded_again
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
+from oversharp.reports.sections.coverage_figures import change_map
+from oversharp.reports.sections.headline import DEFINITION
+from oversharp.reports.sections.verdict_card import LOOKS, NO_VERDICT
+from oversharp.reports.sharpening.figure import HOW, HOW_OF_SAMPLES, first_figure
 
 _BAND = (
     f"Brackets: {numbers.NINETY_FIVE} band over all checkpoints, temperatures and k that were compared, in points "
@@ -223,7 +223,7 @@ def _beside_text(one: Choice) -> str:
 def _beyond_text(found: Sharpening) -> str:
     """How far beyond the colder base, in the quantity that the verdict's own sentence tells.
 
-    >>> from diagnostics.verdict.record import Estimate
+    >>> from oversharp.diagnostics.verdict.record import Estimate
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in ((0.2, 0.1, 0.3), (0.04, -0.01, 0.09))]
     >>> _beyond_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
     'pass@1 +4.0 [−1.0, +9.0]'

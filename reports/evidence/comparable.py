@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diagnostics.verifiers.names import listed_graders
-from reports import numbers
-from reports.evidence.source import SeriesSource
+from oversharp.diagnostics.verifiers.names import listed_graders
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import SeriesSource
 
 #: A seed picks the samples, not what they are samples of.
 _FREE = frozenset({"seed"})

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnostics.measures._kernel import Coupling, coupling_of
-from diagnostics.measures._kernel_prediction import SCOPES, Prediction, prediction
-from diagnostics.store.load import Frames
-from reports import numbers
-from reports.evidence.source import SeriesSource
+from oversharp.diagnostics.measures._kernel import Coupling, coupling_of
+from oversharp.diagnostics.measures._kernel_prediction import SCOPES, Prediction, prediction
+from oversharp.diagnostics.store.load import Frames
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import SeriesSource
 
 NOT_ASKED_FOR = "this series was audited without a gradient kernel; audit it again"
 

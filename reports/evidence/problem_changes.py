@@ -9,8 +9,8 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import beta
 
-from diagnostics.statistics.problem_changes import ProblemCounts, State, change_p, problem_states
-from reports.evidence.source import SeriesSource, Source
+from oversharp.diagnostics.statistics.problem_changes import ProblemCounts, State, change_p, problem_states
+from oversharp.reports.evidence.source import SeriesSource, Source
 
 SHOWN_CASES = 16
 _SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7  # of the shown ones; of what confirmed ones leave

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
-from diagnostics.store.load import Frames
-from reports.evidence.problem_changes import picked_problems, problem_changes
-from reports.evidence.source import SeriesSource, Source
+from oversharp.diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
+from oversharp.diagnostics.store.load import Frames
+from oversharp.reports.evidence.problem_changes import picked_problems, problem_changes
+from oversharp.reports.evidence.source import SeriesSource, Source
 
 #: Characters of a prompt that are shown, and of an answer.
 TEXT_CAP, MODE_CAP = 1200, 120

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.records.errors import StoreError
-from diagnostics.records.prompts import prompt_titles
-from diagnostics.store.load import Frames, why_no_audit, why_untested
-from diagnostics.verdict.record import Verdict, ranges_text
-from reports.evidence.difference_bounds import possible_differences
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.prompts import prompt_titles
+from oversharp.diagnostics.store.load import Frames, why_no_audit, why_untested
+from oversharp.diagnostics.verdict.record import Verdict, ranges_text
+from oversharp.reports.evidence.difference_bounds import possible_differences
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,21 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.measures.contract import Measure
-from reports import numbers
-from reports.evidence.source import SeriesSource, Source
-from reports.findings.mends import without_value
-from reports.findings.tables import Display, display_of, is_ordered, measure_table, scope_label, scope_order, spread
-from reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
-from reports.wording import WITH_MODES, bound, known, reasons
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import SeriesSource, Source
+from oversharp.reports.findings.mends import without_value
+from oversharp.reports.findings.tables import (
+    Display,
+    display_of,
+    is_ordered,
+    measure_table,
+    scope_label,
+    scope_order,
+    spread,
+)
+from oversharp.reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
+from oversharp.reports.wording import WITH_MODES, bound, known, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")

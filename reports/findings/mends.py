@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from diagnostics.ways.contract import MOST_SAMPLES
-from reports.evidence.source import Source
-from reports.records import Missing
+from oversharp.diagnostics.ways.contract import MOST_SAMPLES
+from oversharp.reports.evidence.source import Source
+from oversharp.reports.records import Missing
 
 #: Where a stored reason ends in its mend, and the mend as it is told, with the words below.
 _ENDINGS = (

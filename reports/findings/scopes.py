@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from diagnostics.measures.contract import Measure
-from reports import numbers
-from reports.evidence.source import Source
-from reports.findings.figures import MAX_BANDS, described, line_of, series_colour
-from reports.findings.tables import Display, display_of, scope_label, scope_order
-from reports.records import Figure, Line, Panel
-from reports.wording import known
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import Source
+from oversharp.reports.findings.figures import MAX_BANDS, described, line_of, series_colour
+from oversharp.reports.findings.tables import Display, display_of, scope_label, scope_order
+from oversharp.reports.records import Figure, Line, Panel
+from oversharp.reports.wording import known
 
 #: What n counts where it is not problems.
 _COUNTED = {

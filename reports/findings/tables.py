@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.measures.contract import Measure
-from reports import numbers
-from reports.evidence.source import Source
-from reports.records import Cell, Column, Table
-from reports.wording import WITH_MODES, bound
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import Source
+from oversharp.reports.records import Cell, Column, Table
+from oversharp.reports.wording import WITH_MODES, bound
 
 MAX_TABLE_COLUMNS = 16
 #: Scopes that are not groups of samples or problems, or whose names say too little.

@@ -11,7 +11,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.pictures.palette import PLACEHOLDERS
 
 POINTS_PER_INCH = 72.0
 

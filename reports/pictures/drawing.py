@@ -18,22 +18,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from reports.numbers import MINUS
-from reports.pictures.canvas import empty_canvas, label_axes, place_axes
-from reports.pictures.inline import inline_svg
-from reports.pictures.looks import MARKERS, line_look
-from reports.pictures.maps import (
+from oversharp.reports.numbers import MINUS
+from oversharp.reports.pictures.canvas import empty_canvas, label_axes, place_axes
+from oversharp.reports.pictures.inline import inline_svg
+from oversharp.reports.pictures.looks import MARKERS, line_look
+from oversharp.reports.pictures.maps import (
     SMALL_WIDTH_PT,
     change_map_height_pt,
     draw_change_map,
     draw_heat_map,
     heat_map_height_pt,
 )
-from reports.pictures.palette import PLACEHOLDERS
-from reports.pictures.plane import draw_plane, plane_height_pt
-from reports.pictures.points import points_text
-from reports.pictures.waterfall import Waterfall, draw_waterfall, waterfall_height_pt
-from reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.pictures.plane import draw_plane, plane_height_pt
+from oversharp.reports.pictures.points import points_text
+from oversharp.reports.pictures.waterfall import Waterfall, draw_waterfall, waterfall_height_pt
+from oversharp.reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
 #: Maps of changes of more series than these are drawn small, to stand in one row.

@@ -12,12 +12,12 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from diagnostics.records.types import PICTURE_FORMATS, PictureFormat
-from reports.pictures.canvas import POINTS_PER_INCH
-from reports.pictures.drawing import drawn
-from reports.pictures.looks import line_look
-from reports.pictures.palette import PLACEHOLDERS
-from reports.records import Colour, Figure, Panel
+from oversharp.diagnostics.records.types import PICTURE_FORMATS, PictureFormat
+from oversharp.reports.pictures.canvas import POINTS_PER_INCH
+from oversharp.reports.pictures.drawing import drawn
+from oversharp.reports.pictures.looks import line_look
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import Colour, Figure, Panel
 
 #: Pixels per unit of a picture; a picture is about 400 units wide.
 PIXELS_PER_UNIT = 3

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D, Transform
 
-from reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.pictures.palette import PLACEHOLDERS
 
 _NAMES = {value: name for name, value in PLACEHOLDERS.items()}
 _TENTHS = 10

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reports import numbers
-from reports.records import Figure
+from oversharp.reports import numbers
+from oversharp.reports.records import Figure
 
 #: What LaTeX reads otherwise than as itself, and signs that its fonts may lack.
 _SIGNS = str.maketrans(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.pictures.palette import PLACEHOLDERS
-from reports.records import Colour
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import Colour
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))

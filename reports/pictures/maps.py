@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgba
 from matplotlib.figure import Figure as Canvas
 
-from reports.numbers import fixed
-from reports.pictures.canvas import label_axes, place_axes
-from reports.pictures.palette import PLACEHOLDERS
-from reports.records import ChangeMap, Colour, HeatMap
+from oversharp.reports.numbers import fixed
+from oversharp.reports.pictures.canvas import label_axes, place_axes
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import ChangeMap, Colour, HeatMap
 
 #: From this share of the scale on a value has the next shade; below the first it has none.
 EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)

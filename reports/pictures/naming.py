@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reports.records import Colour
+from oversharp.reports.records import Colour
 
 SIZE_PT = 10.5
 #: Of the size of a letter: wider than most letters are, since nobody knows in which font a page is read.

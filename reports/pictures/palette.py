@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.records import Colour
+from oversharp.reports.records import Colour
 
 #: Each hex stands for the CSS variable of its name; the values are those of the light theme, all distinct.
 PLACEHOLDERS: dict[Colour, str] = {

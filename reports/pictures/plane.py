@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from reports.pictures.canvas import label_axes, place_axes
-from reports.pictures.looks import line_look
-from reports.pictures.naming import SIZE_PT, WantedName, place_names
-from reports.pictures.palette import PLACEHOLDERS
-from reports.records import Colour, Plane, Spot
+from oversharp.reports.pictures.canvas import label_axes, place_axes
+from oversharp.reports.pictures.looks import line_look
+from oversharp.reports.pictures.naming import SIZE_PT, WantedName, place_names
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import Colour, Plane, Spot
 
 _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT, _FOOT_PT = 48.0, 28.0, 320.0, 260.0, 44.0
 _AIR, _HEAD_AIR = 0.07, 0.1  # of the range; names stand above what lies at the top

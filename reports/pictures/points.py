@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from matplotlib.axes import Axes
 
-from reports.numbers import MINUS, fixed
-from reports.records import ChangeMap, HeatMap, Line, Panel, Plane
+from oversharp.reports.numbers import MINUS, fixed
+from oversharp.reports.records import ChangeMap, HeatMap, Line, Panel, Plane
 
 _DIGITS = 4
 _MOST = 300  # of a panel: a noisy curve of thousands of points is read off its table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from reports.records import Colour, Course
+from oversharp.reports.records import Colour, Course
 
 WIDTH, HEIGHT, EDGE = 72, 22, 3
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure as Canvas
 
-from reports.numbers import fixed
-from reports.pictures.canvas import label_axes, place_axes
-from reports.pictures.palette import PLACEHOLDERS
-from reports.records import Colour, Panel
+from oversharp.reports.numbers import fixed
+from oversharp.reports.pictures.canvas import label_axes, place_axes
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import Colour, Panel
 
 _ROW_PT, _HEAD_PT, _FOOT_PT = 25.0, 6.0, 44.0
 _LEFT_PT, _RIGHT_PT, _WIDTH_PT = 150.0, 44.0, 380.0

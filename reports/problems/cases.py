@@ -7,17 +7,17 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
-from reports import numbers
-from reports.context import Context
-from reports.evidence.problem_changes import between as ways_of
-from reports.evidence.problem_changes import success_interval
-from reports.evidence.problem_details import TEXT_CAP
-from reports.evidence.source import SeriesSource
-from reports.findings.figures import series_colour
-from reports.findings.tables import spread
-from reports.problems.table import CROWD, Names, case_id, cut
-from reports.records import Block, Cases, Cell, Column, Course, Folded, ProblemCase, Response, Side, Table
+from oversharp.diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.problem_changes import between as ways_of
+from oversharp.reports.evidence.problem_changes import success_interval
+from oversharp.reports.evidence.problem_details import TEXT_CAP
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.figures import series_colour
+from oversharp.reports.findings.tables import spread
+from oversharp.reports.problems.table import CROWD, Names, case_id, cut
+from oversharp.reports.records import Block, Cases, Cell, Column, Course, Folded, ProblemCase, Response, Side, Table
 
 GOLD_CAP = 200
 #: Shown in the open; the others are folded together.

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from diagnostics.records.amounts import about_count
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.problem_changes import STATES, SURE, lost_by_chance
-from diagnostics.statistics.units import Interval
-from reports import numbers
-from reports.context import Context
-from reports.evidence.problem_changes import problem_changes, problem_counts
-from reports.evidence.source import SeriesSource
-from reports.findings.figures import described, series_colour
-from reports.findings.tables import POINTS
-from reports.problems.cases import problem_cases
-from reports.problems.table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
-from reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
+from oversharp.diagnostics.records.amounts import about_count
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.problem_changes import STATES, SURE, lost_by_chance
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.problem_changes import problem_changes, problem_counts
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.figures import described, series_colour
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.problems.cases import problem_cases
+from oversharp.reports.problems.table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
+from oversharp.reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
 MEASURES = (
     "problems_lost",

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from diagnostics.statistics.problem_changes import STATES, SURE
-from reports import numbers
-from reports.context import Context
-from reports.evidence.problem_changes import between
-from reports.evidence.problem_details import ProblemDetails
-from reports.evidence.source import SeriesSource
-from reports.records import Cell, Column, SideBySide, Table, columns
+from oversharp.diagnostics.statistics.problem_changes import STATES, SURE
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.problem_changes import between
+from oversharp.reports.evidence.problem_details import ProblemDetails
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Cell, Column, SideBySide, Table, columns
 
 #: Rows of all filterable tables together, and of the lists of lost and gained problems.
 SHOWN_ROWS = 1000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from reports.citations import PAPERS
+from oversharp.reports.citations import PAPERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """One table: the letter of its paper (``reports.citations``), its number and title there, and its file here."""
+    """One table: the letter of its paper (``oversharp.reports.citations``), its number and title there, its file."""
 
     paper: str
     number: int

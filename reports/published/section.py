@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import median
 
-from reports import numbers
-from reports.context import Context
-from reports.evidence.comparable import not_alike
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import POINTS
-from reports.published import published_tables
-from reports.records import Block, Cell, Column, Missing, Section, Table
-from reports.wording import bound
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.comparable import not_alike
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.published import published_tables
+from oversharp.reports.records import Block, Cell, Column, Missing, Section, Table
+from oversharp.reports.wording import bound
 
 OWN = "own"
-FULL_DATA = "reports.published.published_tables()"
+FULL_DATA = "oversharp.reports.published.published_tables()"
 #: The method that both papers train with; the others are remedies and variants, shown folded.
 PLAIN = "GRPO"
 CAUTION = "Tasks, models, training and sampling differ: this is a scale for the size of a change, not a comparison."

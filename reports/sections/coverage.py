@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.budget import MEASURE as BUDGET
-from reports.context import Context, told_once
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import POINTS
-from reports.numbers import NINETY_FIVE, k_range, listing, plural
-from reports.records import Cell, Section, Table, columns
-from reports.sections.coverage_figures import (
+from oversharp.reports.budget import MEASURE as BUDGET
+from oversharp.reports.context import Context, told_once
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.numbers import NINETY_FIVE, k_range, listing, plural
+from oversharp.reports.records import Cell, Section, Table, columns
+from oversharp.reports.sections.coverage_figures import (
     BAND,
     POINTWISE,
     SIMULTANEOUS,
@@ -18,7 +18,7 @@ from reports.sections.coverage_figures import (
     curves,
     ends_table,
 )
-from reports.wording import Change, bound, known
+from oversharp.reports.wording import Change, bound, known
 
 TASK = "task:"
 #: The map of both, and the budget of the change, are on the first screen.

@@ -7,14 +7,26 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from diagnostics.verdict.recommendation import ShippingStep
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.findings.tables import POINTS
-from reports.records import STEP_LABEL, Block, Cell, ChangeMap, Column, Figure, Mark, Missing, Panel, Table, columns
-from reports.sections.verdict_tables import decline_text, k_star_text, lost_coverage, window_text
-from reports.wording import bound, known
+from oversharp.diagnostics.verdict.recommendation import ShippingStep
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.records import (
+    STEP_LABEL,
+    Block,
+    Cell,
+    ChangeMap,
+    Column,
+    Figure,
+    Mark,
+    Missing,
+    Panel,
+    Table,
+    columns,
+)
+from oversharp.reports.sections.verdict_tables import decline_text, k_star_text, lost_coverage, window_text
+from oversharp.reports.wording import bound, known
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnostics.verifiers.names import grader_name
-from reports import numbers
-from reports.evidence.source import Source
-from reports.records import Cell, Column, Table
+from oversharp.diagnostics.verifiers.names import grader_name
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import Source
+from oversharp.reports.records import Cell, Column, Table
 
 #: Of a response, its end: there the answer is. And of an answer.
 _END_CHARACTERS, _ANSWER_CHARACTERS = 160, 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 
-from diagnostics.records.cells import without_formulas
-from reports.evidence.source import Source
-from reports.records import Download
+from oversharp.diagnostics.records.cells import without_formulas
+from oversharp.reports.evidence.source import Source
+from oversharp.reports.records import Download
 
 _ORDER = ["measure", "scope", "k", "step"]
 _DIGITS = 5  # of a finding; the store has all of them

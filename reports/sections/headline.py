@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from diagnostics.verdict.sentence import largest_fall
-from diagnostics.verifiers.names import correct_means
-from reports import citations, numbers
-from reports.context import Context, problems_of_tasks
-from reports.evidence.comparable import not_alike
-from reports.evidence.source import SeriesSource
-from reports.findings.figures import described, interval_end, line_of, series_colour
-from reports.findings.tables import POINTS
-from reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
-from reports.sections.tiles import mode_tiles, pass_tile
-from reports.sections.verdict_card import verdict_text
-from reports.sections.verdict_tables import window_text
-from reports.wording import WITH_MODES, Change, change_of_probability, known
+from oversharp.diagnostics.verdict.sentence import largest_fall
+from oversharp.diagnostics.verifiers.names import correct_means
+from oversharp.reports import citations, numbers
+from oversharp.reports.context import Context, problems_of_tasks
+from oversharp.reports.evidence.comparable import not_alike
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.figures import described, interval_end, line_of, series_colour
+from oversharp.reports.findings.tables import POINTS
+from oversharp.reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
+from oversharp.reports.sections.tiles import mode_tiles, pass_tile
+from oversharp.reports.sections.verdict_card import verdict_text
+from oversharp.reports.sections.verdict_tables import window_text
+from oversharp.reports.wording import WITH_MODES, Change, change_of_probability, known
 
 DEFINITION = (
     "Over-sharpening, by Definition 2.1 of [A]: on a problem, some correct mode (one distinct way to answer correctly) "

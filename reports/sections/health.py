@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnostics.verdict.caveats import NOTABLE_RISE
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.records import Block, Folded, Missing, Section
-from reports.sections.disagreements import disagreement_tables
+from oversharp.diagnostics.verdict.caveats import NOTABLE_RISE
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Block, Folded, Missing, Section
+from oversharp.reports.sections.disagreements import disagreement_tables
 
 MEASURES = (
     "truncation_rate",

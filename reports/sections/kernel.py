@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._kernel_prediction import OWN, TRAINING
-from reports import numbers
-from reports.context import Context, told_once
-from reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
-from reports.evidence.source import SeriesSource
-from reports.findings.scopes import by_scope, rests_on
-from reports.findings.tables import display_of
-from reports.records import Block, Cell, Figure, Folded, Missing, Section, Table, columns
-from reports.sections.kernel_figures import heat_map, last_step
-from reports.wording import bound, known
+from oversharp.diagnostics.measures._kernel_prediction import OWN, TRAINING
+from oversharp.reports import numbers
+from oversharp.reports.context import Context, told_once
+from oversharp.reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.scopes import by_scope, rests_on
+from oversharp.reports.findings.tables import display_of
+from oversharp.reports.records import Block, Cell, Figure, Folded, Missing, Section, Table, columns
+from oversharp.reports.sections.kernel_figures import heat_map, last_step
+from oversharp.reports.wording import bound, known
 
 FIRST = ("kernel_prediction", "kernel_rho_correct", "kernel_rho_null", "kernel_shift", "z_prime_fall")
 FURTHER = (

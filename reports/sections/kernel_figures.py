@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnostics.measures._kernel import Rows
-from diagnostics.measures._kernel_prediction import OWN, Prediction
-from reports import numbers
-from reports.context import Context
-from reports.evidence.kernels import SeriesKernels, last_pair
-from reports.evidence.source import SeriesSource
-from reports.findings.mends import without_value
-from reports.records import Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
+from oversharp.diagnostics.measures._kernel import Rows
+from oversharp.diagnostics.measures._kernel_prediction import OWN, Prediction
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.kernels import SeriesKernels, last_pair
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.mends import without_value
+from oversharp.reports.records import Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
 
 MAX_ROWS = 96
 _PROMPT = 60

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.records import Section
-from reports.wording import FEW_PROBLEMS, bound, known
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Section
+from oversharp.reports.wording import FEW_PROBLEMS, bound, known
 
 ENTROPIES = {
     "answer_entropy": "answer entropy",

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from reports import citations, numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table, columns
-from reports.sections.downloads import findings_download
+from oversharp.reports import citations, numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table, columns
+from oversharp.reports.sections.downloads import findings_download
 
 #: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
 _CLOCK = "local time of the machine that ran the audit; the store keeps no time zone"

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.records import Constant, Section
-from reports.sections.measures import measure_section
-from reports.wording import WITH_MODES, known
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Constant, Section
+from oversharp.reports.sections.measures import measure_section
+from oversharp.reports.wording import WITH_MODES, known
 
 MEASURES = (
     "modes_fallen_10x",

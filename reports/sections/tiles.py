@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.records import Tile
-from reports.wording import WITH_MODES, Change, bound
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Tile
+from oversharp.reports.wording import WITH_MODES, Change, bound
 
 _VERBS = {"rose": "rose:", "fell": "fell:", "unchanged": "no change detected:", "unknown": "moved:"}
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from reports import numbers
-from reports.context import Context
-from reports.findings.figures import described, series_colour
-from reports.findings.tables import Display
-from reports.records import STEP_LABEL, Block, Cell, Constant, Figure, Line, Panel, Section, Table, columns
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.findings.figures import described, series_colour
+from oversharp.reports.findings.tables import Display
+from oversharp.reports.records import STEP_LABEL, Block, Cell, Constant, Figure, Line, Panel, Section, Table, columns
 
 #: Shown first, by substring, in this order; trainers differ in their names.
 PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")

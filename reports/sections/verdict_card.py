@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
-from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import share_text, sharpening_text
-from diagnostics.verdict.shipping.words import alternatives_text
-from diagnostics.verifiers.names import correct_means
-from reports import numbers
-from reports.evidence.source import SeriesSource
-from reports.records import VerdictText
-from reports.sections.verdict_tables import tables
+from oversharp.diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.sentence import share_text, sharpening_text
+from oversharp.diagnostics.verdict.shipping.words import alternatives_text
+from oversharp.diagnostics.verifiers.names import correct_means
+from oversharp.reports import numbers
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import VerdictText
+from oversharp.reports.sections.verdict_tables import tables
 
 NO_VERDICT = (
     "No verdict: this audit was made before verdicts were written. Run the same audit again; what was sampled is kept."

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
-from diagnostics.verdict.explanations import CAUSES
-from diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
-from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import share_text
-from diagnostics.verdict.steps import Accuracy
-from reports import numbers
-from reports.records import Cell, Column, Table, columns
+from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
+from oversharp.diagnostics.verdict.explanations import CAUSES
+from oversharp.diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.sentence import share_text
+from oversharp.diagnostics.verdict.steps import Accuracy
+from oversharp.reports import numbers
+from oversharp.reports.records import Cell, Column, Table, columns
 
 
 def lost_coverage(verdict: Verdict) -> bool:

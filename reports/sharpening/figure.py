@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from diagnostics.statistics.frontier import FrontierPoints, frontier_curve
-from diagnostics.verdict.sentence import sharpening_text
-from reports import numbers
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.findings.figures import series_colour
-from reports.findings.tables import display_of
-from reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
-from reports.sharpening.points import Point, Points, k_of, points_of
-from reports.wording import bound, known
+from oversharp.diagnostics.statistics.frontier import FrontierPoints, frontier_curve
+from oversharp.diagnostics.verdict.sentence import sharpening_text
+from oversharp.reports import numbers
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.figures import series_colour
+from oversharp.reports.findings.tables import display_of
+from oversharp.reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
+from oversharp.reports.sharpening.points import Point, Points, k_of, points_of
+from oversharp.reports.wording import bound, known
 
 TITLE = "better, or only sharper?"
 COLDER = "base at lower temperatures"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from reports.context import Context
-from reports.evidence.source import SeriesSource
-from reports.records import Spot
-from reports.wording import bound, known
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.records import Spot
+from oversharp.reports.wording import bound, known
 
 CONTROL, POWER = "control_pass_at_k", "power="
 _LEAST_PLACES = 2  # of a path, to be one

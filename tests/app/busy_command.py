@@ -10,7 +10,7 @@ import threading
 import time
 from types import ModuleType, SimpleNamespace
 
-from diagnostics.app import cli, process
+from oversharp.diagnostics.app import cli, process
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import import_samples
 
 FIELDS = {"prompt": "question", "response": "output", "gold": "gold", "reward": "score", "step": "step"}
 

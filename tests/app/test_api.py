@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import oversharp
-from diagnostics.app import api, api_page
-from diagnostics.app.reader import InlineReport
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import FLAGS, ConfigError, OversharpError, with_arguments
+from oversharp.diagnostics.app import api, api_page
+from oversharp.diagnostics.app.reader import InlineReport
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import FLAGS, ConfigError, OversharpError, with_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_the_page_in_the_tree_is_the_one_that_the_docstrings_give() -> None:
     assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), (
-        "docs/api.md is out of date; run: python -m diagnostics.app.api_page"
+        "docs/api.md is out of date; run: python -m oversharp.diagnostics.app.api_page"
     )
 
 
@@ -97,7 +97,7 @@ def fields_of(record: str) -> set[str]:
 
 def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     plain = loaded_by("import oversharp")
-    ours = {name for name in loaded_by("import oversharp; oversharp.audit") if name.startswith("diagnostics")}
+    ours = {name for name in loaded_by("import oversharp; oversharp.audit") if name.startswith("oversharp.")}
     app = {
         "app",
         "app.api",
@@ -107,12 +107,13 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
         "app.verbs.outputs",
         "app.verbs.overlap",
         "app.verbs.plan",
+        "app.verbs.regrading",
         "app.verbs.repair",
         "app.verbs.shipping",
     }
     light = ("amounts", "arguments", "cells", "errors", "names", "provenance")
     records = {"records", *(f"records.{name}" for name in light)}
-    assert ours == {"diagnostics", *(f"diagnostics.{name}" for name in app | records)}
+    assert ours == {"oversharp.diagnostics", *(f"oversharp.diagnostics.{name}" for name in app | records)}
     heavy = {"pandas", "numpy", "duckdb", "pyarrow", "torch", "cyclopts", "rich"}
     assert not heavy & (plain | loaded_by("import oversharp; oversharp.audit"))
 

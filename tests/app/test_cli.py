@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import oversharp
-from diagnostics.app.cli import app, main
-from diagnostics.audit.config import AuditConfig, ConfirmConfig
-from diagnostics.records.errors import StoreError
-from diagnostics.store import Store
+from oversharp.diagnostics.app.cli import app, main
+from oversharp.diagnostics.audit.config import AuditConfig, ConfirmConfig
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.trainers import objectives
 from tests.preloaded import RunningServer
-from trainers import objectives
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
@@ -45,7 +45,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="module")
 def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a small finished audit."""
-    from diagnostics.audit.audit import audit
+    from oversharp.diagnostics.audit.audit import audit
 
     out = tmp_path_factory.mktemp("audited")
     audit([countdown_series], AuditConfig(task="countdown", limit=4, n=8, kernel_problems=0, out=out, name="run"))
@@ -254,7 +254,7 @@ def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path,
 def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:
-    from diagnostics.audit.audit import audit
+    from oversharp.diagnostics.audit.audit import audit
 
     small = {"task": "countdown", "limit": 2, "n": 2, "panel": 0, "kernel_problems": 0, "out": tmp_path}
     for name, temperature in (("cool", 0.5), ("warm", 1.0)):

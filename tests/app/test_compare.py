@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.compare import CompareResult, compare, plan_comparison
-from diagnostics.app.compare_config import read_comparison
-from diagnostics.records.errors import ConfigError, TrainingError
-from diagnostics.store import Store
-from reports.evidence.source import read_source
+from oversharp.diagnostics.app.compare import CompareResult, compare, plan_comparison
+from oversharp.diagnostics.app.compare_config import read_comparison
+from oversharp.diagnostics.records.errors import ConfigError, TrainingError
+from oversharp.diagnostics.store import Store
+from oversharp.reports.evidence.source import read_source
+from oversharp.trainers.config import TrainConfig
 from tests.conftest import write_checkpoint
-from trainers.config import TrainConfig
 
 pytestmark = pytest.mark.xdist_group("compare")  # they share what takes seconds to make
 
@@ -66,7 +66,7 @@ def write(folder: Path, model: Path, *, max_steps: int = 2) -> Path:
 
 def train_with_other_settings(config: TrainConfig) -> None:
     """Leaves a finished run in the directory that ``config`` names, of another seed."""
-    from trainers.loop import train
+    from oversharp.trainers.loop import train
 
     train(replace(config, seed=7, max_steps=1))
 
@@ -95,7 +95,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def compared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """Stopped after one step of the first run, then done."""
-    from trainers.loop import train
+    from oversharp.trainers.loop import train
 
     folder = tmp_path_factory.mktemp("compared")
     out = folder / "out"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.compare_config import Comparison, read_comparison
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.app.compare_config import Comparison, read_comparison
+from oversharp.diagnostics.records.errors import ConfigError
 
 GOOD = """
 seeds = [1, 0]

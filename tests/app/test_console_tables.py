@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diagnostics.app.console_tables import print_confirmations, print_shipping
-from diagnostics.audit.confirm import ConfirmResult, _shortlist
-from diagnostics.audit.plan import plan
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import Confirmation, Problem
-from diagnostics.store import Store
-from diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
+from oversharp.diagnostics.app.console_tables import print_confirmations, print_shipping
+from oversharp.diagnostics.audit.confirm import ConfirmResult, _shortlist
+from oversharp.diagnostics.audit.plan import plan
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import Confirmation, Problem
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
 from tests.audit.test_counts import plant
 
 

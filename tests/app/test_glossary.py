@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.table import Table as ConsoleTable
 
 import oversharp
-from diagnostics.app import console_tables, results
-from diagnostics.app.verbs.printed_changes import show_diff, show_lost
-from diagnostics.app.verbs.problems import _show as show_overlap
-from diagnostics.app.verbs.words import ALSO, WORDS
-from diagnostics.measures import all_measures
-from diagnostics.records.errors import ConfigError
-from diagnostics.statistics.problem_changes import State
-from diagnostics.store import Store
-from diagnostics.verdict.record import TITLES
-from diagnostics.verdict.sentence import SHARPENING_TITLES
-from reports.page import build_page, read_context
-from reports.records import Table, Tile
+from oversharp.diagnostics.app import console_tables, results
+from oversharp.diagnostics.app.verbs.printed_changes import show_diff, show_lost
+from oversharp.diagnostics.app.verbs.problems import _show as show_overlap
+from oversharp.diagnostics.app.verbs.words import ALSO, WORDS
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.statistics.problem_changes import State
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import TITLES
+from oversharp.diagnostics.verdict.sentence import SHARPENING_TITLES
+from oversharp.reports.page import build_page, read_context
+from oversharp.reports.records import Table, Tile
 
 #: Headings of plain English, and of tables whose first column names settings.
 PLAIN = {"", "benchmark", "how much", "id", "in", "of", "path", "runs", "setting", "table", "title", "value", "what"}

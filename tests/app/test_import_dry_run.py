@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.app.results import show_import, show_import_preview
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.ingest.plan import plan_import
-from diagnostics.records.errors import OversharpError
+from oversharp.diagnostics.app.results import show_import, show_import_preview
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.errors import OversharpError
 
 Row = dict[str, Any]
 FLAT = "prompt=q,response=a,gold=g,reward=ok"

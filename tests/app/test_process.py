@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.process import FAULT_EXIT_CODE
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.app.process import FAULT_EXIT_CODE
+from oversharp.diagnostics.records.errors import ConfigError
 from tests.preloaded import RunningServer
 
 
@@ -61,7 +61,9 @@ def test_an_exit_in_code_of_a_user_is_no_success(commands: RunningServer) -> Non
 
 
 #: A command that prints on both streams what latin-1 lacks.
-PRINTS = "import sys; sys.argv = ['oversharp', 'explain', 'frontier']; from diagnostics.app import process, cli; "
+PRINTS = (
+    "import sys; sys.argv = ['oversharp', 'explain', 'frontier']; from oversharp.diagnostics.app import process, cli; "
+)
 SPEAKS = PRINTS + "cli.main = lambda: print('≥ …') or print('≤', file=sys.stderr); process.main()"
 
 

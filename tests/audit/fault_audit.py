@@ -25,9 +25,9 @@ from tests.preloaded import ForkedEngine, fork_engines
 MEASURES = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "answer_entropy", "token_entropy", "kernel_lambda")
 #: Commits as small as a large audit's are large beside its samples: so a stroke falls between two of them.
 SMALL_COMMITS = {
-    "diagnostics.engine.grading:GRADES_PER_COMMIT": 64,
-    "diagnostics.audit.stages:TOKENS_PER_COMMIT": 64,
-    "diagnostics.samplers.vllm:BATCH_ROWS": 32,
+    "oversharp.diagnostics.engine.grading:GRADES_PER_COMMIT": 64,
+    "oversharp.diagnostics.audit.stages:TOKENS_PER_COMMIT": 64,
+    "oversharp.diagnostics.samplers.vllm:BATCH_ROWS": 32,
 }
 
 
@@ -74,7 +74,7 @@ def fill_disk(path: Path) -> None:
 
 def narrow_worker(_: Path) -> None:
     """Engines from now on run out of memory with too many responses at a time; see ``fault_worker``."""
-    from diagnostics.samplers import vllm_engine
+    from oversharp.diagnostics.samplers import vllm_engine
 
     vllm_engine.WORKER_EXTENSION = "tests.audit.fault_worker.NarrowWorker"
 
@@ -124,14 +124,14 @@ def main() -> None:
     """Plant the strokes, then be the command."""
     strokes = [Stroke(**fields) for fields in json.loads(sys.argv.pop(1))]
     fork_engines()
-    setattr(*_place("diagnostics.app.report:write_report"), lambda store_path, report_path: None)
+    setattr(*_place("oversharp.diagnostics.app.report:write_report"), lambda store_path, report_path: None)
     for address, value in SMALL_COMMITS.items() if strokes else ():
         setattr(*_place(address), value)
     for stroke in strokes:
         plant(stroke)
-    measures = _place("diagnostics.measures:all_measures")
+    measures = _place("oversharp.diagnostics.measures:all_measures")
     chosen = {name: getattr(*measures)()[name] for name in MEASURES}
-    setattr(*_place("diagnostics.audit.measure:all_measures"), lambda: chosen)
-    from diagnostics.app.process import main as run_command
+    setattr(*_place("oversharp.diagnostics.audit.measure:all_measures"), lambda: chosen)
+    from oversharp.diagnostics.app.process import main as run_command
 
     run_command()

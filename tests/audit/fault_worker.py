@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnostics.samplers.vllm_worker import WorkerExtension
+from oversharp.diagnostics.samplers.vllm_worker import WorkerExtension
 
 MOST_ROWS = 24
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, SamplingSettings, VerdictTerms
 from oversharp import open_store
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import AuditKey, SamplingSettings, VerdictTerms
 
 
 def config(out: Path, **changes: object) -> AuditConfig:

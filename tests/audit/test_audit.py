@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
-import diagnostics.kernel
 import oversharp
-from diagnostics.app.cli import main
-from diagnostics.audit.audit import AuditResult, audit
-from diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
-from diagnostics.audit.prepare import with_precision
-from diagnostics.kernel import GradientKernel, KernelRow
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.amounts import short_count
-from diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
-from diagnostics.samplers import Sampler, SamplerContext, make_sampler
-from diagnostics.series.finding import find_series
-from diagnostics.store import Store
-from diagnostics.store.load import cost_before, store_bytes, stored_key
-from diagnostics.tasks import load_problems
-from diagnostics.verdict.record import Verdict
+import oversharp.diagnostics.kernel
 from oversharp import open_store
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.audit.audit import AuditResult, audit
+from oversharp.diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
+from oversharp.diagnostics.audit.prepare import with_precision
+from oversharp.diagnostics.kernel import GradientKernel, KernelRow
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.amounts import short_count
+from oversharp.diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
+from oversharp.diagnostics.samplers import Sampler, SamplerContext, make_sampler
+from oversharp.diagnostics.series.finding import find_series
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import cost_before, store_bytes, stored_key
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.verdict.record import Verdict
 from tests.audit.small_audits import Notes, config, frame, with_rollouts
 
 FINDINGS = "SELECT * EXCLUDE (series) FROM findings ORDER BY ALL"
@@ -160,7 +160,9 @@ def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series
 def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnostics.store.load.LEAST_BYTES", 0)  # else so small a store says nothing of a sample
+    monkeypatch.setattr(
+        "oversharp.diagnostics.store.load.LEAST_BYTES", 0
+    )  # else so small a store says nothing of a sample
     more = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     with pytest.raises(ConfigError, match="holds no finished audit"):
         audit([countdown_series], config(tmp_path, **more))
@@ -232,7 +234,7 @@ def test_an_audit_in_a_precision_that_this_cpu_has_no_instructions_for_says_so(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = find_series([countdown_series]).base
-    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda dtype: dtype == "float32")
+    monkeypatch.setattr("oversharp.diagnostics.models.devices.has_products_of", lambda dtype: dtype == "float32")
     progress = Notes()
     asked = config(tmp_path, dtype="bfloat16", device="cpu")
     assert with_precision(asked, base, None, progress) == asked
@@ -253,8 +255,8 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     def choose(name: str, *_: object, **__: object) -> tuple[str, str]:
         return ("vllm" if name == "auto" else name), "planted"
 
-    monkeypatch.setattr("diagnostics.audit.prepare.choose_sampler", choose)
-    monkeypatch.setattr("diagnostics.engine.local.make_sampler", refuse)
+    monkeypatch.setattr("oversharp.diagnostics.audit.prepare.choose_sampler", choose)
+    monkeypatch.setattr("oversharp.diagnostics.engine.local.make_sampler", refuse)
     progress = Notes()
     result = audit([countdown_series], config(tmp_path), progress=progress)
     assert any("does not run this model" in note for note in progress.notes)
@@ -273,14 +275,14 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
 def test_a_kernel_that_does_not_fit_holds_fewer_problems_and_is_no_failure(
     fits: int, says: str, countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed = diagnostics.kernel.gradient_kernel
+    computed = oversharp.diagnostics.kernel.gradient_kernel
 
     def bounded(loaded: LoadedModel, rows: Sequence[KernelRow], **settings: Any) -> GradientKernel:
         if len(rows) > fits:
             raise KernelTooLargeError("the gradient kernel: 1 GiB is too small", share=0.7)
         return computed(loaded, rows, **settings)
 
-    monkeypatch.setattr("diagnostics.kernel.gradient_kernel", bounded)
+    monkeypatch.setattr("oversharp.diagnostics.kernel.gradient_kernel", bounded)
     progress = Notes()
     result = audit([countdown_series], config(tmp_path, kernel_problems=2, kernel_responses=3), progress=progress)
     assert len([note for note in progress.notes if re.search(says, note)]) == 3

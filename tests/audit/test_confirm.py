@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 import oversharp
-from diagnostics.app.cli import main
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig, ConfirmConfig
-from diagnostics.audit.confirm import ConfirmResult, confirm, fresh_settings
-from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
-from diagnostics.records.progress import ProgressSink, SilentProgress
-from diagnostics.store import Store
-from diagnostics.store.load import stored_problems, stored_settings
-from diagnostics.tasks import load_problems
 from oversharp import open_store
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig, ConfirmConfig
+from oversharp.diagnostics.audit.confirm import ConfirmResult, confirm, fresh_settings
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
+from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import stored_problems, stored_settings
+from oversharp.diagnostics.tasks import load_problems
 from tests.samplers.tiny_models import write_adapter
 from tests.series.written_runs import untrain
 
@@ -233,7 +233,7 @@ def test_an_audit_that_drew_from_the_untrained_adapter_itself_is_confirmed_from_
     config = AuditConfig(problems=problems, n=32, n_base=32, panel=0, kernel_problems=0, entropy_samples=0)
     config = replace(config, max_tokens=1, sampler="transformers", batch_size=16, out=tmp_path / "out", name="run")
     with monkeypatch.context() as patch:
-        patch.setattr("diagnostics.series.finding._without_untrained_adapter", lambda one, known: one)
+        patch.setattr("oversharp.diagnostics.series.finding._without_untrained_adapter", lambda one, known: one)
         audit([tmp_path / "run"], config)
     store = tmp_path / "out" / "audit.duckdb"
     assert _rows(store, "SELECT DISTINCT kind FROM checkpoints") == [["lora"]]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.controls import ControlsConfig, control_settings, plan_controls, with_held
-from diagnostics.audit.regrade import regrade
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import SamplingSettings
-from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.controls import ControlsConfig, control_settings, plan_controls, with_held
+from oversharp.diagnostics.audit.regrade import regrade
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.record import Verdict
 from tests.audit.small_audits import Notes, config, frame
 
 SETTINGS = SamplingSettings(
@@ -127,7 +127,7 @@ def test_the_checkpoint_to_ship_is_drawn_hotter_too(
     chosen = ShippingStep(series="run", step=20, checkpoint="checkpoint-20", is_base=False, role="recommended")
     ship = Recommendation(series=("run",), recommended=chosen)
     said = Verdict(series="run", label="inconclusive", sentence="", shipping=ship)
-    monkeypatch.setattr("diagnostics.audit.counts.judge", lambda *_: said)
+    monkeypatch.setattr("oversharp.diagnostics.audit.counts.judge", lambda *_: said)
     few = {"limit": 2, "n": 2, "n_base": 2, "panel": 0, "kernel_problems": 0, "hot_temperatures": (1.5,)}
     made = audit([countdown_series], config(tmp_path, **few))
     assert made.samples_drawn == 3 * 2 * (2 + 1) + 2 * 2 * (3 + 2)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from diagnostics.app.verbs.printed_cost import show_plan_cost
-from diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
-from diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
-from diagnostics.audit.cost.machines import Gpu, MeasuredCpu
-from diagnostics.audit.cost.measured import MEASURED, SLOWER
-from diagnostics.audit.cost.shapes import ModelShape, read_shape
-from diagnostics.audit.cost.work import AuditSize
-from diagnostics.models.core_speed import CoreSpeed, measure_core
-from diagnostics.records.errors import CheckpointError, ConfigError
-from diagnostics.store import Store
+from oversharp.diagnostics.app.verbs.printed_cost import show_plan_cost
+from oversharp.diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
+from oversharp.diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
+from oversharp.diagnostics.audit.cost.machines import Gpu, MeasuredCpu
+from oversharp.diagnostics.audit.cost.measured import MEASURED, SLOWER
+from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.audit.cost.work import AuditSize
+from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.store import Store
 from tests.samplers.tiny_models import build_model, build_tokenizer
 
 #: 1,000 weights, all in products; attention adds 4 · 1 · 10 operations for each token that is seen.
@@ -101,7 +101,7 @@ def test_the_pace_of_this_cpu_is_one_that_a_cpu_can_have() -> None:
 def test_the_plan_is_for_the_precision_that_the_audit_will_take(
     parameters: int, has_products: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: has_products)
+    monkeypatch.setattr("oversharp.diagnostics.models.devices.has_products_of", lambda _: has_products)
     assert dtype_on_cpu(replace(SHAPE, parameters=parameters)) == dtype
 
 
@@ -191,7 +191,9 @@ def test_an_adapter_is_refused(tmp_path: Path) -> None:
 def test_a_plan_for_this_cpu_and_one_for_a_gpu_say_what_they_rest_on(
     model_folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("diagnostics.audit.cost.cost.measure_core", lambda dtype: replace(MEASURED.speed, dtype=dtype))
+    monkeypatch.setattr(
+        "oversharp.diagnostics.audit.cost.cost.measure_core", lambda dtype: replace(MEASURED.speed, dtype=dtype)
+    )
     size = AuditSize(problems=1, checkpoints=1, n=1, tokens=9, prompt_tokens=9)
     said = []
     for gpu in (None, "h100"):
@@ -205,7 +207,7 @@ def test_a_plan_for_this_cpu_and_one_for_a_gpu_say_what_they_rest_on(
 def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: True)
+    monkeypatch.setattr("oversharp.diagnostics.models.devices.has_products_of", lambda _: True)
     tokenizer = build_tokenizer()
     model = build_model(0)
     model.save_pretrained(tmp_path)
@@ -218,7 +220,7 @@ def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(
     said = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
     most = guess_text(600, 600 * flop[1] / flop[0], max_tokens=20, gpu=None)
     assert said == most
-    monkeypatch.setattr("diagnostics.models.devices.has_products_of", lambda _: False)
+    monkeypatch.setattr("oversharp.diagnostics.models.devices.has_products_of", lambda _: False)
     slower = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
     assert SLOWER in slower
     assert SLOWER not in said

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.audit.counts import judge, read_counts
-from diagnostics.audit.measure import conclude
-from diagnostics.records.errors import StoreError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import (
+from oversharp import open_store
+from oversharp.diagnostics.audit.counts import judge, read_counts
+from oversharp.diagnostics.audit.measure import conclude
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Problem,
@@ -23,11 +24,10 @@ from diagnostics.records.types import (
     VerdictTerms,
     content_hash,
 )
-from diagnostics.store import Store
-from diagnostics.store.load import stored_key
-from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
-from diagnostics.verdict.record import Verdict
-from oversharp import open_store
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import stored_key
+from oversharp.diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
+from oversharp.diagnostics.verdict.record import Verdict
 from tests.audit.small_audits import audit_key
 
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diagnostics.audit.counts import read_counts
-from diagnostics.audit.dependence import dependence
-from diagnostics.store import Store
+from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.dependence import dependence
+from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.records.errors import SamplerError, StoreError
 from oversharp import open_store
+from oversharp.diagnostics.records.errors import SamplerError, StoreError
 from tests.audit.fault_audit import Stroke
 from tests.preloaded import ENGINES, RunningServer, require_end_of
 from tests.vllm_here import runs_or_must_run
@@ -29,7 +29,7 @@ PROBLEMS = (
     {"prompt": "5 6 = 11 :", "answer": "11"},
 )
 WEIGHTS = "model.safetensors"
-SWAP = "diagnostics.samplers.vllm_engine:VllmEngine.repack_tied_heads"  # the weights are read, the head is the old one
+SWAP = "oversharp.diagnostics.samplers.vllm_engine:VllmEngine.repack_tied_heads"  # weights are read, the head is old
 KILLED, LEFT_OUT = -9, 3
 ANOTHER_BATCH_SHAPE = 1e-5
 """Largest difference, absolute and relative, where what a fault left was computed in batches of another shape."""
@@ -125,7 +125,7 @@ def _write_checkpoint(folder: Path, seed: int) -> None:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from trainers.countdown_base import build_model, build_tokenizer
+    from oversharp.trainers.countdown_base import build_model, build_tokenizer
 
     plain = build_model(0)
     config = Qwen3Config(**plain.config.to_dict() | {"initializer_range": 0.1})
@@ -220,13 +220,18 @@ def test_killed_in_every_stage_in_turn_the_audit_goes_on_where_it_was(undisturbe
     audit = replace(undisturbed, out=tmp_path)
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_grades", call=2), GRADES),
-        (Stroke(fault="kill_main", at="diagnostics.models.load:load_model", call=2), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.store.database:Database.write_tokens", call=3, after=True), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_kernel", call=2), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.audit.measure:_findings", call=3), KERNELS),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.end_audit"), FINDINGS),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.store:Store.add_samples", call=3), SAMPLES),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.store:Store.add_grades", call=2), GRADES),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.models.load:load_model", call=2), SCORES),
+        (
+            Stroke(
+                fault="kill_main", at="oversharp.diagnostics.store.database:Database.write_tokens", call=3, after=True
+            ),
+            SCORES,
+        ),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.store:Store.add_kernel", call=2), SCORES),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.audit.measure:_findings", call=3), KERNELS),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.store:Store.end_audit"), FINDINGS),
     ):
         n_before = len(held.get(growing, ()))
         assert audit(stroke).code == KILLED, stroke
@@ -246,9 +251,9 @@ def test_killed_with_a_vllm_engine_it_leaves_none_and_goes_on_where_it_was(
     audit = replace(undisturbed_vllm, out=tmp_path)
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_samples", call=3), SAMPLES),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.store:Store.add_samples", call=3), SAMPLES),
         (Stroke(fault="kill_main", at=SWAP), SCORES),
-        (Stroke(fault="kill_main", at="diagnostics.store:Store.add_forced_again", call=3), SCORES),
+        (Stroke(fault="kill_main", at="oversharp.diagnostics.store:Store.add_forced_again", call=3), SCORES),
     ):
         n_before = len(held.get(growing, ()))
         ended = audit(stroke)
@@ -309,7 +314,7 @@ def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_
 ) -> None:
     audit = replace(undisturbed_vllm, out=tmp_path)
     # as the kernel does where memory is short, however few responses at a time
-    ended = audit(Stroke(fault="kill_engine", at="diagnostics.samplers.vllm_engine:VllmEngine._ask", call=0))
+    ended = audit(Stroke(fault="kill_engine", at="oversharp.diagnostics.samplers.vllm_engine:VllmEngine._ask", call=0))
     assert ended.code == SamplerError.exit_code, ended.said
     line = _only_error(ended)
     for words in ("checkpoint-0", "again and again", "--batch-size", "--cpu-cache-gib", "--sampler transformers"):
@@ -317,8 +322,8 @@ def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_
     assert len(set(ended.engines)) == 3
 
     ended = audit(
-        Stroke(fault="narrow_worker", at="diagnostics.engine.local:make_sampler"),
-        Stroke(fault="kill_engine", at="diagnostics.store:Store.add_samples", call=2),
+        Stroke(fault="narrow_worker", at="oversharp.diagnostics.engine.local:make_sampler"),
+        Stroke(fault="kill_engine", at="oversharp.diagnostics.store:Store.add_samples", call=2),
         Stroke(fault="kill_engine", at=SWAP),
     )
     assert ended.code == 0, ended.said
@@ -344,8 +349,10 @@ def test_checkpoints_that_vanish_or_break_midway_are_left_out_until_they_are_who
     shutil.copytree(undisturbed.run, run)
     audit = replace(undisturbed, run=run, out=tmp_path / "out")
     ended = audit(
-        Stroke(fault="delete", at="diagnostics.store:Store.add_samples", path=str(run / "checkpoint-20")),
-        Stroke(fault="cut", at="diagnostics.store:Store.add_samples", path=str(run / "checkpoint-60" / WEIGHTS)),
+        Stroke(fault="delete", at="oversharp.diagnostics.store:Store.add_samples", path=str(run / "checkpoint-20")),
+        Stroke(
+            fault="cut", at="oversharp.diagnostics.store:Store.add_samples", path=str(run / "checkpoint-60" / WEIGHTS)
+        ),
     )
     assert ended.code == LEFT_OUT, ended.said
     _require_left_out(audit, ended, {20: "checkpoint-20", 60: "cannot be loaded"}, undisturbed)
@@ -365,7 +372,12 @@ def test_under_vllm_nan_weights_fail_alone_and_a_sampled_checkpoint_may_go(
     audit = replace(undisturbed_vllm, run=run, out=tmp_path / "out")
     # the engine holds the weights of checkpoint-40 when the trainer removes it
     ended = audit(
-        Stroke(fault="delete", at="diagnostics.store:Store.add_forced_again", call=2, path=str(run / "checkpoint-40"))
+        Stroke(
+            fault="delete",
+            at="oversharp.diagnostics.store:Store.add_forced_again",
+            call=2,
+            path=str(run / "checkpoint-40"),
+        )
     )
     assert ended.code == LEFT_OUT, ended.said
     _require_left_out(audit, ended, {20: "model.norm.weight"}, undisturbed_vllm)
@@ -412,9 +424,11 @@ def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(undisturbed: Audit, 
     log = str(tmp_path / "audit.duckdb.wal")
     held: dict[str, pd.DataFrame] = {}
     for stroke, growing in (
-        (Stroke(fault="fill_disk", at="diagnostics.store:Store.add_samples", call=3, path=log), SAMPLES),
+        (Stroke(fault="fill_disk", at="oversharp.diagnostics.store:Store.add_samples", call=3, path=log), SAMPLES),
         (
-            Stroke(fault="fill_disk", at="diagnostics.store.database:Database.write_tokens", call=2, path="/none"),
+            Stroke(
+                fault="fill_disk", at="oversharp.diagnostics.store.database:Database.write_tokens", call=2, path="/none"
+            ),
             SCORES,
         ),
     ):

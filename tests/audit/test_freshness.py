@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.report import write_report
-from diagnostics.audit import freshness
-from diagnostics.audit.freshness import findings_and_verdict
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse, VerdictTerms
-from diagnostics.store import Store, derivations
-from diagnostics.store.derivations import Derivation, recorded_derivations, tree_hash
+from oversharp.diagnostics.app.report import write_report
+from oversharp.diagnostics.audit import freshness
+from oversharp.diagnostics.audit.freshness import findings_and_verdict
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse, VerdictTerms
+from oversharp.diagnostics.store import Store, derivations
+from oversharp.diagnostics.store.derivations import Derivation, recorded_derivations, tree_hash
 from tests.audit.test_counts import plant
 
 pytestmark = pytest.mark.xdist_group("freshness")  # they share what takes seconds to make
@@ -193,7 +193,7 @@ def test_other_code_measures_anew(tmp_path: Path, key: AuditKey, monkeypatch: py
 def test_measures_of_other_packages_never_stand(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = EntryPoint(name="outside", value="outside:MEASURE", group=derivations.ENTRY_POINT_GROUP)
     monkeypatch.setattr(derivations, "entry_points", lambda group: (outside,) if group == outside.group else ())
-    monkeypatch.setattr(freshness, "_CODE", derivations.code_hash("diagnostics"))
+    monkeypatch.setattr(freshness, "_CODE", derivations.code_hash("oversharp.diagnostics"))
     assert _computed(tmp_path, key)
     assert _computed(tmp_path, key)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from diagnostics.audit.measure import _expected
-from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.audit.measure import _expected
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures.contract import Evidence
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 from scipy.special import expit
 
-from diagnostics.app.cli import main
-from diagnostics.app.console_tables import print_plan
-from diagnostics.audit.plan import Plan, RelatedProblems, plan, read_pilot
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.types import (
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.app.console_tables import print_plan
+from oversharp.diagnostics.audit.plan import Plan, RelatedProblems, plan, read_pilot
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Grade,
@@ -28,9 +28,9 @@ from diagnostics.records.types import (
     Series,
     response_id,
 )
-from diagnostics.store import Store
-from diagnostics.verdict import audit_sizes
-from diagnostics.verdict.audit_sizes import settle
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict import audit_sizes
+from oversharp.diagnostics.verdict.audit_sizes import settle
 
 pytestmark = pytest.mark.xdist_group("plan")  # they share what takes seconds to make
 

@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 
 import oversharp
-from diagnostics.app.cli import main
-from diagnostics.app.results import show_regrade
-from diagnostics.audit.config import ConfirmConfig
-from diagnostics.audit.confirm import confirm
-from diagnostics.audit.measure import NEEDS_CHECKPOINTS
-from diagnostics.audit.regrade import RegradeResult, regrade
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
-from diagnostics.store import Store
-from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import RULES
-from reports import build_report
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.app.results import show_regrade
+from oversharp.diagnostics.audit.config import ConfirmConfig
+from oversharp.diagnostics.audit.confirm import confirm
+from oversharp.diagnostics.audit.measure import NEEDS_CHECKPOINTS
+from oversharp.diagnostics.audit.regrade import RegradeResult, regrade
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verifiers import RULES
+from oversharp.reports import build_report
 
 pytestmark = pytest.mark.xdist_group("regrade")  # they share what takes seconds to make
 
@@ -200,7 +200,7 @@ def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Pat
 
 @pytest.mark.usefixtures("few_measures")
 def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.engine.grading.GRADES_PER_COMMIT", 100)
+    monkeypatch.setattr("oversharp.diagnostics.engine.grading.GRADES_PER_COMMIT", 100)
     add, added = Store.add_grades, []
 
     def killed(self: Store, rows: object) -> None:

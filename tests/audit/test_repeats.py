@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diagnostics.audit.counts import read_counts
-from diagnostics.audit.repeats import repeated_in_blocks
-from diagnostics.store import Store
+from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.repeats import repeated_in_blocks
+from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 
 N_PROBLEMS, N = 30, 32

@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.audit import freshness
-from diagnostics.audit.audit import AuditResult, with_last_verdicts
-from diagnostics.audit.controls import control_settings
-from diagnostics.audit.counts import read_counts
-from diagnostics.audit.measure import conclude
-from diagnostics.audit.shipping import ship
-from diagnostics.records.errors import ConfigError, OversharpError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import AuditKey, Sample
-from diagnostics.store import Store
-from diagnostics.store.derivations import Derivation, findings_of, record_derivation
-from diagnostics.store.load import stored_key
-from diagnostics.verdict.counts import SeriesCounts
 from oversharp import merge, open_store
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.audit import freshness
+from oversharp.diagnostics.audit.audit import AuditResult, with_last_verdicts
+from oversharp.diagnostics.audit.controls import control_settings
+from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.measure import conclude
+from oversharp.diagnostics.audit.shipping import ship
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import AuditKey, Sample
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.derivations import Derivation, findings_of, record_derivation
+from oversharp.diagnostics.store.load import stored_key
+from oversharp.diagnostics.verdict.counts import SeriesCounts
 from tests.audit.test_plan import SETTINGS
 from tests.audit.test_plan import _plant as plant_counts
 
@@ -124,7 +124,7 @@ def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_change
         read.append(key.series)
         return read_counts(store, key, *left_out)
 
-    monkeypatch.setattr("diagnostics.audit.shipping.read_counts", counted)
+    monkeypatch.setattr("oversharp.diagnostics.audit.shipping.read_counts", counted)
     with Store.open(path) as store:
         keys = {name: stored_key(store, name) for name in ("grpo", "iac")}
         freshness.findings_and_verdict(store, keys["grpo"], {}, {}, SilentProgress())

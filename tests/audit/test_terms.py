@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.measure import conclude
-from diagnostics.audit.terms import VerdictConfig, settled_terms
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import VerdictTerms
-from diagnostics.store import Store
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.measure import conclude
+from oversharp.diagnostics.audit.terms import VerdictConfig, settled_terms
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import VerdictTerms
+from oversharp.diagnostics.store import Store
+from oversharp.trainers.integrations.live_config import arguments, live_config
 from tests.audit.test_counts import plant
-from trainers.integrations.live_config import arguments, live_config
 
 RESPONSES = {(problem, step): "AB.." for problem in range(3) for step in (0, 20)}
 

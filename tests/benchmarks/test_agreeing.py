@@ -10,8 +10,8 @@ from agreeing import KINDS, MOST_OFF, SAMPLES, of_base, off
 from free_controls import Law
 from speed.results import RESULTS
 
-from diagnostics.measures._frontier import AGREEING
-from diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.measures._frontier import AGREEING
+from oversharp.diagnostics.records.types import NO_ANSWER
 
 ROWS = json.loads((RESULTS / "agreeing.json").read_text())["rows"]
 

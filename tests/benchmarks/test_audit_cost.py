@@ -11,8 +11,8 @@ from audit_cost import measured_rates, stage_cpu_s
 from process_costs import Line
 from speed.results import digits
 
-from diagnostics.audit.cost.measured import MEASURED
-from diagnostics.audit.cost.shapes import ModelShape
+from oversharp.diagnostics.audit.cost.measured import MEASURED
+from oversharp.diagnostics.audit.cost.shapes import ModelShape
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 #: 10 operations a token without attention.

@@ -10,7 +10,7 @@ import pytest
 from audit_memory import findings_digest, stage_peaks, write_beside
 from process_memory import Held, Look, Said, memory_of
 
-from diagnostics.store import Store
+from oversharp.diagnostics.store import Store
 
 HOLDING = """
 import subprocess, sys, time

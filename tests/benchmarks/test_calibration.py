@@ -28,7 +28,7 @@ from planted import Kind, dominant_modes, draw_problems, mass_at, mean_pass_at_k
 from scipy.special import logit
 from scipy.stats import binom
 
-from diagnostics.verdict.rule import Ruling, SeenCounts, rule
+from oversharp.diagnostics.verdict.rule import Ruling, SeenCounts, rule
 
 SERIES = 200
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from diagnostics.tasks import countdown
-from trainers.countdown_base import build_model, build_tokenizer
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers.countdown_base import build_model, build_tokenizer
 
 
 def test_exact_values_of_two_queries_by_hand() -> None:

@@ -10,10 +10,10 @@ import torch
 from dlc import Case, compared, flops_per_token, measured, quarter_config, qwen3
 from transformers import Qwen3ForCausalLM
 
-from diagnostics.models.load import load_path
-from trainers.batch import RolloutBatch
-from trainers.countdown_base import build_model, build_tokenizer
-from trainers.rollouts.engine import OwnEngine
+from oversharp.diagnostics.models.load import load_path
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.rollouts.engine import OwnEngine
 
 
 def small() -> Qwen3ForCausalLM:

@@ -11,10 +11,10 @@ from free_controls import Law, audited, exact_frontiers
 from frontier_positions import FrontierPosition, Ground, position_markdown, position_row, ranked
 from shipping_exact import COLDER, HOTTER, RULES, Asked, Run, draw, regret
 
-from diagnostics.measures._frontier import controls
-from diagnostics.records.types import NO_ANSWER, Problem
-from diagnostics.verdict.shipping.choice import recommend
-from trainers.countdown_base import build_model, build_tokenizer
+from oversharp.diagnostics.measures._frontier import controls
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem
+from oversharp.diagnostics.verdict.shipping.choice import recommend
+from oversharp.trainers.countdown_base import build_model, build_tokenizer
 
 PROBLEMS = [Problem(task="t", prompt=prompt, gold="7", verifier="expression") for prompt in ("1 2 3 = 7 :", "7 = :")]
 MODES = [["1 + 2 * 3", "7"], ["7", "3 + 4"]]

@@ -13,7 +13,7 @@ import torch
 from gpu import Outcome, Stage, run_all, stages
 from gpu_base import SIZES, build
 
-from diagnostics.app.cli import app
+from oversharp.diagnostics.app.cli import app
 
 
 def stage(name: str, code: str, *after: str) -> Stage:
@@ -44,10 +44,10 @@ def test_a_stage_that_ended_well_is_not_run_again_and_what_it_said_is_kept(tmp_p
 
 
 def test_a_package_that_is_not_there_is_no_failure_but_a_fault_of_ours_is(tmp_path: Path) -> None:
-    todo = [stage("audit", "import duckdbb.core"), stage("ours", "import diagnostics.no_such_room")]
+    todo = [stage("audit", "import duckdbb.core"), stage("ours", "import oversharp.diagnostics.no_such_room")]
     assert outcomes(run_all(todo, tmp_path, tmp_path / "stages.json", limit_s=60)) == {
         "audit": ("left out", "the package duckdbb is not installed"),
-        "ours": ("failed", "ModuleNotFoundError: No module named 'diagnostics.no_such_room'"),
+        "ours": ("failed", "ModuleNotFoundError: No module named 'oversharp.diagnostics.no_such_room'"),
     }
 
 

@@ -8,8 +8,8 @@ import grading
 import pytest
 from results import RESULTS
 
-from diagnostics.verifiers import RULES
-from diagnostics.verifiers.math import MathVerifier, StrictMathVerifier
+from oversharp.diagnostics.verifiers import RULES
+from oversharp.diagnostics.verifiers.math import MathVerifier, StrictMathVerifier
 
 
 @pytest.fixture(scope="module")

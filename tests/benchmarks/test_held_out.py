@@ -13,7 +13,7 @@ from held_out_laws import Course, drifting, items, moved, shifted
 from held_out_series import Judged, changes, drawn, judged, said_of
 from results import RESULTS
 
-from diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verdict.decide import verdict_of
 
 ROWS = json.loads((RESULTS / "held_out.json").read_text())["rows"]
 ROW = {"series": 1000, "wrong": {"loss": 50, "no_loss": 0, "kept": 0}, "expected": None}

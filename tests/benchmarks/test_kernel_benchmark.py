@@ -34,9 +34,9 @@ from kernel_peers import (
     vmapped,
 )
 
-from diagnostics.kernel import gradient_kernel
-from diagnostics.models.devices import cpu_threads
-from diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.kernel import gradient_kernel
+from oversharp.diagnostics.models.devices import cpu_threads
+from oversharp.diagnostics.models.load import LoadedModel
 
 CPU = torch.device("cpu")
 CASE = Case(model="tiny", rows=3, longest_tokens=40)

@@ -7,7 +7,7 @@ import json
 from label_rates import Rate, label_table, worst_rates
 from results import RESULTS
 
-from diagnostics.verdict.record import POSITIVE, TITLES
+from oversharp.diagnostics.verdict.record import POSITIVE, TITLES
 
 CUT_OFF = {"name": "cut off", "what": "a fifth is cut off", "null": True, "series": 100}
 RELATED = {"name": "related 5 of 100", "what": "they drift together", "null": True, "series": 100}

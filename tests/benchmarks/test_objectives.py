@@ -6,7 +6,7 @@ from frontier_positions import summary
 from objectives import COLUMNS, TABLES, Outcome, at_level, folder_name, outcome, table_markdown, table_rows
 from palindromes import SETTINGS, build_tokenizer, modes_of
 
-from trainers import objectives
+from oversharp.trainers import objectives
 
 
 def flat(value: float) -> Outcome:

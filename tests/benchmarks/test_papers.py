@@ -21,7 +21,7 @@ from benchmarks.papers.page import build_page, page_html
 from benchmarks.papers.table import kind_counts, markdown, numbers_text, records, scope_text
 from benchmarks.papers.toy import is_collapsed, steps_to_collapse
 from benchmarks.toy import ToyConfig, ToyRun, cat_world, tabular_world
-from diagnostics.theory.softmax_dynamics import expected_group_update
+from oversharp.diagnostics.theory.softmax_dynamics import expected_group_update
 
 TINY = Effort(seeds=64, steps=4, instances=40)
 

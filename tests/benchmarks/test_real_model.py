@@ -23,9 +23,9 @@ from safetensors.torch import load_file, save_file
 from speed.results import RESULTS
 
 import oversharp
-from diagnostics.app.cli import app
-from diagnostics.models.fetching import fetch_model
-from diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.app.cli import app
+from oversharp.diagnostics.models.fetching import fetch_model
+from oversharp.diagnostics.records.errors import CheckpointError
 from tests.series.written_runs import change_json
 from tests.vllm_here import runs_or_must_run
 

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 from sampling_check import agree, agreements
 
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig
 
 pytestmark = pytest.mark.xdist_group("sampling check")  # one audit for both
 

@@ -9,7 +9,7 @@ import shipping
 from results import RESULTS
 from shipping import BOUND, CERTIFIED, RULES, Cell, Truth, draw, simulate, truth_of
 
-from diagnostics.verdict.shipping.choice import recommend
+from oversharp.diagnostics.verdict.shipping.choice import recommend
 
 
 def published(name="shipping"):

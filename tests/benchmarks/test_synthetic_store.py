@@ -10,9 +10,9 @@ import pytest
 from synthetic_responses import N_MODES, Plan, ResponseLaw, Responses, draw
 from synthetic_store import build_store
 
-from diagnostics.records.types import Grade
-from diagnostics.verifiers.modes import ModesVerifier
 from oversharp import open_store
+from oversharp.diagnostics.records.types import Grade
+from oversharp.diagnostics.verifiers.modes import ModesVerifier
 
 PLAN = Plan(n_problems=60, n_checkpoints=4, n=16, series=("losing", "holding"), n_tasks=2)
 

@@ -11,8 +11,8 @@ from training import Case, measure, ratio, speed, step_flops, turn
 from training_models import Size, parameters, random_model, toss_problems
 from training_toss import NAME, announce, is_even
 
-from diagnostics.tasks import load_problems
-from diagnostics.verifiers import get_verifier
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.verifiers import get_verifier
 
 TINY = Size(
     name="tiny",

@@ -13,7 +13,7 @@ from batches import BATCH_PROMPTS, N_TRIPLES, PER_TRIPLE, arranged, chosen_tripl
 from objectives import COLUMNS, Outcome, numbers_of
 from transfer_tasks import TASKS, all_problems, audited, build_tokenizer, example
 
-from diagnostics.verifiers.modes import ModesVerifier
+from oversharp.diagnostics.verifiers.modes import ModesVerifier
 
 
 def test_batches_hold_whole_triples_or_no_two_of_one() -> None:

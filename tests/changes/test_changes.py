@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 
 import oversharp
-from diagnostics.app.cli import main
-from diagnostics.changes.lost import surely_lost_first
-from diagnostics.changes.problems import problem_changes
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.statistics.problem_changes import ProblemCounts
-from diagnostics.store import Store
-from diagnostics.verdict.claims import FELL_HERE
-from reports.evidence.problem_changes import problem_changes as in_report
-from reports.evidence.source import read_source
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.changes.lost import surely_lost_first
+from oversharp.diagnostics.changes.problems import problem_changes
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.statistics.problem_changes import ProblemCounts
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.claims import FELL_HERE
+from oversharp.reports.evidence.problem_changes import problem_changes as in_report
+from oversharp.reports.evidence.source import read_source
 
 pytestmark = pytest.mark.xdist_group("changes")
 
@@ -48,7 +48,7 @@ def dump(path: Path, steps: dict[int, int]) -> Path:
 
 @pytest.fixture(scope="module")
 def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from diagnostics.ingest.ingest import import_samples
+    from oversharp.diagnostics.ingest.ingest import import_samples
 
     folder = tmp_path_factory.mktemp("changes")
     config = oversharp.ImportConfig(store=folder / "audit.duckdb", name="run", verifier="math")
@@ -142,7 +142,7 @@ def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_pr
 
 def test_lost_diff_and_report_count_the_same_samples_where_the_base_has_more(tmp_path: Path) -> None:
     """Each problem has 16 samples more at the base, all wrong: pass@1 is half of it, a problem is what it was."""
-    from diagnostics.ingest.ingest import import_samples
+    from oversharp.diagnostics.ingest.ingest import import_samples
 
     path = dump(tmp_path / "run.jsonl", {0: 0, 20: 2})
     more = [

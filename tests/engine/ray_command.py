@@ -7,8 +7,8 @@ import signal
 import sys
 from typing import Any
 
-from diagnostics.engine.ray_pool import RayEngine
-from diagnostics.engine.ray_worker import SampleJob, Unit, UnitResult
+from oversharp.diagnostics.engine.ray_pool import RayEngine
+from oversharp.diagnostics.engine.ray_worker import SampleJob, Unit, UnitResult
 
 
 def kill_one_worker() -> None:
@@ -30,6 +30,6 @@ def kill_one_worker() -> None:
 def main() -> None:
     """Plant the kill, then be the command."""
     kill_one_worker()
-    from diagnostics.app.process import main as run_command
+    from oversharp.diagnostics.app.process import main as run_command
 
     run_command()

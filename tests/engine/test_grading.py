@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.engine.first_look import FirstLook
-from diagnostics.engine.grading import Grader, grade_responses
-from diagnostics.records.errors import UnreadableError
-from diagnostics.records.types import AuditKey, Checkpoint, Grade, Problem, Sample, SamplingSettings, Series
-from diagnostics.store import Store
-from diagnostics.store.missing import ungraded
+from oversharp.diagnostics.engine.first_look import FirstLook
+from oversharp.diagnostics.engine.grading import Grader, grade_responses
+from oversharp.diagnostics.records.errors import UnreadableError
+from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Grade, Problem, Sample, SamplingSettings, Series
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.missing import ungraded
 from tests.audit.small_audits import Notes, audit_key
 
 PROBLEMS = [Problem(task="toy", prompt=f"{n} + {n} =", gold=str(2 * n), verifier="exact") for n in range(8)]
@@ -71,7 +71,7 @@ def _grades(store: Store) -> pd.DataFrame:
 def test_graded_while_they_are_drawn_or_afterwards_in_any_blocks_the_grades_are_the_same(
     store: Store, key: AuditKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnostics.engine.grading.GRADES_PER_COMMIT", 3)
+    monkeypatch.setattr("oversharp.diagnostics.engine.grading.GRADES_PER_COMMIT", 3)
     kinds = [RIGHT, WRONG, "no answer", RIGHT, *map(str, range(6))]
     with Grader(store, key, PROBLEMS) as grader:
         for problem in PROBLEMS:
@@ -110,14 +110,14 @@ def test_a_response_that_is_graded_already_is_not_graded_again(
 
 
 def test_a_block_of_long_texts_has_few_rows(store: Store, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.store.missing.BLOCK_CHARACTERS", 1000)
-    monkeypatch.setattr("diagnostics.store.missing.FIRST_BLOCK", 2)
+    monkeypatch.setattr("oversharp.diagnostics.store.missing.BLOCK_CHARACTERS", 1000)
+    monkeypatch.setattr("oversharp.diagnostics.store.missing.FIRST_BLOCK", 2)
     _draw(store, PROBLEMS[0], [f"{n:0500d}" for n in range(10)])
     blocks = list(ungraded(store, key).blocks(100))
     assert [len(block) for block in blocks] == [2] * 5
     assert sorted(text for block in blocks for text in block["text"]) == [f"{n:0500d}" for n in range(10)]
     # where a block is nearly full of characters it is graded, however few responses wait
-    monkeypatch.setattr("diagnostics.engine.grading.BLOCK_CHARACTERS", 1000)
+    monkeypatch.setattr("oversharp.diagnostics.engine.grading.BLOCK_CHARACTERS", 1000)
     with Grader(store, key, PROBLEMS) as grader:
         grader.take(_draw(store, PROBLEMS[0], ["x" * 2000], first=10))
         assert len(ungraded(store, key)) == 10

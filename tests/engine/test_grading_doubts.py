@@ -11,13 +11,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.audit.regrade import regrade
-from diagnostics.engine.grading_doubts import GradeFault, grading_doubts, why_no_verdict
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.store import Store
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.audit.regrade import regrade
+from oversharp.diagnostics.engine.grading_doubts import GradeFault, grading_doubts, why_no_verdict
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import Verdict
 from tests.audit.small_audits import Notes
 
 pytestmark = pytest.mark.usefixtures("few_measures")

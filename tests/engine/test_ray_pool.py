@@ -20,15 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig
-from diagnostics.engine import ray_pool as distributed
-from diagnostics.engine import ray_worker
-from diagnostics.engine.config import EngineConfig
-from diagnostics.engine.local import EngineSpec
-from diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
-from diagnostics.engine.ray_worker import (
+from oversharp import open_store
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.engine import ray_pool as distributed
+from oversharp.diagnostics.engine import ray_worker
+from oversharp.diagnostics.engine.config import EngineConfig
+from oversharp.diagnostics.engine.local import EngineSpec
+from oversharp.diagnostics.engine.ray_pool import HERE, RayEngine, open_pool
+from oversharp.diagnostics.engine.ray_worker import (
     SampleJob,
     Unit,
     UnitResult,
@@ -40,14 +41,13 @@ from diagnostics.engine.ray_worker import (
     samples_to_parquet,
     units_of,
 )
-from diagnostics.records import errors
-from diagnostics.records.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
-from diagnostics.records.shard import Shard, Task
-from diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
-from diagnostics.samplers import BatchPlan
-from diagnostics.series import find_series
-from diagnostics.tasks import load_problems
-from oversharp import open_store
+from oversharp.diagnostics.records import errors
+from oversharp.diagnostics.records.errors import CheckpointError, ClusterError, ConfigError, KernelError, SamplerError
+from oversharp.diagnostics.records.shard import Shard, Task
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import BatchPlan
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.tasks import load_problems
 from tests.preloaded import RunningServer
 
 ray = pytest.importorskip("ray", reason="pip install '.[ray]'")
@@ -283,7 +283,7 @@ def test_the_flag_takes_an_address_or_none(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(config.ray)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("diagnostics.audit.audit.audit", no_audit)
+    monkeypatch.setattr("oversharp.diagnostics.audit.audit.audit", no_audit)
     for flags in ([], ["--ray"], ["--ray", "--n", "8"], ["--ray", "auto", "--n", "8"]):
         with pytest.raises(SystemExit):
             main(["audit", "run", "--task", "countdown", *flags])

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-import diagnostics.engine.teacher_forcing as scoring
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.models.cached_passes import ReadingRules, how_to_read
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.models.tokens import encode_prompt, response_ids
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
+import oversharp.diagnostics.engine.teacher_forcing as scoring
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.models.cached_passes import ReadingRules, how_to_read
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import LoadedModel, load_model
+from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,

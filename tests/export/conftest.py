@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import import_samples
 
 PROBLEMS, REPEATS, STEPS = 6, 4, (0, 10)
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import pytest
 
-from diagnostics.export.every_eval_ever import record, write_evaluations
-from diagnostics.export.samples import parts
 from oversharp import open_store
+from oversharp.diagnostics.export.every_eval_ever import record, write_evaluations
+from oversharp.diagnostics.export.samples import parts
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.export.contract import EVERYTHING
-from diagnostics.export.export import MARKER, UNFINISHED
-from diagnostics.export.tables import findings_latex, verdicts_latex
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.store import Store
 from oversharp import export
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.export.contract import EVERYTHING
+from oversharp.diagnostics.export.export import MARKER, UNFINISHED
+from oversharp.diagnostics.export.tables import findings_latex, verdicts_latex
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store import Store
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 
@@ -265,7 +265,7 @@ def test_every_output_is_named_in_the_commands_help(run: Run) -> None:
 def test_an_export_that_was_killed_is_run_again_without_a_flag(audited_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = (
-        "import os, oversharp; from diagnostics.export import samples\n"
+        "import os, oversharp; from oversharp.diagnostics.export import samples\n"
         "samples.write_samples = lambda *_, **__: os._exit(9)\n"
         f"oversharp.export({str(audited_store)!r}, {str(out)!r}, what=('findings', 'samples'))"
     )

@@ -10,10 +10,10 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 from pyarrow import parquet
 
-from diagnostics.export.card import RELATION, _head
-from diagnostics.export.samples import SCHEMA, parts, read_part, write_samples
-from diagnostics.store.views import meaning_of
 from oversharp import open_store
+from oversharp.diagnostics.export.card import RELATION, _head
+from oversharp.diagnostics.export.samples import SCHEMA, parts, read_part, write_samples
+from oversharp.diagnostics.store.views import meaning_of
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

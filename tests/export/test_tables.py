@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnostics.export.tables import findings, findings_markdown, verdicts, verdicts_markdown, write_table
-from diagnostics.records.cells import from_text
 from oversharp import open_store
+from oversharp.diagnostics.export.tables import findings, findings_markdown, verdicts, verdicts_markdown, write_table
+from oversharp.diagnostics.records.cells import from_text
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 

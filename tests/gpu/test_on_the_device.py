@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 import torch
 
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.kernel import gradient_kernel
-from diagnostics.models import load
-from diagnostics.models.devices import elements_per_chunk
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.records.types import ForcedResponse, Sample, SamplingSettings
-from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest
-from diagnostics.samplers.transformers import TransformersSampler
-from diagnostics.samplers.vllm_support import why_not
-from diagnostics.samplers.vllm_worker import entropy_nats
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.kernel import gradient_kernel
+from oversharp.diagnostics.models import load
+from oversharp.diagnostics.models.devices import elements_per_chunk
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import LoadedModel, load_model
+from oversharp.diagnostics.records.types import ForcedResponse, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.transformers import TransformersSampler
+from oversharp.diagnostics.samplers.vllm_support import why_not
+from oversharp.diagnostics.samplers.vllm_worker import entropy_nats
 from tests.kernel.small_models import as_loaded, build, draw_rows
 from tests.samplers.tiny_models import checkpoint_at, problem, write_checkpoint, write_tied
 
@@ -123,7 +123,7 @@ def test_the_kernel_is_that_of_the_cpu(name: str) -> None:
 
 
 def rollouts_on(where: torch.device) -> Any:
-    from trainers.batch import RolloutBatch
+    from oversharp.trainers.batch import RolloutBatch
 
     generator = torch.Generator().manual_seed(1)
     n_rows, n_tokens = 8, 12
@@ -142,8 +142,8 @@ def rollouts_on(where: torch.device) -> Any:
 
 
 def test_a_training_step_has_the_gradients_of_the_cpu(tmp_path: Path) -> None:
-    from trainers.model.forward import ForwardSettings, token_logps
-    from trainers.model.network import find_network
+    from oversharp.trainers.model.forward import ForwardSettings, token_logps
+    from oversharp.trainers.model.network import find_network
 
     path = write_checkpoint(tmp_path / "model", seed=0)
     gradients = []
@@ -163,8 +163,8 @@ def test_a_training_step_has_the_gradients_of_the_cpu(tmp_path: Path) -> None:
 
 def test_a_grpo_run_of_two_steps_trains(tmp_path: Path, make_checkpoint: Any) -> None:
     pytest.importorskip("cyclopts", reason="the trainer's settings need cyclopts")
-    from trainers.config import TrainConfig
-    from trainers.loop import train
+    from oversharp.trainers.config import TrainConfig
+    from oversharp.trainers.loop import train
 
     base = make_checkpoint(tmp_path / "base", 0)
     config = TrainConfig(
@@ -218,7 +218,7 @@ def test_vllm_swaps_weights_rests_and_draws_the_same_again(tmp_path: Path) -> No
     first, second = (write_tied(tmp_path / f"checkpoint-{seed}", seed) for seed in (0, 1))
     if obstacle := why_not(checkpoint_at(first), device=DEVICE):
         pytest.skip(obstacle)
-    from diagnostics.samplers.vllm import VllmSampler
+    from oversharp.diagnostics.samplers.vllm import VllmSampler
 
     notes: list[str] = []
     settings = EngineSettings(cpu_cache_gib=1, gpu_memory_share=0.3)

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnostics.ingest import batch, pairs
-from diagnostics.ingest.batch import SAMPLES_PER_COMMIT, Placed, PlacedRows, SampleBatch, Texts
-from diagnostics.ingest.formats.contract import Recorded, RecordedRows
-from diagnostics.ingest.pairs import GradedPairs, IdPairs
-from diagnostics.records.types import NO_ANSWER, content_hash, response_id
+from oversharp.diagnostics.ingest import batch, pairs
+from oversharp.diagnostics.ingest.batch import SAMPLES_PER_COMMIT, Placed, PlacedRows, SampleBatch, Texts
+from oversharp.diagnostics.ingest.formats.contract import Recorded, RecordedRows
+from oversharp.diagnostics.ingest.pairs import GradedPairs, IdPairs
+from oversharp.diagnostics.records.types import NO_ANSWER, content_hash, response_id
 
 
 def pairs_of(*numbers: tuple[int, int]) -> IdPairs:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.app.cli import main
-from diagnostics.ingest.comparison import Disagreement
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import ImportResult, import_samples
-from diagnostics.store import Store
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.ingest.comparison import Disagreement
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import ImportResult, import_samples
+from oversharp.diagnostics.store import Store
 
 PROBLEMS = 6
 AVG = "avg@n:n=4"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import oversharp
-from diagnostics.audit.measure import NO_TEXTS
-from diagnostics.audit.regrade import regrade
-from diagnostics.changes.lost import NO_ANSWERS, lost
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import ImportResult, import_samples
-from diagnostics.records.errors import ConfigError
-from diagnostics.store import Store
+from oversharp.diagnostics.audit.measure import NO_TEXTS
+from oversharp.diagnostics.audit.regrade import regrade
+from oversharp.diagnostics.changes.lost import NO_ANSWERS, lost
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import ImportResult, import_samples
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.store import Store
 from tests.ingest.formats.reading import write_lines
 
 N, STEPS = 16, (0, 20, 40)

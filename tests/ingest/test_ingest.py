@@ -12,19 +12,19 @@ import pandas as pd
 import pytest
 
 import oversharp
-from diagnostics.app.cli import main
-from diagnostics.audit.counts import read_counts
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats.rows import NOT_AN_OBJECT
-from diagnostics.ingest.ingest import ImportResult, import_samples, preview
-from diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
-from diagnostics.ingest.plan import plan_import
-from diagnostics.ingest.read import SeriesReader
-from diagnostics.ingest.selection import choose
-from diagnostics.records.errors import ConfigError, ImportFileError, StoreError
-from diagnostics.store import Store
-from diagnostics.store.load import stored_key
-from diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats.rows import NOT_AN_OBJECT
+from oversharp.diagnostics.ingest.ingest import ImportResult, import_samples, preview
+from oversharp.diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.ingest.read import SeriesReader
+from oversharp.diagnostics.ingest.selection import choose
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError, StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import stored_key
+from oversharp.diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
 
 pytestmark = pytest.mark.usefixtures("few_measures")  # but of what a fixture of the module imports
 
@@ -213,7 +213,7 @@ def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monk
     lines[3] = lines[17] = "{"
     path.write_text("\n".join(lines))
     for constant, n in (("SAMPLES_PER_COMMIT", 10), ("SAMPLES_PER_BLOCK", 4)):
-        monkeypatch.setattr(f"diagnostics.ingest.batch.{constant}", n)
+        monkeypatch.setattr(f"oversharp.diagnostics.ingest.batch.{constant}", n)
     write, sizes = SeriesReader._write, []
 
     def noted(self: SeriesReader, reading: Reading, *args: Any, **more: Any) -> None:
@@ -229,7 +229,7 @@ def test_an_import_that_was_killed_goes_on_where_it_ended(
     tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for constant in ("SAMPLES_PER_COMMIT", "SAMPLES_PER_BLOCK"):
-        monkeypatch.setattr(f"diagnostics.ingest.batch.{constant}", 10)
+        monkeypatch.setattr(f"oversharp.diagnostics.ingest.batch.{constant}", 10)
     write, parts = SeriesReader._write, []
 
     def killed(self: SeriesReader, *args: Any, **more: Any) -> None:

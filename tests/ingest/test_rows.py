@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.ingest import batch
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import mapped
-from diagnostics.ingest.formats.contract import Importer, RecordedRows
-from diagnostics.ingest.formats.rows import parquet_parts
-from diagnostics.ingest.plan import plan_import
-from diagnostics.ingest.read import FileResult, SeriesReader
-from diagnostics.store import Store
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.ingest import batch
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import mapped
+from oversharp.diagnostics.ingest.formats.contract import Importer, RecordedRows
+from oversharp.diagnostics.ingest.formats.rows import parquet_parts
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.ingest.read import FileResult, SeriesReader
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verifiers import Verifiers
 
 NAMES = {
     "prompt": "prompt", "response": "response", "reward": "reward", "step": "step", "index": "index", "gold": "gold",
@@ -151,7 +151,7 @@ def test_a_text_that_is_no_utf_8_is_no_row(tmp_path: Path) -> None:
 
 
 def imported_words(path: Path, names: dict[str, str]) -> str:
-    from diagnostics.records.errors import ImportFileError
+    from oversharp.diagnostics.records.errors import ImportFileError
 
     with pytest.raises(ImportFileError) as raised:
         list(mapped.parts(path, mapped.ReadOptions(fields=names)))

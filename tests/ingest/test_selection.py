@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.ingest import ImportResult, import_samples, preview
-from diagnostics.ingest.plan import plan_import
-from diagnostics.store import Store
-from diagnostics.store.load import made_of
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.ingest import ImportResult, import_samples, preview
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import made_of
 
 pytestmark = pytest.mark.usefixtures("few_measures")
 

@@ -22,8 +22,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from diagnostics.kernel import KernelRow
-from diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.kernel import KernelRow
+from oversharp.diagnostics.models.load import LoadedModel
 from tests.samplers.tiny_models import build_tokenizer
 
 VOCABULARY = 40

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from diagnostics.kernel import KernelRow, cross_kernel, gradient_kernel
-from diagnostics.records.errors import KernelError
+from oversharp.diagnostics.kernel import KernelRow, cross_kernel, gradient_kernel
+from oversharp.diagnostics.records.errors import KernelError
 from tests.kernel.small_models import CONTEXT, MEMORY_BYTES, as_loaded, build, draw_rows
 
 

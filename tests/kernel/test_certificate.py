@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from diagnostics.kernel import KernelRow, capture, certificate, cross_kernel, exact, gradient_kernel, pieces
-from diagnostics.kernel.products import KernelSum
-from diagnostics.kernel.rows import Pairs, make_batch
-from diagnostics.records.errors import KernelError
+from oversharp.diagnostics.kernel import KernelRow, capture, certificate, cross_kernel, exact, gradient_kernel, pieces
+from oversharp.diagnostics.kernel.products import KernelSum
+from oversharp.diagnostics.kernel.rows import Pairs, make_batch
+from oversharp.diagnostics.records.errors import KernelError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
 
 REFUSED = r"its certificate is .* above 1e-06, most of it in "

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnostics.kernel import GradientKernel, KernelRow, cross_kernel, gradient_kernel
-from diagnostics.models.load import load_model
+from oversharp.diagnostics.kernel import GradientKernel, KernelRow, cross_kernel, gradient_kernel
+from oversharp.diagnostics.models.load import load_model
 from tests.kernel.small_models import (
     ARCHITECTURES,
     MEMORY_BYTES,
@@ -56,7 +56,7 @@ def test_the_kernel_is_that_of_float64_autograd(name: str) -> None:
 
 
 def test_products_of_tokens_are_those_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    from diagnostics.kernel import products
+    from oversharp.diagnostics.kernel import products
 
     model, rows = build("qwen3_tied"), draw_rows(12)
     expected = reference(model, rows, trained_names(model))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from diagnostics.kernel import cross_kernel, gradient_kernel, layers, memory_plan, parameters, streaming
-from diagnostics.kernel.rows import KernelBatch
-from diagnostics.records.errors import KernelError, KernelTooLargeError
+from oversharp.diagnostics.kernel import cross_kernel, gradient_kernel, layers, memory_plan, parameters, streaming
+from oversharp.diagnostics.kernel.rows import KernelBatch
+from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
 

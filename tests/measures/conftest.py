@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.measures.contract import Evidence, Measure, View
+from oversharp.diagnostics.measures.contract import Evidence, Measure, View
 
 SAMPLE = {
     "checkpoint": "base",
@@ -60,7 +60,7 @@ class WorldKernel:
 
 
 def _script(name: str) -> str:
-    return files("diagnostics.store").joinpath(name).read_text(encoding="utf-8")
+    return files("oversharp.diagnostics.store").joinpath(name).read_text(encoding="utf-8")
 
 
 class Views(Mapping[str, pd.DataFrame]):

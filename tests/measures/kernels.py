@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._kernel_example import tiny_kernels
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._kernel_example import tiny_kernels
+from oversharp.diagnostics.records.types import Finding
 
 OWN_PAIR_AND_PANEL = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
 

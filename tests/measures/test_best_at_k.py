@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from diagnostics.measures import get_measure
+from oversharp.diagnostics.measures import get_measure
 from tests.measures.samples import drawn
 
 

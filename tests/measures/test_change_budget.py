@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.measures._budget_groups import GROUPS, by_split, grouped, guessed_at_most, whole
-from diagnostics.measures._budget_laws import Graded, Gradings, own_fate, said
-from diagnostics.measures.change_budget import PARTS, SCOPES, compute
-from diagnostics.measures.contract import Evidence
-from diagnostics.records.types import Finding
-from diagnostics.statistics.pass_at_k import pass_at_k_each
+from oversharp.diagnostics.measures._budget_groups import GROUPS, by_split, grouped, guessed_at_most, whole
+from oversharp.diagnostics.measures._budget_laws import Graded, Gradings, own_fate, said
+from oversharp.diagnostics.measures.change_budget import PARTS, SCOPES, compute
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_each
 
 N = 64
 COLUMNS = ["checkpoint_id", "problem_id", "n", "n_correct", "n_cut", "n_unread"]

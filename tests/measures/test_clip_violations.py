@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from diagnostics.measures import get_measure
+from oversharp.diagnostics.measures import get_measure
 
 BASE = math.log(0.4)
 

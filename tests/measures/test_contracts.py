@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics import measures
-from diagnostics.measures import all_measures
-from diagnostics.measures.contract import Evidence, Measure
-from diagnostics.records.types import Finding
+from oversharp.diagnostics import measures
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures.contract import Evidence, Measure
+from oversharp.diagnostics.records.types import Finding
 
 MEASURES = list(all_measures().values())
 every_measure = pytest.mark.parametrize("measure", MEASURES, ids=[measure.name for measure in MEASURES])

@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.control_pass_at_k import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.control_pass_at_k import compute
 
 COLUMNS = "checkpoint_id problem_id temperature own_temperature n n_correct"
 

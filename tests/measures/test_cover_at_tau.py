@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

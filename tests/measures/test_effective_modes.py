@@ -1,8 +1,8 @@
 import pytest
 
-from diagnostics.measures._counts import ONE_MODE
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.effective_modes import compute
+from oversharp.diagnostics.measures._counts import ONE_MODE
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.effective_modes import compute
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

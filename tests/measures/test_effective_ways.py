@@ -1,8 +1,8 @@
 import pytest
 
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures._ways import LEVELS, NO_PAIR, scope_of
-from diagnostics.measures.effective_ways import compute
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures._ways import LEVELS, NO_PAIR, scope_of
+from oversharp.diagnostics.measures.effective_ways import compute
 
 
 def effective(rows, n):

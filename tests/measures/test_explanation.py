@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnostics.measures import PAPERS, all_measures, explanation, get_measure
+from oversharp.diagnostics.measures import PAPERS, all_measures, explanation, get_measure
 
 every_measure = pytest.mark.parametrize("measure", all_measures().values(), ids=lambda measure: measure.name)
 

@@ -3,10 +3,10 @@ import itertools
 import pandas as pd
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures._frontier import controls
-from diagnostics.measures.control_pass_at_k import compute as pass_at_k_of_controls
-from diagnostics.measures.frontier_gain import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures._frontier import controls
+from oversharp.diagnostics.measures.control_pass_at_k import compute as pass_at_k_of_controls
+from oversharp.diagnostics.measures.frontier_gain import compute
 
 COUNTS = "checkpoint_id problem_id n n_correct"
 

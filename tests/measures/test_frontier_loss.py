@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.frontier_loss import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.frontier_loss import compute
 
 
 def loss(late, *, n=8):

@@ -1,6 +1,6 @@
 import pytest
 
-from diagnostics.measures.greedy_accuracy import MEASURE
+from oversharp.diagnostics.measures.greedy_accuracy import MEASURE
 
 
 def test_only_greedy_responses_count(world):

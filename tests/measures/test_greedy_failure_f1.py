@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from diagnostics.measures.greedy_failure_f1 import MEASURE, compute, f1_interval
+from oversharp.diagnostics.measures.greedy_failure_f1 import MEASURE, compute, f1_interval
 
 
 def problem(name, greedy, corrects, checkpoint="base"):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures.high_entropy_tokens import MEASURE
+from oversharp.diagnostics.measures.high_entropy_tokens import MEASURE
 from tests.measures.samples import response
 
 

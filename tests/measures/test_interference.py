@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
 
 compute = get_measure("interference").compute
 

@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.k_star import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.k_star import compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

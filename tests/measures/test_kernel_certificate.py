@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures._kernel_example import gradients, tiny_kernels
-from diagnostics.measures.kernel_certificate import compute
+from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
+from oversharp.diagnostics.measures.kernel_certificate import compute
 
 
 def test_the_stored_residual_or_the_stored_reason(found):

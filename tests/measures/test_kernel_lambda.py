@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._kernel_example import tiny_kernels
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._kernel_example import tiny_kernels
 from tests.measures.kernels import at_base
 
 

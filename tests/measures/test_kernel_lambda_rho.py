@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures._kernel_example import gradients
-from diagnostics.measures._kernel_pairs import fieller
-from diagnostics.measures.kernel_lambda_rho import NOT_ABOVE, NOT_TOLD
-from diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.measures._kernel_example import gradients
+from oversharp.diagnostics.measures._kernel_pairs import fieller
+from oversharp.diagnostics.measures.kernel_lambda_rho import NOT_ABOVE, NOT_TOLD
+from oversharp.diagnostics.statistics.intervals import mean_interval
 from tests.measures.kernels import at_base
 
 

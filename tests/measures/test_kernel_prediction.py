@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures._kernel_example import gradients, tiny_kernels
-from diagnostics.measures.kernel_prediction import compute
+from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
+from oversharp.diagnostics.measures.kernel_prediction import compute
 
 
 def predicted(kernel, rows, logps):

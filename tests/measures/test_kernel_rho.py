@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures._kernel_example import gradients
-from diagnostics.measures._kernel_pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
-from diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.measures._kernel_example import gradients
+from oversharp.diagnostics.measures._kernel_pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
+from oversharp.diagnostics.statistics.intervals import mean_interval
 from tests.measures.kernels import at_base
 
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"

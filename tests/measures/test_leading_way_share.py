@@ -1,5 +1,5 @@
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.leading_way_share import compute
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.leading_way_share import compute
 
 
 def shares(rows, n=8):

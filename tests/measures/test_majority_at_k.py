@@ -3,9 +3,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.majority_at_k import majority_shares
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.majority_at_k import majority_shares
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n n_planned"
 

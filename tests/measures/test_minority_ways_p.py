@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.minority_ways_p import compute
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.minority_ways_p import compute
 
 N = 32
 

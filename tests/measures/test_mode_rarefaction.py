@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
-from diagnostics.measures._counts import ONE_MODE
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.mode_rarefaction import NO_MODES, compute
+from oversharp.diagnostics.measures._counts import ONE_MODE
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.mode_rarefaction import NO_MODES, compute
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

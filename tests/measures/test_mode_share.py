@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures.mode_share import MEASURE
+from oversharp.diagnostics.measures.mode_share import MEASURE
 from tests.measures.samples import drawn
 
 

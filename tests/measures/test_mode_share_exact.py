@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.mode_share_exact import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.mode_share_exact import compute
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.panel_probability_ratio import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.panel_probability_ratio import compute
 
 COLUMNS = "checkpoint_id problem_id task sample_index correct logp_sum n_tokens"
 

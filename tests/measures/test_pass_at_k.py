@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

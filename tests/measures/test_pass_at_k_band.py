@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.pass_at_k_band import compute
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.pass_at_k_band import compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
 
 
 def found(name, *rows, ks=(1,)):

@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.recurring_errors import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.recurring_errors import compute
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

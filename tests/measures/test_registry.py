@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-import diagnostics.measures as registry
-from diagnostics.measures import FORMER_NAMES, all_measures, get_measure
-from diagnostics.measures.contract import Section
-from diagnostics.records.errors import ConfigError
+import oversharp.diagnostics.measures as registry
+from oversharp.diagnostics.measures import FORMER_NAMES, all_measures, get_measure
+from oversharp.diagnostics.measures.contract import Section
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 def test_a_file_defines_the_measure_of_its_name_or_a_family():

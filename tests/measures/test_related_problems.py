@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnostics.audit.measure import _over_its_units
-from diagnostics.measures import all_measures
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.contract import Evidence
-from diagnostics.records.types import Finding
+from oversharp.diagnostics.audit.measure import _over_its_units
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.records.types import Finding
 
 CLUSTERS, SIZE = 12, 3
 COUNTED = (

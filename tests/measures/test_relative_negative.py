@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.relative_negative import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.relative_negative import compute
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 

@@ -2,9 +2,9 @@ from math import comb
 
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.statistics.pass_at_k import at_least_table, pass_at_k_table
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.statistics.pass_at_k import at_least_table, pass_at_k_table
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

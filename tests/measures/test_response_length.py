@@ -1,4 +1,4 @@
-from diagnostics.measures.response_length import MEASURE
+from oversharp.diagnostics.measures.response_length import MEASURE
 from tests.measures.samples import drawn
 
 

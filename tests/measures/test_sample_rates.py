@@ -1,6 +1,6 @@
 import pytest
 
-from diagnostics.measures import get_measure
+from oversharp.diagnostics.measures import get_measure
 from tests.measures.samples import drawn
 
 

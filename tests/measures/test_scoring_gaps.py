@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
 
 COLUMNS = {
     "sampler_scorer_gap": ("own_logps", "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"),

@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.sharpening_share import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.sharpening_share import compute
 
 
 def share(late, *, n=8):

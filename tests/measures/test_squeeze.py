@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.squeeze import EDGES, SCOPES, compute
-from diagnostics.statistics.intervals import ratio_interval
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.squeeze import EDGES, SCOPES, compute
+from oversharp.diagnostics.statistics.intervals import ratio_interval
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 

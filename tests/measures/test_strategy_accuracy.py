@@ -1,6 +1,6 @@
 import pytest
 
-from diagnostics.measures.strategy_accuracy import MEASURE
+from oversharp.diagnostics.measures.strategy_accuracy import MEASURE
 from tests.measures.samples import drawn
 
 CODE, PROSE = "```python```", "so"

@@ -1,6 +1,6 @@
 import pytest
 
-from diagnostics.measures.strategy_share import MEASURE
+from oversharp.diagnostics.measures.strategy_share import MEASURE
 from tests.measures.samples import drawn
 
 

@@ -1,5 +1,5 @@
-from diagnostics.measures import all_measures
-from diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures._example import tiny_evidence
 
 RETURNS, PRICE = (all_measures()[name].compute for name in ("temperature_returns", "temperature_price"))
 COLUMNS = "checkpoint_id problem_id temperature own_temperature n n_correct"

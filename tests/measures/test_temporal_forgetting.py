@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.temporal_forgetting import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.temporal_forgetting import compute
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 

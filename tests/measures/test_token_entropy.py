@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures.token_entropy import compute
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.token_entropy import compute
 
 COLUMNS = "checkpoint_id problem_id sample_index entropy_sum n_tokens"
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnostics.measures.token_entropy_by_position import MEASURE
+from oversharp.diagnostics.measures.token_entropy_by_position import MEASURE
 from tests.measures.samples import response
 
 

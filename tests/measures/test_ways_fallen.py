@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.ways_fallen import compute
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.ways_fallen import compute
 
 BASE = [("base", f"q{i}", way, True, 16) for i in range(10) for way in "ab"]
 

@@ -1,7 +1,7 @@
 import pytest
 
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.ways_rarefaction import NONE_KNOWN, compute
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.ways_rarefaction import NONE_KNOWN, compute
 
 
 def shown(rows, n, ks):

@@ -1,5 +1,5 @@
-from diagnostics.measures._example import tiny_ways
-from diagnostics.measures.ways_unknown import compute
+from oversharp.diagnostics.measures._example import tiny_ways
+from oversharp.diagnostics.measures.ways_unknown import compute
 
 
 def test_the_share_is_a_mean_over_problems_with_a_correct_sample():

@@ -3,8 +3,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.measures.winner_take_all import MEASURE
-from diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures.winner_take_all import MEASURE
+from oversharp.diagnostics.statistics.intervals import share_interval
 from tests.measures.samples import drawn
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.measures import get_measure
-from diagnostics.measures._example import tiny_evidence
-from diagnostics.measures._z_prime import NONE_MIXED, partitions
+from oversharp.diagnostics.measures import get_measure
+from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures._z_prime import NONE_MIXED, partitions
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 MIXED, BETA_SMALL, BETA_1 = "mixed", "of mixed, beta 0.04", "of mixed, beta 1"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from diagnostics.measures._z_prime import welch_difference
-from diagnostics.measures.z_prime_fall import DIFFERENCE, ONE_KIND, compute
+from oversharp.diagnostics.measures._z_prime import welch_difference
+from oversharp.diagnostics.measures.z_prime_fall import DIFFERENCE, ONE_KIND, compute
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 

@@ -13,12 +13,12 @@ from peft import LoraConfig, PrefixTuningConfig, PromptTuningConfig, get_peft_mo
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
-import diagnostics.engine.teacher_forcing as scoring
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.models.cached_passes import how_to_read, may_go_on
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.types import SamplingSettings
+import oversharp.diagnostics.engine.teacher_forcing as scoring
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.models.cached_passes import how_to_read, may_go_on
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.types import SamplingSettings
 from tests.samplers.tiny_models import CONTEXT, SIZES, WORDS, build_tokenizer, load, problem, write_model
 
 SETTINGS = SamplingSettings(sampler="transformers")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.models.chat import ChatChoice, choose_chat, require_usable, trained_with_chat
-from diagnostics.models.tokens import chat_text
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint, SamplingSettings
+from oversharp.diagnostics.models.chat import ChatChoice, choose_chat, require_usable, trained_with_chat
+from oversharp.diagnostics.models.tokens import chat_text
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
 from tests.samplers.tiny_models import WORDS, build_tokenizer, checkpoint_at, problem
 
 TURNS = "{% for m in messages %}<turn> {{ m['content'] }} {% endfor %}"

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from diagnostics.app.cli import app
-from diagnostics.models import conversion
-from diagnostics.models.conversion import RECORD, convert
-from diagnostics.models.load import load_path
-from diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.app.cli import app
+from oversharp.diagnostics.models import conversion
+from oversharp.diagnostics.models.conversion import RECORD, convert
+from oversharp.diagnostics.models.load import load_path
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
 
 if not os.environ.get("REQUIRE_ALL"):
     pytest.importorskip("gguf", reason="the package gguf is not installed: pip install '.[llm]'")

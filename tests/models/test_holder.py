@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models import load as loading
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import load_model
-from diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+from oversharp.diagnostics.models import load as loading
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import load_model
+from oversharp.diagnostics.records.types import Checkpoint
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 CPU = torch.device("cpu")

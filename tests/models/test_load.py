@@ -10,13 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
-from diagnostics.models.files import is_local
-from diagnostics.models.load import Dtype, empty_model, load_model, load_path, model_folder, outline_path
-from diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
-from diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
-from diagnostics.records.types import SamplingSettings
-from diagnostics.series.folders import locate_model
+from oversharp.diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
+from oversharp.diagnostics.models.files import is_local
+from oversharp.diagnostics.models.load import Dtype, empty_model, load_model, load_path, model_folder, outline_path
+from oversharp.diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
+from oversharp.diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.series.folders import locate_model
+from oversharp.trainers.config import TrainConfig
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,
@@ -29,7 +30,6 @@ from tests.samplers.tiny_models import (
     write_checkpoint,
 )
 from tests.series.written_runs import change_json
-from trainers.config import TrainConfig
 
 CPU = torch.device("cpu")
 TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt %}?{% endif %}"
@@ -221,7 +221,7 @@ def test_a_typing_error_in_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, mo
 
     write_checkpoint(tmp_path / "runs/base", seed=0)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("diagnostics.models.load.load_outline", ask)
+    monkeypatch.setattr("oversharp.diagnostics.models.load.load_outline", ask)
     for typed in ("runs/bsae", "rusn/base", "./runs/bsae", "runs/base2"):
         with pytest.raises(
             CheckpointError, match=r"^(runs/bsae|rusn/base|runs/base2): no such directory; did you mean"

@@ -13,16 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import diagnostics.models.load as loading
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.kernel import KernelRow, gradient_kernel
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.models.placement import Room, room_for, room_to_spread
-from diagnostics.records.errors import CheckpointError, KernelError
-from diagnostics.records.types import Checkpoint, SamplingSettings
-from diagnostics.samplers.contract import SamplerContext, SampleRequest
-from diagnostics.samplers.transformers import TransformersSampler
+import oversharp.diagnostics.models.load as loading
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import LoadedModel, load_model
+from oversharp.diagnostics.models.placement import Room, room_for, room_to_spread
+from oversharp.diagnostics.records.errors import CheckpointError, KernelError
+from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
+from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.transformers import TransformersSampler
 from tests.samplers.tiny_models import checkpoint_at, problem, write_adapter, write_checkpoint
 
 CPU = torch.device("cpu")

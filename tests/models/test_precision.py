@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from diagnostics.models import devices
-from diagnostics.models.precision import choose_dtype
+from oversharp.diagnostics.models import devices
+from oversharp.diagnostics.models.precision import choose_dtype
 from tests.samplers.tiny_models import checkpoint_at
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig
-from diagnostics.models.load import load_model
-from diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.models.load import load_model
+from oversharp.diagnostics.records.errors import CheckpointError
 from tests.samplers.tiny_models import checkpoint_at, write_checkpoint
 from tests.series.written_runs import change_json
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.models import templates
-from diagnostics.models.chat import choose_chat, require_usable
-from diagnostics.models.templates import TemplateLimitError, render_chat
-from diagnostics.models.tokens import chat_text
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.models import templates
+from oversharp.diagnostics.models.chat import choose_chat, require_usable
+from oversharp.diagnostics.models.templates import TemplateLimitError, render_chat
+from oversharp.diagnostics.models.tokens import chat_text
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import SamplingSettings
 from tests.samplers.tiny_models import WORDS, build_tokenizer, checkpoint_at, problem, write_checkpoint
 
 CHAT = SamplingSettings(sampler="t", chat=True)

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from oversharp.trainers.objectives.contract import GroupedRewards, TokenLogps
 from tests.conftest import write_checkpoint
-from trainers.objectives.contract import GroupedRewards, TokenLogps
 
 STANDINS = Path(__file__).parent / "standins"
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnostics.ingest.formats import trl_completions, verl
-from diagnostics.ingest.formats.contract import ReadOptions, Recorded
-from diagnostics.ingest.formats.rows import first_record
+from oversharp.diagnostics.ingest.formats import trl_completions, verl
+from oversharp.diagnostics.ingest.formats.contract import ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.rows import first_record
+from oversharp.trainers.countdown_base import build_tokenizer
 from tests.oracles.trl_runs import grpo_trainer
-from trainers.countdown_base import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future
 

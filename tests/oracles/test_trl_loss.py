@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trainers import objectives
+from oversharp.trainers import objectives
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 LONGEST = 20

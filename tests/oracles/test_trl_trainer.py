@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.estimators.grpo import standardised
 from tests.oracles.trl_runs import Reward, grpo_trainer
 from tests.trainers.batches import rewards_of
-from trainers import objectives
-from trainers.objectives.estimators.grpo import standardised
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future
 

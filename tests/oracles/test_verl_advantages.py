@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trainers import objectives
-from trainers.objectives.estimators.grpo import standardised
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.estimators.grpo import standardised
 
 CLOSE = {"rtol": 0, "atol": 1e-6}
 

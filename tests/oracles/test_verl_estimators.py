@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trainers import objectives
-from trainers.integrations import verl as integration
+from oversharp.trainers import objectives
+from oversharp.trainers.integrations import verl as integration
 
 CLOSE = {"rtol": 0, "atol": 1e-6}
 EXPRESSIONS = {"iac": "iac", "iac_scale_matched": "iac:scale_matched=true", "grpo_n": "grpo_n"}
@@ -93,13 +93,13 @@ def test_verl_finds_them_by_the_external_lib_of_the_documented_command(
 ) -> None:
     # what verl's trainer does first, in the process that will compute the advantages
     model = make_checkpoint(tmp_path / "model", 0)
-    settings = f"path={str(model)!r}, external_lib='trainers.integrations.verl'"
+    settings = f"path={str(model)!r}, external_lib='oversharp.trainers.integrations.verl'"
     code = f"from verl.workers.config import HFModelConfig\nHFModelConfig({settings})"
     assert in_a_process(code) == "['iac', 'iac_scale_matched', 'grpo_n']"
 
 
 @pytest.mark.usefixtures("core_algos")
 def test_verl_finds_them_by_its_variable_and_not_without_it() -> None:
-    found = in_a_process("import verl", VERL_USE_EXTERNAL_MODULES="trainers.integrations.verl")
+    found = in_a_process("import verl", VERL_USE_EXTERNAL_MODULES="oversharp.trainers.integrations.verl")
     assert found == "['iac', 'iac_scale_matched', 'grpo_n']"
     assert in_a_process("import verl") == "[]"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trainers import objectives
-from trainers.objectives.penalties.kl import kl_estimate
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.penalties.kl import kl_estimate
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 AGGREGATIONS = {

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series import find_series
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series import find_series
 from tests.oracles.verl_checkpoints import adapters, fsdp_manager, one_cpu
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries about versions and what is not here

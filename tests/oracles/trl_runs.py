@@ -29,7 +29,7 @@ def grpo_trainer(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from trainers.integrations.trl import CalibratedGRPOConfig, CalibratedGRPOTrainer
+    from oversharp.trainers.integrations.trl import CalibratedGRPOConfig, CalibratedGRPOTrainer
 
     of_trainer = {
         "train_dataset": Dataset.from_list([{"prompt": f"{first} 7 12 = 54 :"} for first in range(1, 9)]),

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import oversharp
-from diagnostics.app import api
-from diagnostics.records.arguments import checked_arguments, settled
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.app import api
+from oversharp.diagnostics.records.arguments import checked_arguments, settled
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 @pytest.mark.parametrize(

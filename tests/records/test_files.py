@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.files import MOST_BYTES, read_small, require_regular
+from oversharp.diagnostics.records.files import MOST_BYTES, read_small, require_regular
 
 
 def test_devices_and_pipes_are_refused_by_kind(tmp_path: Path) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.ingest.formats import all_importers, get_importer
-from diagnostics.measures import all_measures, get_measure
-from diagnostics.records import plugins as registry
-from diagnostics.records.errors import ConfigError, ProblemError
-from diagnostics.samplers import choose_sampler, make_sampler
-from diagnostics.tasks import load_problems, task_names
-from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
-from diagnostics.ways import get_reader
-from diagnostics.ways.joining import name_ways
+from oversharp.diagnostics.ingest.formats import all_importers, get_importer
+from oversharp.diagnostics.measures import all_measures, get_measure
+from oversharp.diagnostics.records import plugins as registry
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError
+from oversharp.diagnostics.samplers import choose_sampler, make_sampler
+from oversharp.diagnostics.tasks import load_problems, task_names
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+from oversharp.diagnostics.ways import get_reader
+from oversharp.diagnostics.ways.joining import name_ways
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class Group:
 
 
 GROUPS = (
-    Group(noun="measure", ask=get_measure, take=("k_star", "diagnostics.measures.k_star")),
-    Group(noun="importer", ask=get_importer, take=("verl", "diagnostics.ingest.formats.verl")),
+    Group(noun="measure", ask=get_measure, take=("k_star", "oversharp.diagnostics.measures.k_star")),
+    Group(noun="importer", ask=get_importer, take=("verl", "oversharp.diagnostics.ingest.formats.verl")),
     Group(
         noun="sampler",
         ask=lambda name: make_sampler(choose_sampler(name, [], device=None)[0], None),
@@ -103,7 +103,7 @@ def test_a_plugin_may_not_take_a_name_of_ours(install, group: Group) -> None:
     install(group.name, group.take)
     named = rf"{group.take[0]} = {group.take[1]}; rename or uninstall one of them$"
     with pytest.raises(
-        ConfigError, match=rf"^{group.noun} '\w+' is defined by both (oversharp|diagnostics\.[\w.]+) and"
+        ConfigError, match=rf"^{group.noun} '\w+' is defined by both (oversharp|oversharp\.diagnostics\.[\w.]+) and"
     ):
         group.ask(group.take[0])
     with pytest.raises(ConfigError, match=named):
@@ -122,7 +122,7 @@ def test_two_plugins_may_not_share_a_name(install, group: Group) -> None:
 def test_a_module_a_record_and_a_family_of_records_are_found_with_their_docstrings(install) -> None:
     source = '''"""Foreign: measures from outside."""
 from dataclasses import replace
-from diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.measures.contract import Measure, Plot
 MEASURE = Measure(name="foreign", title="Foreign", unit="nats", section="health", needs=(), missing="nothing",
                   plot=Plot(), compute=lambda evidence: [])
 MEASURES = (replace(MEASURE, name="first", doc="First: one of two."), replace(MEASURE, name="second"))
@@ -150,7 +150,7 @@ def test_plugins_are_listed_beside_our_own_and_called_when_asked_for(install) ->
 
 def test_a_reader_of_ways_that_names_classes_itself_reads_instead_of_ours(install) -> None:
     source = """
-from diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.contract import Signature
 
 class Judge:
     name, version, joined_from = "judge", 3, 1.0
@@ -170,7 +170,7 @@ class Judge:
 
 def test_a_plugin_in_an_installed_distribution_gives_problems_that_its_own_verifier_grades(install, tmp_path) -> None:
     source = """
-from diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.records.types import Grade, Problem
 
 def doubles(argument, *, limit, seed):
     for number in range(limit):

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import pytest
 from rich.console import Console
 
-from diagnostics.records import progress
-from diagnostics.records.progress import ConsoleProgress
+from oversharp.diagnostics.records import progress
+from oversharp.diagnostics.records.progress import ConsoleProgress
 
 
 @pytest.mark.parametrize("terminal", [True, False])

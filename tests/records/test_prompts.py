@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnostics.records.prompts import prompt_titles
+from oversharp.diagnostics.records.prompts import prompt_titles
 
 CHATS = {
     "ChatML": "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",

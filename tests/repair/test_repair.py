@@ -17,11 +17,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import oversharp
-from diagnostics.app.cli import main
-from diagnostics.records.errors import ConfigError, OversharpError
-from diagnostics.repair import tensor_files
-from diagnostics.repair.folders import require_room
-from diagnostics.series import find_series
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.diagnostics.repair import tensor_files
+from oversharp.diagnostics.repair.folders import require_room
+from oversharp.diagnostics.series import find_series
 from tests.samplers.tiny_models import build_model, build_tokenizer, write_adapter, write_model, write_tied
 from tests.series.written_runs import change_json, untrain
 
@@ -145,7 +145,7 @@ def test_a_repair_that_was_begun_when_an_untrained_adapter_was_the_base_goes_on(
     (adapters / "checkpoint-10").rename(adapters / "checkpoint-0")
     untrain(adapters / "checkpoint-0")
     with monkeypatch.context() as patch:
-        patch.setattr("diagnostics.series.finding._without_untrained_adapter", lambda one, known: one)
+        patch.setattr("oversharp.diagnostics.series.finding._without_untrained_adapter", lambda one, known: one)
         oversharp.repair(adapters, tmp_path / "out", lambdas=[0.25])
     oversharp.repair(adapters, tmp_path / "out", lambdas=[0.75])
     folders = sorted((tmp_path / "out").glob("checkpoint-*"), key=lambda one: int(one.name.split("-")[1]))
@@ -452,7 +452,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(
 def test_a_tensor_larger_than_what_is_read_at_a_time_is_mixed_whole(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from diagnostics.repair import mixing
+    from oversharp.diagnostics.repair import mixing
 
     monkeypatch.setattr(mixing, "_AT_A_TIME", 7)  # no divisor of any size here
     oversharp.repair(run, tmp_path / "out", lambdas=[0.25])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.measures.contract import Measure, Plot
-from diagnostics.records.types import (
+from oversharp.diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.records.types import (
     Checkpoint,
     Finding,
     Grade,
@@ -21,12 +21,12 @@ from diagnostics.records.types import (
     TrainingMetric,
     response_id,
 )
-from diagnostics.store import Store
-from reports.context import Context
-from reports.evidence.source import read_source
-from reports.page import build_page, load_page, read_context
-from reports.records import Page
-from reports.render import render_page
+from oversharp.diagnostics.store import Store
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import read_source
+from oversharp.reports.page import build_page, load_page, read_context
+from oversharp.reports.records import Page
+from oversharp.reports.render import render_page
 from tests.reports.parts import SETTINGS, N, audit_key, family
 
 STEPS = (0, 10, 20, 30)

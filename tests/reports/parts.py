@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from diagnostics.records.types import AuditKey, SamplingSettings
-from reports.context import Context
-from reports.records import Folded, Page, Section, Table
+from oversharp.diagnostics.records.types import AuditKey, SamplingSettings
+from oversharp.reports.context import Context
+from oversharp.reports.records import Folded, Page, Section, Table
 
 #: Samples of a problem in the small store, and how they were drawn.
 N = 8

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.types import TrainingMetric
-from diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Rates, StepClaim, Verdict
-from reports.context import Context
-from reports.page import build_page
-from reports.records import Cell, Column, Page, Table
-from reports.render import render_page
+from oversharp.diagnostics.records.types import TrainingMetric
+from oversharp.diagnostics.verdict.record import ChangeAtK, Claim, Estimate, Explanation, Rates, StepClaim, Verdict
+from oversharp.reports.context import Context
+from oversharp.reports.page import build_page
+from oversharp.reports.records import Cell, Column, Page, Table
+from oversharp.reports.render import render_page
 from tests.browser import serious_violations
 from tests.reports.decision.judged import judged
 from tests.reports.parts import section, with_series

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.budget import NAMES, budget_figure, budget_of, budget_sentence
-from reports.context import Context
-from reports.decision.section import decision
-from reports.findings import mends
-from reports.pictures.drawing import figure_svgs
-from reports.pictures.waterfall import Waterfall
+from oversharp.reports.budget import NAMES, budget_figure, budget_of, budget_sentence
+from oversharp.reports.context import Context
+from oversharp.reports.decision.section import decision
+from oversharp.reports.findings import mends
+from oversharp.reports.pictures.drawing import figure_svgs
+from oversharp.reports.pictures.waterfall import Waterfall
 from tests.reports.parts import with_source
 
 PARTS = {

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import StoreError
-from diagnostics.store import Store
-from reports.context import Context, problems_of_tasks
-from reports.evidence.source import read_source
-from reports.page import build_page, page_figures
-from reports.records import Constant, Figure, Folded, Missing, Page, Table
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.reports.context import Context, problems_of_tasks
+from oversharp.reports.evidence.source import read_source
+from oversharp.reports.page import build_page, page_figures
+from oversharp.reports.records import Constant, Figure, Folded, Missing, Page, Table
 from tests.reports.parts import block, blocks, section, texts, with_series
 
 

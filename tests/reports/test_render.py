@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import StoreError
-from diagnostics.store import Store
-from reports import build_report
-from reports.page import load_page
-from reports.pictures import palette
-from reports.pictures.sparkline import sparkline_svg
-from reports.records import Cell, Column, Course, Table
-from reports.render import parsed_columns, render_page, write_atomically
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.reports import build_report
+from oversharp.reports.page import load_page
+from oversharp.reports.pictures import palette
+from oversharp.reports.pictures.sparkline import sparkline_svg
+from oversharp.reports.records import Cell, Column, Course, Table
+from oversharp.reports.render import parsed_columns, render_page, write_atomically
 from tests.reports.parts import section
 
 pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
@@ -150,7 +150,7 @@ def luminance(colour: str) -> float:
 
 
 def test_importing_reports_is_light() -> None:
-    code = "import sys, reports; print({'matplotlib', 'seaborn', 'pandas', 'jinja2', 'duckdb'} & set(sys.modules))"
+    code = "import sys, oversharp.reports; print({'matplotlib', 'pandas', 'jinja2', 'duckdb'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "set()"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import oversharp
-from reports.records import Page
-from reports.render import render_page
+from oversharp.reports.records import Page
+from oversharp.reports.render import render_page
 
 
 @pytest.mark.xdist_group("audited_store")

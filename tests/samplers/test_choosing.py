@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.models.holder import ModelHolder
-from diagnostics.records.errors import SamplerError
-from diagnostics.samplers import SamplerContext, choose_sampler, make_sampler
-from diagnostics.samplers.vllm_support import why_not
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.samplers import SamplerContext, choose_sampler, make_sampler
+from oversharp.diagnostics.samplers.vllm_support import why_not
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 

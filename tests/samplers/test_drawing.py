@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from diagnostics.samplers.contract import row_key
-from diagnostics.samplers.drawing import draw_tokens, uniform
+from oversharp.diagnostics.samplers.contract import row_key
+from oversharp.diagnostics.samplers.drawing import draw_tokens, uniform
 
 MASK = (1 << 64) - 1
 

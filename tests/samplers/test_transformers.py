@@ -11,16 +11,16 @@ import torch
 from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM
 
-import diagnostics.samplers.transformers as sampler_module
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.models.holder import ModelHolder
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
-from diagnostics.samplers import SamplerContext, SampleRequest
-from diagnostics.samplers.transformers import TransformersSampler
-from diagnostics.series import find_series
+import oversharp.diagnostics.samplers.transformers as sampler_module
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.transformers import TransformersSampler
+from oversharp.diagnostics.series import find_series
 from tests.samplers.tiny_models import (
     CONTEXT,
     WORDS,

@@ -19,15 +19,15 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from diagnostics.models.holder import ModelHolder
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
-from diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest, vllm_engine
-from diagnostics.samplers.transformers import TransformersSampler
-from diagnostics.samplers.vllm import VllmSampler
-from diagnostics.samplers.vllm_engine import EngineLostError, VllmEngine
-from diagnostics.samplers.vllm_series import SeriesEngine
+from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Sample, SamplingSettings
+from oversharp.diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest, vllm_engine
+from oversharp.diagnostics.samplers.transformers import TransformersSampler
+from oversharp.diagnostics.samplers.vllm import VllmSampler
+from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, VllmEngine
+from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 from tests.samplers.test_transformers import PROBLEMS, all_requests, by_identity, exact_law
 from tests.samplers.tiny_models import (
     build_tied_model,
@@ -277,7 +277,7 @@ def test_a_step_of_the_swap_that_is_left_out_is_noticed(
 def test_a_large_model_on_a_cpu_is_drawn_from_in_fewer_rows(
     asked: int | None, small: bool, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnostics.samplers.rows._SMALL_PARAMETERS", 10**9 if small else 1)
+    monkeypatch.setattr("oversharp.diagnostics.samplers.rows._SMALL_PARAMETERS", 10**9 if small else 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     write_tied(tmp_path, seed=0)
     checkpoint = checkpoint_at(tmp_path)
@@ -488,8 +488,8 @@ def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_pa
 
 def test_no_engine_outlives_a_process_that_is_killed() -> None:
     code = """
-from diagnostics.models.holder import ModelHolder
-from diagnostics.samplers import SamplerContext, make_sampler
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.samplers import SamplerContext, make_sampler
 import time, subprocess
 real = subprocess.Popen
 def told(*arguments, **settings):

@@ -6,7 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from diagnostics.samplers.vllm_adapters import product_with_adapter, replace_adapter_products, replace_linear_layers
+from oversharp.diagnostics.samplers.vllm_adapters import (
+    product_with_adapter,
+    replace_adapter_products,
+    replace_linear_layers,
+)
 from tests.vllm_here import runs_or_must_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what vLLM imports

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from diagnostics.samplers import vllm_engine
-from diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
-from diagnostics.samplers.vllm_messages import Answer, Failed, Reply, ResetPrefixCache
+from oversharp.diagnostics.samplers import vllm_engine
+from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
+from oversharp.diagnostics.samplers.vllm_messages import Answer, Failed, Reply, ResetPrefixCache
 
 DUMP = (
     "ERROR 11-22 19:43:01 [dump_input.py:79] Dumping scheduler output for model execution: SchedulerOutput("

@@ -12,14 +12,14 @@ import pytest
 import torch
 from transformers import GPT2Config, MambaConfig, Qwen3Config
 
-from diagnostics.records.errors import SamplerError
-from diagnostics.records.types import Checkpoint
-from diagnostics.samplers.contract import EngineSettings
-from diagnostics.samplers.vllm import contiguous
-from diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine, engine_environment
-from diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
-from diagnostics.samplers.vllm_messages import Answer, Call, ResetPrefixCache, Sleep, WakeUp
-from diagnostics.samplers.vllm_process import Server
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers.contract import EngineSettings
+from oversharp.diagnostics.samplers.vllm import contiguous
+from oversharp.diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine, engine_environment
+from oversharp.diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
+from oversharp.diagnostics.samplers.vllm_messages import Answer, Call, ResetPrefixCache, Sleep, WakeUp
+from oversharp.diagnostics.samplers.vllm_process import Server
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 

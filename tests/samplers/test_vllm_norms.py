@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from diagnostics.samplers.vllm_norms import use_fused_norms
+from oversharp.diagnostics.samplers.vllm_norms import use_fused_norms
 from tests.vllm_here import runs_or_must_run
 
 pytestmark = [

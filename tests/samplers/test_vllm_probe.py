@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 import torch
 
-from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.samplers import vllm_probe
-from diagnostics.samplers.vllm_messages import DrawnRow
-from diagnostics.samplers.vllm_probe import compare, next_token_logp, tolerance_nats
+from oversharp.diagnostics.models.load import LoadedModel, load_model
+from oversharp.diagnostics.samplers import vllm_probe
+from oversharp.diagnostics.samplers.vllm_messages import DrawnRow
+from oversharp.diagnostics.samplers.vllm_probe import compare, next_token_logp, tolerance_nats
 from tests.samplers.tiny_models import checkpoint_at, load, write_checkpoint
 
 PROMPT, SAID = (2, 3, 4), (5, 6, 7, 8)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from diagnostics.samplers.vllm_process import said_of
-from diagnostics.samplers.vllm_series import mend_of_start
+from oversharp.diagnostics.samplers.vllm_process import said_of
+from oversharp.diagnostics.samplers.vllm_series import mend_of_start
 
 
 def load_model(error: Exception) -> None:

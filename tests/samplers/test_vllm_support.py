@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import diagnostics.samplers.vllm_support as support
-from diagnostics.records.types import Checkpoint
-from diagnostics.samplers.vllm_support import CPU_HEAD_SIZES, why_not
+import oversharp.diagnostics.samplers.vllm_support as support
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers.vllm_support import CPU_HEAD_SIZES, why_not
 from tests.samplers.tiny_models import checkpoint_at
 
 

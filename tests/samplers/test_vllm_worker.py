@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from diagnostics.models.devices import elements_per_chunk
-from diagnostics.samplers import vllm_worker
-from diagnostics.samplers.vllm_worker import empty_pages, entropy_nats, logp_and_entropy
+from oversharp.diagnostics.models.devices import elements_per_chunk
+from oversharp.diagnostics.samplers import vllm_worker
+from oversharp.diagnostics.samplers.vllm_worker import empty_pages, entropy_nats, logp_and_entropy
 
 MIB = 1 << 20
 

@@ -21,8 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.records.types import Checkpoint, Problem
+from oversharp.diagnostics.models.load import LoadedModel, load_model
+from oversharp.diagnostics.records.types import Checkpoint, Problem
 
 WORDS = ("<pad>", "<eos>", "a", "b", "c", "d", "e", "f", "g", "?")
 CONTEXT = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnostics.samplers.vllm_worker import WorkerExtension
+from oversharp.diagnostics.samplers.vllm_worker import WorkerExtension
 
 
 class WrongWorker(WorkerExtension):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.records.types import Series, TrainingMetric
-from diagnostics.series import find_series
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.types import Series, TrainingMetric
+from oversharp.diagnostics.series import find_series
 
 
 def write_checkpoint(folder: Path, seed: int) -> Path:

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series import find_series
-from diagnostics.series.finding import current_hash
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.series.finding import current_hash
 from tests.series.written_runs import (
     ADAPTER_10,
     ADAPTER_20,

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from diagnostics.series import hashes
-from diagnostics.series.hashes import WeightHashes
-from diagnostics.series.weights import weights_hash
+from oversharp.diagnostics.series import hashes
+from oversharp.diagnostics.series.hashes import WeightHashes
+from oversharp.diagnostics.series.weights import weights_hash
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from diagnostics.models.load import load_model
-from diagnostics.records.errors import CheckpointError
-from diagnostics.series import find_series
-from diagnostics.series.shards import conversion_hint
+from oversharp.diagnostics.models.load import load_model
+from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.series.shards import conversion_hint
 from tests.series.written_runs import (
     ADAPTER_10,
     ADAPTER_20,

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.series.rollouts import read_training_responses
+from oversharp.diagnostics.series.rollouts import read_training_responses
 
 
 def write(run: Path, rows: list[tuple[int, str, str, bool]]) -> Path:

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from diagnostics.statistics import band as band_module
-from diagnostics.statistics.band import simultaneous_band
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics import band as band_module
+from oversharp.diagnostics.statistics.band import simultaneous_band
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 
 def test_one_place_gets_about_the_interval_of_its_own():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.statistics import intervals
-from diagnostics.statistics.intervals import percentile_bounds, resampled_means
+from oversharp.diagnostics.statistics import intervals
+from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
 
 def test_columns_of_a_problem_stay_together():

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from diagnostics.statistics.comparison import RunPath, compare_runs, value_at
-from diagnostics.statistics.intervals import share_interval
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.comparison import RunPath, compare_runs, value_at
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 
 def test_one_row_by_hand():

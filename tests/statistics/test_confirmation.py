@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
+from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.data())

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from diagnostics.statistics.crossing import Crossing, crossing, crossings
-from diagnostics.statistics.keys import inference_ks
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.crossing import Crossing, crossing, crossings
+from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 
 def k_star(*mean_K, ks=(1, 2, 4, 8), n_problems=20):

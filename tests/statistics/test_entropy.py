@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index
+from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index
 
 ESTIMATORS = [plug_in_entropy, chao_wang_jost_entropy, simpson_index]
 

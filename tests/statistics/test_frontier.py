@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from diagnostics.statistics.frontier import FrontierPoints, against_frontier, frontier_curve
+from oversharp.diagnostics.statistics.frontier import FrontierPoints, against_frontier, frontier_curve
 
 BASE, COLD = (0.3, 0.9), (0.5, 0.7)
 

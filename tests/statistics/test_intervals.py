@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from diagnostics.statistics.intervals import (
+from oversharp.diagnostics.statistics.intervals import (
     mean_interval,
     median_interval,
     ratio_interval,
@@ -11,7 +11,7 @@ from diagnostics.statistics.intervals import (
     sparse_interval,
     yes_no_interval,
 )
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 T_975_DF_4 = 2.7764451051977987
 

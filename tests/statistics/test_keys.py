@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks, population_key
+from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks, population_key
 
 
 def paired(base, late, n_base=64, n_late=64):
@@ -164,7 +164,7 @@ def test_one_problem_is_no_population_and_none_is_no_evidence():
 
 
 def test_drawing_stops_where_enough_draws_were_as_low():
-    from diagnostics.statistics import keys
+    from oversharp.diagnostics.statistics import keys
 
     # hits of one problem, one of them late: lower than that, or as low, is half of all draws
     p = [exact_key(paired([1], [0], 64, 64), ks=[1], rng=np.random.default_rng(seed)) for seed in range(200)]

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from diagnostics.statistics.onset import Onset, onset
-from diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.onset import Onset, onset
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 STEPS = list(range(10, 101, 10))
 

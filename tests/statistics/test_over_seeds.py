@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.statistics.comparison import RunPath
-from diagnostics.statistics.over_seeds import (
+from oversharp.diagnostics.statistics.comparison import RunPath
+from oversharp.diagnostics.statistics.over_seeds import (
     PROBABILITY,
     matched_over_seeds,
     mean_over_seeds,

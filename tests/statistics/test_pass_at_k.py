@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
 
 
 def exact_miss(n: int, c: int, k: int) -> Fraction:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.statistics.pass_at_k import pass_at_k_table
-from diagnostics.statistics.permutation import link_test, within_correlation
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.permutation import link_test, within_correlation
 
 
 def test_one_step_without_strata_is_pearson():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.statistics.problem_changes import (
+from oversharp.diagnostics.statistics.problem_changes import (
     STATES,
     ProblemCounts,
     change_p,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.intervals import (
+from oversharp.diagnostics.statistics.intervals import (
     mean_interval,
     median_interval,
     ratio_interval,
@@ -19,7 +19,7 @@ from diagnostics.statistics.intervals import (
     sparse_interval,
     yes_no_interval,
 )
-from diagnostics.statistics.units import Interval, independent_problems, left_out_error
+from oversharp.diagnostics.statistics.units import Interval, independent_problems, left_out_error
 
 VALUES_G = np.random.default_rng(0).random(12)
 #: Each cluster has three problems that are one problem thrice.

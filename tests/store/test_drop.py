@@ -12,12 +12,12 @@ import pyarrow.parquet
 import pytest
 
 import oversharp
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.store.database import Database
-from diagnostics.store.dropping import drop as module
-from diagnostics.store.token_files import TOKEN_IDENTITY
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.dropping import drop as module
+from oversharp.diagnostics.store.token_files import TOKEN_IDENTITY
 from tests.reports.conftest import write_store
 
 pytestmark = pytest.mark.xdist_group("dropping")

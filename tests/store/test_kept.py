@@ -9,12 +9,12 @@ import duckdb
 import pandas as pd
 import pytest
 
-from diagnostics.records.errors import StoreError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.store import Store
-from diagnostics.store.kept import samples as kept
-from diagnostics.store.kept.counts import count_samples as counted_samples
-from diagnostics.store.kept.samples import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.kept import samples as kept
+from oversharp.diagnostics.store.kept.counts import count_samples as counted_samples
+from oversharp.diagnostics.store.kept.samples import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
 from tests.audit.test_counts import plant
 
 VIEWS = ("graded_samples", "problem_counts", "sampled_counts", "answer_counts", "greedy_grades", "base_responses")

@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.audit.audit import audit, compute_kernels, draw, grade
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.prepare import prepare
-from diagnostics.engine import local as engine_module
-from diagnostics.records.errors import KernelError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.shard import WHOLE
-from diagnostics.store.kernel_panel import upper_triangle
-from diagnostics.tasks import countdown
 from oversharp import open_store
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.audit.audit import audit, compute_kernels, draw, grade
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.prepare import prepare
+from oversharp.diagnostics.engine import local as engine_module
+from oversharp.diagnostics.records.errors import KernelError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.shard import WHOLE
+from oversharp.diagnostics.store.kernel_panel import upper_triangle
+from oversharp.diagnostics.tasks import countdown
 from tests.samplers.tiny_models import write_adapter
 from tests.series.written_runs import untrain
 

@@ -12,14 +12,14 @@ import duckdb
 import pandas as pd
 import pytest
 
-from diagnostics.audit.audit import audit, audit_shard
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.shard import Shard
-from diagnostics.store import Store
-from diagnostics.store.database import Database
-from diagnostics.store.merge import merge
 from oversharp import open_store
+from oversharp.diagnostics.audit.audit import audit, audit_shard
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.shard import Shard
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.merge import merge
 
 pytestmark = pytest.mark.xdist_group("merging")
 

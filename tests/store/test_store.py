@@ -17,8 +17,8 @@ import pytest
 from pyarrow import parquet
 
 import oversharp
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.types import (
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.types import (
     AuditKey,
     Checkpoint,
     Finding,
@@ -30,10 +30,10 @@ from diagnostics.records.types import (
     Series,
     TrainingResponse,
 )
-from diagnostics.store import Store
-from diagnostics.store.database import SCHEMA_VERSION
-from diagnostics.store.merge import merge
-from diagnostics.store.missing import (
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import SCHEMA_VERSION
+from oversharp.diagnostics.store.merge import merge
+from oversharp.diagnostics.store.missing import (
     OtherDraw,
     finished_samples,
     missing_samples,
@@ -43,9 +43,9 @@ from diagnostics.store.missing import (
     ungraded,
     unrepeated,
 )
-from diagnostics.verdict.record import Verdict
-from diagnostics.verifiers import RULES
-from reports import build_report, require_place
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verifiers import RULES
+from oversharp.reports import build_report, require_place
 
 PROBLEM = Problem(task="toy", prompt="1 + 1 =", gold="2", verifier="exact", modes=("2", "two"))
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
@@ -192,7 +192,7 @@ def test_a_grade_by_other_rules_is_made_again_and_that_of_another_tool_never(
 
     other = {"exact": RULES["exact"] + 1}
     for module in ("missing", "write_audit"):
-        monkeypatch.setattr(f"diagnostics.store.{module}.RULES", other)
+        monkeypatch.setattr(f"oversharp.diagnostics.store.{module}.RULES", other)
     pending = _texts_without_grade(store, key)
     assert ungraded(store, key).n_outdated == 2
     assert sorted(zip(pending["text"], pending["outdated"], strict=True)) == [("2", True), ("3", True)]
@@ -201,7 +201,9 @@ def test_a_grade_by_other_rules_is_made_again_and_that_of_another_tool_never(
     assert store.frame("SELECT rules, count(*) FROM grades GROUP BY ALL").to_numpy().tolist() == [[other["exact"], 2]]
 
     for module in ("missing", "write_audit"):
-        monkeypatch.setattr(f"diagnostics.store.{module}.RULES", {"math": 7})  # "exact" is now another package's
+        monkeypatch.setattr(
+            f"oversharp.diagnostics.store.{module}.RULES", {"math": 7}
+        )  # "exact" is now another package's
     assert not len(ungraded(store, key))
 
 
@@ -423,7 +425,9 @@ def test_a_writer_that_reaches_no_file_still_spills_beside_its_store(tmp_path: P
 
 
 def test_a_damaged_page_leaves_its_file_out_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.store.token_files._END_BYTES", 64)  # small as it is, only its end is looked at
+    monkeypatch.setattr(
+        "oversharp.diagnostics.store.token_files._END_BYTES", 64
+    )  # small as it is, only its end is looked at
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         store.add_forced(_begin(store), "hash0", _scores(["r"]))
@@ -664,8 +668,8 @@ def test_what_is_no_store_of_this_version_is_refused_by_name(
 
 def test_a_store_locked_by_another_process_says_so(store: Store) -> None:
     probe = (
-        "from pathlib import Path; from diagnostics.store import Store\n"
-        "from diagnostics.records.errors import StoreError\n"
+        "from pathlib import Path; from oversharp.diagnostics.store import Store\n"
+        "from oversharp.diagnostics.records.errors import StoreError\n"
         f"try: Store.open(Path({str(store.path)!r}))\n"
         "except StoreError as error: print(error)"
     )
@@ -685,8 +689,8 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the kernel then answers "file t
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from diagnostics.records.errors import StoreError
-from diagnostics.store import Store
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.store import Store
 from test_store import _begin, _sample
 try:
     with Store.open(Path({str(path)!r})) as store:
@@ -772,7 +776,7 @@ def test_a_result_that_memory_does_not_hold_is_one_line_and_comes_in_parts(tmp_p
 def test_whoever_opens_a_store_is_bounded_by_half_of_what_is_free(tmp_path: Path) -> None:
     path, limit = tmp_path / "audit.duckdb", "SELECT current_setting('memory_limit') AS most"
     with pytest.MonkeyPatch.context() as planted:
-        planted.setattr("diagnostics.records.memory.free_bytes", lambda: 3 * 2**30)
+        planted.setattr("oversharp.diagnostics.records.memory.free_bytes", lambda: 3 * 2**30)
         with Store.open(path) as store:
             assert store.frame(limit)["most"].tolist() == ["1.5 GiB"]
         for opened in (Store.open(path, read_only=True), Store.open_for_user(path)):

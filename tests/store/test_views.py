@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diagnostics.measures import FORMER_NAMES
-from diagnostics.store import Store, views_page
-from diagnostics.store.views import COMMON, NO_UNIT, RELATIONS, meaning_of
 from oversharp import open_store
+from oversharp.diagnostics.measures import FORMER_NAMES
+from oversharp.diagnostics.store import Store, views_page
+from oversharp.diagnostics.store.views import COMMON, NO_UNIT, RELATIONS, meaning_of
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A heading with a number, and the query under it.
@@ -22,7 +22,7 @@ EXAMPLES = EXAMPLE.findall((ROOT / "docs" / "queries.md").read_text(encoding="ut
 
 def test_the_page_in_the_tree_is_the_one_that_the_code_gives() -> None:
     assert views_page.PAGE.read_text(encoding="utf-8") == views_page.page(), (
-        "docs/views.md is out of date; run: python -m diagnostics.store.views_page"
+        "docs/views.md is out of date; run: python -m oversharp.diagnostics.store.views_page"
     )
 
 

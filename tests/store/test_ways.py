@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 
-from diagnostics.engine.ways import read_ways
-from diagnostics.records.progress import SilentProgress
-from diagnostics.store import Store
-from diagnostics.ways.reader import NO_STEP, StepsReader
+from oversharp.diagnostics.engine.ways import read_ways
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.ways.reader import NO_STEP, StepsReader
 from tests.audit.small_audits import Notes
 
 KEY = SimpleNamespace(series="run", audit_id="audit")
@@ -117,11 +117,11 @@ def test_of_more_samples_than_would_be_worth_it_none_is_read_and_that_is_said(
 ) -> None:
     reader, progress = CountingReader(), Notes()
     with Store.open(filled(tmp_path / "audit.duckdb")) as store:
-        monkeypatch.setattr("diagnostics.engine.ways.MOST_SAMPLES", 7)  # there are 8
+        monkeypatch.setattr("oversharp.diagnostics.engine.ways.MOST_SAMPLES", 7)  # there are 8
         read_ways(store, KEY, progress, reader)
         assert reader.texts == []
         assert progress.notes == ["ways of solving are not read: 8 samples are more than 7"]
         assert not store.ways.has_any()
-        monkeypatch.setattr("diagnostics.engine.ways.MOST_SAMPLES", 8)
+        monkeypatch.setattr("oversharp.diagnostics.engine.ways.MOST_SAMPLES", 8)
         read_ways(store, KEY, progress, reader)
         assert store.ways.has_any()

@@ -7,10 +7,10 @@ from pathlib import Path
 import datasets
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks import load_problems
-from diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE, data_rows
-from diagnostics.tasks.benchmarks import BENCHMARKS
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE, data_rows
+from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
 
 COPIES = Path(__file__).parent / "benchmarks"
 ONE = [{"question": "Six and seven?", "answer": "6 + 7 = <<6+7=13>>13\n#### 13"}]

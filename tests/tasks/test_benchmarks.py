@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Problem
-from diagnostics.tasks import load_problems
-from diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE
-from diagnostics.tasks.benchmarks import (
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.tasks.benchmark_sources import FOLDER_VARIABLE
+from oversharp.diagnostics.tasks.benchmarks import (
     BENCHMARKS,
     LETTER_REQUEST,
     AnswerForm,
@@ -21,7 +21,7 @@ from diagnostics.tasks.benchmarks import (
     lettered_options,
     told_of_texts,
 )
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers import Verifiers
 
 pytestmark = pytest.mark.xdist_group("benchmarks")  # they share what takes seconds to make
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import Problem
-from diagnostics.tasks.clusters import clusters_of
-from diagnostics.tasks.files import problems_of_file
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks.clusters import clusters_of
+from oversharp.diagnostics.tasks.files import problems_of_file
 
 
 def _problems(path: Path, fields: list[dict[str, Any]]) -> tuple[Problem, ...]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks.countdown import (
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks.countdown import (
     NUMBERS,
     Query,
     expressions,

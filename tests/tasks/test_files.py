@@ -8,9 +8,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Problem
-from diagnostics.tasks import load_problems
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import load_problems
 
 GOOD = {"prompt": "2 + 3 =", "answer": "5"}
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks.benchmarks import BENCHMARKS
-from diagnostics.tasks.listing import task_explanation
-from diagnostics.tasks.presets import PRESETS
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
+from oversharp.diagnostics.tasks.listing import task_explanation
+from oversharp.diagnostics.tasks.presets import PRESETS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 

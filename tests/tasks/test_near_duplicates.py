@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from diagnostics.tasks import load_problems
-from diagnostics.tasks.near_duplicates import near_duplicates
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.tasks.near_duplicates import near_duplicates
 
 INSTRUCTION = "Solve the following problem step by step and put nothing but the final answer into a box at the end. "
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "li", "mo", "su", "ti", "vo") for b in ("ran", "sel", "tik", "dol", "gem")]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks.overlap import check_problems, prompts_of
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks.overlap import check_problems, prompts_of
 
 HOW = "Solve the problem below step by step and put the final answer of yours into a box at the end."
 AUDITED = [

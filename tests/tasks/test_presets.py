@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from diagnostics.app.compare_config import read_comparison
-from diagnostics.audit.audit import audit
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.prepare import sampling_settings
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import SamplingSettings
-from diagnostics.series import find_series
-from diagnostics.store import Store
-from diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
+from oversharp.diagnostics.app.compare_config import read_comparison
+from oversharp.diagnostics.audit.audit import audit
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.prepare import sampling_settings
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
 
 #: [B] C.2 and [C] A.3, A.4, written out once more: prompt, temperature, top-p, most tokens.
 STEPS = "Please reason step by step, and put your final answer within \\boxed{}."

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks import load_problems
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks import load_problems
 
 
 def test_a_generator_gives_the_same_problems_for_the_same_seed() -> None:

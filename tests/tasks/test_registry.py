@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks import load_problems, task_names
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks import load_problems, task_names
 
 
 def test_names_are_sorted_and_hold_the_built_in_task() -> None:

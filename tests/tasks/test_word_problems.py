@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.tasks import load_problems, suggested_max_tokens
-from diagnostics.tasks.word_problems import MOST, stories
-from diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.tasks import load_problems, suggested_max_tokens
+from oversharp.diagnostics.tasks.word_problems import MOST, stories
+from oversharp.diagnostics.verifiers import Verifiers
 
 DRAWN = stories("train", 600, seed=0)
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnostics.theory.assumptions import coupling_flags, fit_decay, repeats
-from diagnostics.theory.coupling import (
+from oversharp.diagnostics.theory.assumptions import coupling_flags, fit_decay, repeats
+from oversharp.diagnostics.theory.coupling import (
     dual_coefficients,
     effective_rank,
     induced_shift,

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from diagnostics.theory.coupling import KernelExtremes, induced_shift, kernel_extremes, target_shifts
-from diagnostics.theory.coupling_bounds import (
+from oversharp.diagnostics.theory.coupling import KernelExtremes, induced_shift, kernel_extremes, target_shifts
+from oversharp.diagnostics.theory.coupling_bounds import (
     bounds_ratio,
     embedding_similarities,
     seen_shift_bound,
@@ -13,7 +13,7 @@ from diagnostics.theory.coupling_bounds import (
     why_seen_unproved,
     why_unseen_unproved,
 )
-from diagnostics.theory.sampling_bias import binary_advantages
+from oversharp.diagnostics.theory.sampling_bias import binary_advantages
 
 ETA = 0.5
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from diagnostics.theory.influence import (
+from oversharp.diagnostics.theory.influence import (
     first_order_influence,
     forward_kl,
     group_advantages,

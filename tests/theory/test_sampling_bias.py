@@ -5,8 +5,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from diagnostics.theory.calibration import inverse_probability_advantages
-from diagnostics.theory.sampling_bias import (
+from oversharp.diagnostics.theory.calibration import inverse_probability_advantages
+from oversharp.diagnostics.theory.sampling_bias import (
     Tilted,
     batch_objective,
     batch_optimal_policy,

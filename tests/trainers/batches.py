@@ -8,8 +8,8 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from trainers.batch import RolloutBatch
-from trainers.objectives.contract import GroupedRewards, TokenLogps
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.objectives.contract import GroupedRewards, TokenLogps
 
 
 def rewards_of(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
 from tests.conftest import write_checkpoint
 from tests.trainers.runs import EVENS, FinishedRun, Notes, loaded_from, problems_at
-from trainers.config import TrainConfig
-from trainers.loop import train
 
 
 @pytest.fixture(scope="session")

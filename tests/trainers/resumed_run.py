@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trainers.config import TrainConfig
-from trainers.loop import train
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
 
 
 def main() -> None:

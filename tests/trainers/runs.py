@@ -17,11 +17,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import LoadedModel, load_path
-from diagnostics.records.progress import SilentProgress
-from trainers.config import TrainConfig
-from trainers.countdown_base import build_tokenizer
-from trainers.loop import train
+from oversharp.diagnostics.models.load import LoadedModel, load_path
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.countdown_base import build_tokenizer
+from oversharp.trainers.loop import train
 
 #: A tiny model of any architecture.
 SIZES = {

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import ConfigError, OversharpError, ProblemError, SamplerError
-from diagnostics.tasks import load_problems
-from tests.trainers.runs import Notes
-from trainers.checking import (
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError, ProblemError, SamplerError
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.trainers.checking import (
     Asked,
     checked_objective,
     checked_start,
@@ -24,10 +23,11 @@ from trainers.checking import (
     rounding_note,
     training_problems,
 )
-from trainers.config import TrainConfig
-from trainers.loop import train
-from trainers.objectives.sampling.importance import Importance
-from trainers.run.checkpointing import checkpoint_path
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.objectives.sampling.importance import Importance
+from oversharp.trainers.run.checkpointing import checkpoint_path
+from tests.trainers.runs import Notes
 
 
 def checked(config: TrainConfig) -> Asked:

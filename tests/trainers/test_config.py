@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import ConfigError
-from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.samplers.vllm_support import CPU_HEAD_SIZES
-from diagnostics.tasks import countdown
-from diagnostics.tasks.countdown import Query
-from trainers.countdown_base import (
+from oversharp.diagnostics.samplers.vllm_support import CPU_HEAD_SIZES
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks.countdown import Query
+from oversharp.trainers.countdown_base import (
     PROMPT_TOKENS,
     VOCABULARY,
     build_model,

@@ -12,18 +12,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from diagnostics.models.tokens import encode_prompt
-from diagnostics.records.errors import TrainingError
-from diagnostics.records.types import Grade
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.types import Grade
+from oversharp.trainers.checking import training_problems
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.rollouts.engine import OwnEngine
+from oversharp.trainers.sft import train_base
+from oversharp.trainers.step import as_groups
+from oversharp.trainers.warning_signs import ALL_CORRECT, NOTHING_CORRECT
 from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
-from trainers.checking import training_problems
-from trainers.config import SftConfig, TrainConfig
-from trainers.loop import train
-from trainers.rollouts.engine import OwnEngine
-from trainers.sft import train_base
-from trainers.step import as_groups
-from trainers.warning_signs import ALL_CORRECT, NOTHING_CORRECT
 
 
 def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
@@ -194,7 +194,7 @@ def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generat
 
 
 def test_the_built_in_task_trains_on_its_training_split() -> None:
-    from diagnostics.tasks import countdown
+    from oversharp.diagnostics.tasks import countdown
 
     audited = {problem.problem_id for problem in countdown.problems("held_out")}
     trained = {problem.problem_id for problem in training_problems(TrainConfig())}

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need, Objective, Preset, TokenLogps
+from oversharp.trainers.objectives.estimators import grpo
 from tests.trainers.batches import rewards_of, tokens_of
-from trainers import objectives
-from trainers.objectives.contract import Credit, GroupedRewards, Need, Objective, Preset, TokenLogps
-from trainers.objectives.estimators import grpo
 
 #: Settings without which a part cannot be.
 MUST_BE_GIVEN = {"overlong": "overlong:length=6"}

@@ -7,10 +7,10 @@ from itertools import combinations
 import pytest
 import torch
 
-from diagnostics.records.errors import ConfigError
-from trainers import objectives
-from trainers.objectives import composition
-from trainers.objectives.contract import GroupedRewards, Objective, TokenLogps
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives import composition
+from oversharp.trainers.objectives.contract import GroupedRewards, Objective, TokenLogps
 
 #: Every name as an expression; parts outside the update (decoding and the like) are told apart by what they are.
 EXPRESSIONS = {name: "overlong:length=6" if name == "overlong" else name for name in objectives.names()}

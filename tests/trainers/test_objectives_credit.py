@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from diagnostics.records.errors import ConfigError
-from tests.trainers.batches import rewards_of
-from trainers import objectives
-from trainers.objectives.calibrations.easy_filter import easiest
-from trainers.objectives.calibrations.iac import calibrated
-from trainers.objectives.calibrations.reference_weighting import rarity
-from trainers.objectives.contract import Credit, GroupedRewards, is_constant
-from trainers.objectives.estimators.dr_grpo import centred
-from trainers.objectives.estimators.grpo import CONVENTIONS, standardised
-from trainers.objectives.estimators.reinforce_pp import (
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.calibrations.easy_filter import easiest
+from oversharp.trainers.objectives.calibrations.iac import calibrated
+from oversharp.trainers.objectives.calibrations.reference_weighting import rarity
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, is_constant
+from oversharp.trainers.objectives.estimators.dr_grpo import centred
+from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardised
+from oversharp.trainers.objectives.estimators.reinforce_pp import (
     ReinforcePp,
     whitened_by_token,
     whitened_over_samples,
     whitened_over_tokens,
 )
-from trainers.objectives.estimators.rloo import leave_one_out
+from oversharp.trainers.objectives.estimators.rloo import leave_one_out
+from tests.trainers.batches import rewards_of
 
 binary_groups = st.integers(2, 16).flatmap(
     lambda size: st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=size, max_size=size), min_size=1, max_size=6)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from diagnostics.records.errors import ConfigError
-from trainers import objectives
-from trainers.checking import checked_objective, correct_note, rounding_note
-from trainers.config import TrainConfig
-from trainers.objectives.effects import looks_at_correct, void_in_a_run
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.checking import checked_objective, correct_note, rounding_note
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.objectives.effects import looks_at_correct, void_in_a_run
 
 
 def void(expression: str, *, prompts: int = 32, group_size: int = 8, longest: int = 1024) -> list[str]:

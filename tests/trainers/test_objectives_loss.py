@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.contract import Surrogate, TokenLogps
+from oversharp.trainers.objectives.penalties.kl import kl_estimate
 from tests.trainers.batches import rewards_of, tokens_of
-from trainers import objectives
-from trainers.objectives.contract import Surrogate, TokenLogps
-from trainers.objectives.penalties.kl import kl_estimate
 
 MASK_BT = torch.tensor([[True, True, True], [True, True, False]])
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import re
 
-from trainers import objectives
-from trainers.objectives import page
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives import page
 
 
 def test_the_page_in_the_tree_is_the_one_that_the_docstrings_give() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.page(), (
-        "docs/objectives.md is out of date; run: python -m trainers.objectives.page"
+        "docs/objectives.md is out of date; run: python -m oversharp.trainers.objectives.page"
     )
 
 

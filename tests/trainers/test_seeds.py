@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.seeds import batch_positions, stream_seed
+from oversharp.trainers.seeds import batch_positions, stream_seed
 
 
 @given(st.integers(1, 20), st.integers(1, 30), st.integers(0, 3))

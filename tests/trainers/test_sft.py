@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diagnostics.records.progress import SilentProgress
-from diagnostics.tasks import countdown
-from trainers.config import SftConfig
-from trainers.countdown_base import build_model, examples
-from trainers.sft import batch_table, response_loss, train_base
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers.config import SftConfig
+from oversharp.trainers.countdown_base import build_model, examples
+from oversharp.trainers.sft import batch_table, response_loss, train_base
 
 
 @pytest.fixture

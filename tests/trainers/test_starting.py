@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.run.checkpointing import load_state
 from tests.trainers.runs import FinishedRun, metrics, model_on_hub, weights, whole_and_interrupted
-from trainers.config import TrainConfig
-from trainers.loop import train
-from trainers.run.checkpointing import load_state
 
 ADAPTER = "adapter_model.safetensors"
 
@@ -94,7 +94,7 @@ def test_a_resumed_run_keeps_the_size_of_its_passes_whatever_memory_is_free(
 ) -> None:
     run = train(replace(config, max_steps=2))
     assert load_state(run, 2)["rows_per_pass"] == 18
-    monkeypatch.setattr("trainers.model.device_memory.free_bytes", lambda device: 30e6)
+    monkeypatch.setattr("oversharp.trainers.model.device_memory.free_bytes", lambda device: 30e6)
     train(replace(config, max_steps=4, resume=True))
     assert load_state(run, 4)["rows_per_pass"] == 18
 

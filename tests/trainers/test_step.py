@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
+from oversharp.trainers import objectives
+from oversharp.trainers.batch import RolloutBatch, joined
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
+from oversharp.trainers.rollouts.engine import OwnEngine
 from tests.trainers.batches import rollouts_of
 from tests.trainers.runs import EVENS, metrics, problems_at, weights, whole_and_interrupted
-from trainers import objectives
-from trainers.batch import RolloutBatch, joined
-from trainers.config import TrainConfig
-from trainers.loop import train
-from trainers.rollouts.engine import OwnEngine
 
 #: Three prompts a batch, of which no quarter is one; all responses are one token long, so that only an estimator
 #: without a baseline tells a punishment of length.

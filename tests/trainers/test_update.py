@@ -7,14 +7,21 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from oversharp.trainers import objectives
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.model.forward import ForwardSettings, _unshared, token_logps
+from oversharp.trainers.model.network import Network, find_network
+from oversharp.trainers.objectives.contract import Credit, PartDefaults, Surrogate, SurrogateLoss, TokenLogps
+from oversharp.trainers.update import (
+    UpdateBatch,
+    UpdateReport,
+    accumulate_gradient,
+    distinct_rollouts,
+    frozen_logps,
+    rehearse,
+)
 from tests.trainers.batches import rollouts_of, text_of
 from tests.trainers.runs import gpt2, loaded_from, multiplied
-from trainers import objectives
-from trainers.batch import RolloutBatch
-from trainers.model.forward import ForwardSettings, _unshared, token_logps
-from trainers.model.network import Network, find_network
-from trainers.objectives.contract import Credit, PartDefaults, Surrogate, SurrogateLoss, TokenLogps
-from trainers.update import UpdateBatch, UpdateReport, accumulate_gradient, distinct_rollouts, frozen_logps, rehearse
 
 PLAIN = ForwardSettings(temperature=1.0)
 AGGREGATIONS = [name for name in objectives.names() if name.startswith(("seq_", "token_"))]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.trainers.checking import validation_problems
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.loop import train
 from tests.trainers.runs import FinishedRun, metrics, weights
-from trainers.checking import validation_problems
-from trainers.config import TrainConfig
-from trainers.loop import train
 
 VALIDATION = {"val_pass_at_1", "val_pass_at_4", "val_token_entropy_nats", "val_truncation_rate"}
 
@@ -37,7 +37,7 @@ def test_a_run_with_validation_is_the_run_without_it(
 
 
 def test_the_built_in_task_validates_on_problems_that_are_neither_trained_on_nor_audited() -> None:
-    from diagnostics.tasks import countdown
+    from oversharp.diagnostics.tasks import countdown
 
     found = {problem.problem_id for problem in validation_problems(TrainConfig(validate_every=10))}
     assert len(found) == 100

@@ -12,13 +12,13 @@ from tokenizers.models import BPE
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from diagnostics.models.load import LoadedModel, load_path
-from diagnostics.records.errors import ConfigError
-from diagnostics.tasks.word_problems import ASKS, is_held_out
+from oversharp.diagnostics.models.load import LoadedModel, load_path
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.tasks.word_problems import ASKS, is_held_out
+from oversharp.trainers.config import Precision, SftConfig
+from oversharp.trainers.sft import train_base
+from oversharp.trainers.warm_start import WarmStart
 from tests.samplers.tiny_models import build_model
-from trainers.config import Precision, SftConfig
-from trainers.sft import train_base
-from trainers.warm_start import WarmStart
 
 TEMPLATE = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}"
 

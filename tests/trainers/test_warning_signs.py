@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.run.directory import MetricsLog
-from trainers.warning_signs import (
+from oversharp.trainers.run.directory import MetricsLog
+from oversharp.trainers.warning_signs import (
     NOTHING_CORRECT,
     WATCHED,
     WINDOW_STEPS,

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from diagnostics.verdict.claims import FELL, FELL_HERE, LIKE_THESE
-from diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts
-from diagnostics.verdict.decide import verdict_of
-from diagnostics.verdict.record import Rates, Verdict
-from diagnostics.verdict.rule import KEY_LEVEL
-from diagnostics.verdict.sentence import checkpoints_text
+from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE, LIKE_THESE
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts
+from oversharp.diagnostics.verdict.decide import verdict_of
+from oversharp.diagnostics.verdict.record import Rates, Verdict
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL
+from oversharp.diagnostics.verdict.sentence import checkpoints_text
 
 N = 256
 
@@ -53,7 +53,7 @@ def _series(base: CheckpointCounts, *trained: CheckpointCounts, shows_modes: boo
 @pytest.fixture
 def no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit that would settle it takes half a second to find: for tests that do not read it."""
-    monkeypatch.setattr("diagnostics.verdict.decide.settle", lambda *_, **__: None)
+    monkeypatch.setattr("oversharp.diagnostics.verdict.decide.settle", lambda *_, **__: None)
 
 
 def _lost(n_problems: int) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diagnostics.statistics.keys import PairedCounts
-from diagnostics.verdict.explanations import (
+from oversharp.diagnostics.statistics.keys import PairedCounts
+from oversharp.diagnostics.verdict.explanations import (
     Fall,
     Unread,
     cause_of,

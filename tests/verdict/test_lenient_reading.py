@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
-from diagnostics.verdict.decide import judged_series, verdict_of
-from diagnostics.verdict.record import Verdict
-from diagnostics.verdict.shipping.choice import recommend
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
+from oversharp.diagnostics.verdict.decide import judged_series, verdict_of
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.shipping.choice import recommend
 
 N = 64
 BASE = np.arange(60)  # of 64 samples each
@@ -21,7 +21,7 @@ NONE = np.zeros(60, dtype=np.int64)
 @pytest.fixture(autouse=True)
 def _no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit that would settle it takes seconds to find, and nothing here reads it."""
-    monkeypatch.setattr("diagnostics.verdict.decide.settle", lambda *_, **__: None)
+    monkeypatch.setattr("oversharp.diagnostics.verdict.decide.settle", lambda *_, **__: None)
 
 
 def checkpoint(step: int, correct_P: np.ndarray, lenient_P: np.ndarray | None) -> CheckpointCounts:

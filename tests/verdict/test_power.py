@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from diagnostics.statistics.keys import PairedCounts, inference_ks
-from diagnostics.verdict.losses import ConcentratedLoss, DiffuseLoss
-from diagnostics.verdict.power import BaseRates, Design, guessed, power, window_size
-from diagnostics.verdict.rule import KEY_LEVEL, SeenCounts, rule
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.losses import ConcentratedLoss, DiffuseLoss
+from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, power, window_size
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, SeenCounts, rule
 
 
 def _wide_rates(n_problems: int, rng: np.random.Generator) -> np.ndarray:

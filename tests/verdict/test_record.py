@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.verdict.claims import FELL_HERE, HERE
-from diagnostics.verdict.record import TITLES, ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
-from diagnostics.verdict.sentence import largest_fall, sentence_of
+from oversharp.diagnostics.verdict.claims import FELL_HERE, HERE
+from oversharp.diagnostics.verdict.record import TITLES, ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
+from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of
 
 
 def _change(k: int, change: float, spread: float | None = 0.02) -> ChangeAtK:

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from diagnostics.statistics.keys import PairedCounts
-from diagnostics.verdict.explanations import Unread
-from diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, SeenCounts, rule, spent_share
+from oversharp.diagnostics.statistics.keys import PairedCounts
+from oversharp.diagnostics.verdict.explanations import Unread
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, SeenCounts, rule, spent_share
 
 KS = [1, 4, 16, 64]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from diagnostics.verifiers.math import MathVerifier
+from oversharp.diagnostics.verifiers.math import MathVerifier
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Problem
-from diagnostics.verifiers.choice import ChoiceVerifier, choice_letter
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem
+from oversharp.diagnostics.verifiers.choice import ChoiceVerifier, choice_letter
 
 PROBLEM = Problem(task="t", prompt="Capital?\n\nA. Lyon\nB. Paris", gold="B", verifier="choice")
 

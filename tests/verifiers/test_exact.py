@@ -2,9 +2,9 @@
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Problem
-from diagnostics.verifiers.exact import ExactVerifier, exact_answer
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem
+from oversharp.diagnostics.verifiers.exact import ExactVerifier, exact_answer
 
 PARIS = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="exact")
 

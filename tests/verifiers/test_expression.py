@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
-from diagnostics.tasks import countdown
-from diagnostics.verifiers.expression import ALL_OPERATORS, ExpressionError, ExpressionVerifier, evaluate, tokenize
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
+from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.verifiers.expression import (
+    ALL_OPERATORS,
+    ExpressionError,
+    ExpressionVerifier,
+    evaluate,
+    tokenize,
+)
 
 
 def countdown_problem(gold: str = "54", **rules: object) -> Problem:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from diagnostics.verifiers.exact import exact_answer
-from diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer, unwrap
-from diagnostics.verifiers.reading.labels import labelled
-from diagnostics.verifiers.reading.responses import answer_text
-from diagnostics.verifiers.reading.stated import Stated, read
+from oversharp.diagnostics.verifiers.exact import exact_answer
+from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer, unwrap
+from oversharp.diagnostics.verifiers.reading.labels import labelled
+from oversharp.diagnostics.verifiers.reading.responses import answer_text
+from oversharp.diagnostics.verifiers.reading.stated import Stated, read
 
 
 @pytest.mark.parametrize(

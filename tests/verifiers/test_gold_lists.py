@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ConfigError, ProblemError
-from diagnostics.records.types import Problem
-from diagnostics.tasks import load_problems
-from diagnostics.verifiers import Verifiers, in_thoughts
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.verifiers import Verifiers, in_thoughts
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 
 def problem(gold: str, verifier: str = "exact", prompt: str = "p") -> Problem:

@@ -3,10 +3,10 @@
 import pytest
 from latex2sympy2_extended.math_normalization import units
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers.math import MathVerifier
-from diagnostics.verifiers.reading.units import DROPPED
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers.math import MathVerifier
+from oversharp.diagnostics.verifiers.reading.units import DROPPED
 from tests.verifiers.judged_answers import NO_GOLDS, rows
 
 pytestmark = pytest.mark.xdist_group("judged answers")  # they share what takes seconds to make

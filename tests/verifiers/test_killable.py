@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import VerifierError
-from diagnostics.verifiers.killable import KillablePool
+from oversharp.diagnostics.records.errors import VerifierError
+from oversharp.diagnostics.verifiers.killable import KillablePool
 
 
 def test_outcomes_keep_the_order_of_the_calls_and_errors_stay_with_their_call() -> None:
@@ -38,7 +38,7 @@ def test_workers_that_cannot_start_say_so_in_bounded_time() -> None:
 
 ORPHANER = """
 import multiprocessing, os, threading
-from diagnostics.verifiers.killable import KillablePool
+from oversharp.diagnostics.verifiers.killable import KillablePool
 
 if __name__ == "__main__":
     pool = KillablePool(module="math", timeout_s=0.5, workers=1)
@@ -66,7 +66,7 @@ def test_a_worker_whose_parent_was_killed_does_not_burn_a_core_for_ever(tmp_path
 
 STOPPED = """
 import os, signal, sys, threading, time
-from diagnostics.verifiers.killable import KillablePool
+from oversharp.diagnostics.verifiers.killable import KillablePool
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands inherit that it is ignored
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from diagnostics.records.errors import ProblemError, VerifierError
-from diagnostics.records.types import NO_ANSWER, Grade, Problem
-from diagnostics.verifiers.killable import Outcome
-from diagnostics.verifiers.math import MathVerifier, StrictMathVerifier
+from oversharp.diagnostics.records.errors import ProblemError, VerifierError
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
+from oversharp.diagnostics.verifiers.killable import Outcome
+from oversharp.diagnostics.verifiers.math import MathVerifier, StrictMathVerifier
 
 #: Hangs in C: neither SIGALRM nor a thread gets it out.
 TOWER = r"\boxed{9^{9^{9^{9}}}}"

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from math_verify import verify
 
-from diagnostics.verifiers.math_worker import _parse, canonical_key, clearly_different
+from oversharp.diagnostics.verifiers.math_worker import _parse, canonical_key, clearly_different
 
 # near misses, other forms of the same value, and whatever math-verify compares in a way of its own
 ANSWERS = [

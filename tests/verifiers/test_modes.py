@@ -2,9 +2,9 @@
 
 import pytest
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Problem
-from diagnostics.verifiers.modes import ModesVerifier
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem
+from oversharp.diagnostics.verifiers.modes import ModesVerifier
 
 
 def problem(*modes: str) -> Problem:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ConfigError, ProblemError
-from diagnostics.records.types import Grade, Problem
-from diagnostics.tasks import load_problems
-from diagnostics.verifiers import Verifiers, get_verifier, named_verifier
-from trainers.config import TrainConfig
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier
+from oversharp.trainers.config import TrainConfig
 
 CODE = """
 def half(response, answer):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers import Verifiers, get_verifier, named_verifier
-from diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 
 Grader = Callable[..., list[Grade]]
 
@@ -242,7 +242,7 @@ def test_a_file_that_does_not_load_is_one_line(code: str, message: str, grader: 
 
 
 def test_a_file_that_hangs_as_it_is_loaded_is_one_line(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnostics.verifiers.own_workers.pool.LEAST_LOAD_S", 0.5)
+    monkeypatch.setattr("oversharp.diagnostics.verifiers.own_workers.pool.LEAST_LOAD_S", 0.5)
     with pytest.raises(ConfigError, match=r"is not loaded within 0\.5 s; a longer --grader-timeout"):
         grader("while True: pass", "a", limits=GraderLimits(timeout_s=0.1))
 
@@ -259,8 +259,8 @@ def test_the_code_that_was_hashed_grades_also_in_a_new_worker(tmp_path: Path) ->
 
 SCRIPT = """
 import os, sys, threading
-from diagnostics.records.types import Problem
-from diagnostics.verifiers import get_verifier, named_verifier
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers import get_verifier, named_verifier
 
 name = named_verifier(sys.argv[1])  # no guard: workers do not read the script again
 problem = Problem(task="t", prompt="?", gold="a", verifier=name)
@@ -306,7 +306,7 @@ def test_workers_end_with_the_command(ends: str, tmp_path: Path) -> None:
     ],
 )
 def test_limits_that_allow_nothing_are_refused(limits: GraderLimits, flag: str) -> None:
-    from diagnostics.verifiers.own_workers.config import require_limits
+    from oversharp.diagnostics.verifiers.own_workers.config import require_limits
 
     with pytest.raises(ConfigError, match=flag):
         require_limits(limits)

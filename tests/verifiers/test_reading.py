@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.types import Grade, Problem
-from diagnostics.verifiers import Verifiers
-from diagnostics.verifiers.reading.labels import ANNOUNCEMENTS, Announcement, labelled
-from diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite, as_latex_notation, typeset
-from diagnostics.verifiers.reading.page import PAGE, page
-from diagnostics.verifiers.reading.responses import THOUGHTS, final_part
+from oversharp.diagnostics.records.types import Grade, Problem
+from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.reading.labels import ANNOUNCEMENTS, Announcement, labelled
+from oversharp.diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite, as_latex_notation, typeset
+from oversharp.diagnostics.verifiers.reading.page import PAGE, page
+from oversharp.diagnostics.verifiers.reading.responses import THOUGHTS, final_part
 
 pytestmark = pytest.mark.xdist_group("judged answers")
 
@@ -78,5 +78,5 @@ def test_what_follows_thoughts_states_the_answer(name: str, opening: str, closin
 
 def test_the_page_of_the_tables_is_the_one_that_the_code_gives() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), (
-        "docs/reading.md is out of date; run: python -m diagnostics.verifiers.reading.page"
+        "docs/reading.md is out of date; run: python -m oversharp.diagnostics.verifiers.reading.page"
     )

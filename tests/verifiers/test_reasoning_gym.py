@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.records.errors import ProblemError
-from diagnostics.records.types import NO_ANSWER, Problem
-from diagnostics.tasks.reasoning_gym import generated_problems
-from diagnostics.verifiers.packing import pack, unpack
-from diagnostics.verifiers.reasoning_gym import ReasoningGymVerifier
+from oversharp.diagnostics.records.errors import ProblemError
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem
+from oversharp.diagnostics.tasks.reasoning_gym import generated_problems
+from oversharp.diagnostics.verifiers.packing import pack, unpack
+from oversharp.diagnostics.verifiers.reasoning_gym import ReasoningGymVerifier
 
 json_leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 hashable = st.text() | st.integers() | st.tuples(st.integers(), st.integers())

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from diagnostics.records.errors import VerifierError
-from diagnostics.records.types import Problem
-from diagnostics.verifiers import Verifiers, get_verifier, verifier_names
+from oversharp.diagnostics.records.errors import VerifierError
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, verifier_names
 
 
 @pytest.mark.parametrize("name", verifier_names())
@@ -33,7 +33,7 @@ def test_a_mixed_batch_is_graded_in_order_by_each_problems_own_verifier() -> Non
 
 def test_asking_for_names_loads_no_mathematics() -> None:
     code = (
-        "import sys; from diagnostics.verifiers import verifier_names, get_verifier; verifier_names();"
+        "import sys; from oversharp.diagnostics.verifiers import verifier_names, get_verifier; verifier_names();"
         "get_verifier('modes'); get_verifier('math');"
         "sys.exit(bool({'sympy', 'math_verify', 'reasoning_gym', 'torch'} & set(sys.modules)))"
     )

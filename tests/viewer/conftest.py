@@ -10,13 +10,13 @@ from threading import Thread
 
 import pytest
 
-from diagnostics.records.progress import SilentProgress
-from diagnostics.records.types import Checkpoint, ForcedResponse, Grade, Problem, Sample, Series, response_id
-from diagnostics.store import Store
-from diagnostics.viewer.listing import open_viewed
-from diagnostics.viewer.records import ViewStart
-from diagnostics.viewer.server import application, listening, server_of
-from diagnostics.viewer.viewer import Viewer
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Grade, Problem, Sample, Series, response_id
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.viewer.listing import open_viewed
+from oversharp.diagnostics.viewer.records import ViewStart
+from oversharp.diagnostics.viewer.server import application, listening, server_of
+from oversharp.diagnostics.viewer.viewer import Viewer
 from tests.reports.parts import SETTINGS, audit_key
 
 TOKEN = "the-token-of-this-test"

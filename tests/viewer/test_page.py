@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diagnostics.app.cli import main
+from oversharp.diagnostics.app.cli import main
 from tests.browser import needed, serious_violations
 from tests.viewer.conftest import HOSTILE, SCORED, Served
 

@@ -16,14 +16,14 @@ from typing import NoReturn
 import duckdb
 import pytest
 
-from diagnostics.app.cli import main
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.progress import SilentProgress
-from diagnostics.store import Store
-from diagnostics.viewer import search
-from diagnostics.viewer.listing import open_viewed, selected
-from diagnostics.viewer.records import ONLY
-from diagnostics.viewer.viewer import Viewer
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.viewer import search
+from oversharp.diagnostics.viewer.listing import open_viewed, selected
+from oversharp.diagnostics.viewer.records import ONLY
+from oversharp.diagnostics.viewer.viewer import Viewer
 from tests.viewer.conftest import HOSTILE, PROBLEMS, SCORED, TOKEN, Served, write_store
 
 LOST, GAINED, SAME = (one.problem_id for one in PROBLEMS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnostics.ways.contract import Signature
-from diagnostics.ways.joining import MOST_CLUSTERED, name_ways, similarities
+from oversharp.diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.joining import MOST_CLUSTERED, name_ways, similarities
 
 
 def signature(steps: str, parts: str = "", strategy: str = "arithmetic") -> Signature:

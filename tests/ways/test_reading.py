@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from diagnostics.ways import get_reader
-from diagnostics.ways.contract import Signature
-from diagnostics.ways.reader import EMPTY, NO_STEP
+from oversharp.diagnostics.ways import get_reader
+from oversharp.diagnostics.ways.contract import Signature
+from oversharp.diagnostics.ways.reader import EMPTY, NO_STEP
 
 READER = get_reader()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.ways import notation, programs
+from oversharp.diagnostics.ways import notation, programs
 
 PLAIN_RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧]|\\(?:approx|[lg]eq?\b)")
 PLAIN_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")

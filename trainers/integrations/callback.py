@@ -1,12 +1,12 @@
 """The live audit in ``transformers.Trainer`` (5), TRL's ``GRPOTrainer`` (1.16) and our ``CalibratedGRPOTrainer``.
 
-    from trainers.integrations.callback import OversharpCallback
+    from oversharp.trainers.integrations.callback import OversharpCallback
 
     trainer.add_callback(OversharpCallback(trainer, problems="held_out.jsonl"))
     trainer.train()
 
-Every checkpoint that the trainer saves is audited while the run goes on; see ``trainers.integrations.live``. Findings
-reach the trainer's own loggers, and ``trainer.state.log_history``, under the step of their checkpoint, as
+Every checkpoint that the trainer saves is audited while the run goes on; see ``oversharp.trainers.integrations.live``.
+Findings reach the trainer's own loggers, and ``trainer.state.log_history``, under the step of their checkpoint, as
 ``oversharp/pass@1`` and so on (``train/oversharp/…`` where transformers puts its prefix).
 
 Reporting callbacks stand before those of the user and do not see what these add to a log, and ``trainer.log`` of TRL
@@ -22,12 +22,12 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError
-from diagnostics.series.folders import locate_model
-from trainers.integrations.live import DEFAULT_BUDGET_S, LiveAudit
-from trainers.integrations.live_config import live_config
-from trainers.integrations.live_findings import LiveFindings
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.series.folders import locate_model
+from oversharp.trainers.integrations.live import DEFAULT_BUDGET_S, LiveAudit
+from oversharp.trainers.integrations.live_config import live_config
+from oversharp.trainers.integrations.live_findings import LiveFindings
 
 
 class OversharpCallback(TrainerCallback):

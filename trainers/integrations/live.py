@@ -4,7 +4,8 @@
     for found in live.saved(step=40):  # after every checkpoint; live.poll() now and then, live.finish() at the end
         logger.log(found.values, step=found.step)
 
-``trainers.integrations.callback`` and ``trainers.integrations.verl_live`` do this in transformers, TRL and verl.
+``oversharp.trainers.integrations.callback`` and ``oversharp.trainers.integrations.verl_live`` do this in
+transformers, TRL and verl.
 
 Each audit is the command ``oversharp audit RUN_DIR …`` in a process of its own, on the same store, so that no sample is
 drawn twice. One runs at a time; checkpoints saved meanwhile are all in the next one. An audit that has spent its budget
@@ -28,12 +29,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import LEFT_OUT_EXIT_CODE, ConfigError, OversharpError
-from diagnostics.tasks import load_problems
-from diagnostics.verdict.record import Verdict
-from trainers.integrations.live_config import arguments
-from trainers.integrations.live_findings import LiveFindings, read_findings
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE, ConfigError, OversharpError
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.trainers.integrations.live_config import arguments
+from oversharp.trainers.integrations.live_findings import LiveFindings, read_findings
 
 logger = logging.getLogger("oversharp.live")
 
@@ -169,7 +170,7 @@ class LiveAudit:
 
     def _start(self, step: int) -> None:
         self._waiting = None
-        process_module = "trainers.integrations.live_process"
+        process_module = "oversharp.trainers.integrations.live_process"
         command = [self._interpreter, "-P", "-m", process_module, str(os.getpid()), f"{self.budget_s:g}"]
         try:
             self.config.out.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.terms import ANY
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import nearest_names
-from diagnostics.series.folders import locate_model
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.terms import ANY
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.series.folders import locate_model
 
 #: What is smaller than in an audit afterwards: 64 samples of at most 64 problems (128 of the base, once), no kernel, no
 #: controls, which every checkpoint would want anew while it is the last.
@@ -35,7 +35,7 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
     PosixPath('/runs/grpo/oversharp')
     >>> live_config("/runs/grpo", {"task": "countdown", "samples": 8})
     Traceback (most recent call last):
-    diagnostics.records.errors.ConfigError: samples: no such setting of an audit; did you mean: ...
+    oversharp.diagnostics.records.errors.ConfigError: samples: no such setting of an audit; did you mean: ...
     """
     run = Path(run_dir).expanduser().resolve()
     config = settings if isinstance(settings, AuditConfig) else _named(run, settings)

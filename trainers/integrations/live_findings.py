@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from diagnostics.series.training_log import LIVE_FINDINGS
-from diagnostics.store import Store
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.series.training_log import LIVE_FINDINGS
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import Verdict
 
 VERDICT = f"{LIVE_FINDINGS}verdict"
 #: Measures that are logged under their own names; the last four grade over-sharpening by Definition 2.1.

@@ -1,6 +1,6 @@
 """The process of a live audit: ``oversharp`` that ends with its budget, and with the training that started it.
 
-    python -P -m trainers.integrations.live_process TRAINING_PID BUDGET_S audit RUN_DIR --task=countdown …
+    python -P -m oversharp.trainers.integrations.live_process TRAINING_PID BUDGET_S audit RUN_DIR --task=countdown …
 
 A training that is killed tells nobody, so the audit looks for it; and it keeps to its budget by itself, however long a
 step of the training takes.

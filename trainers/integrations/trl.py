@@ -2,7 +2,7 @@
 
     pip install . 'trl>=1.16,<1.17'    # in the checkout
 
-    from trainers.integrations.trl import CalibratedGRPOConfig, CalibratedGRPOTrainer
+    from oversharp.trainers.integrations.trl import CalibratedGRPOConfig, CalibratedGRPOTrainer
 
     trainer = CalibratedGRPOTrainer(
         model="Qwen/Qwen3-0.6B",
@@ -35,10 +35,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.records.errors import ConfigError
-from trainers import objectives
-from trainers.objectives.composition import rollouts_of_every_kind
-from trainers.objectives.contract import Calibration, Credit, GroupedRewards, name_of
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.composition import rollouts_of_every_kind
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards, name_of
 
 if TYPE_CHECKING or find_spec("trl") is not None:
     from trl import GRPOConfig, GRPOTrainer
@@ -80,7 +80,7 @@ def calibrations(expression: str) -> tuple[Calibration, ...]:
     >>> calibrations("grpo:ddof=0+iac")
     Traceback (most recent call last):
     ...
-    diagnostics.records.errors.ConfigError: calibration 'grpo:ddof=0+iac': only calibrations can be given to TRL...
+    oversharp.diagnostics.records.errors.ConfigError: calibration 'grpo:ddof=0+iac': only calibrations can be...
     """
     objective, plain = objectives.parse(expression), objectives.parse(objectives.DEFAULTS)
     chosen = objective.calibrations

@@ -5,14 +5,14 @@ Importing this module registers ``iac``, ``iac_scale_matched`` and ``grpo_n`` wh
 
     pip install --no-deps .    # in the checkout, on every node; jaxtyping and cyclopts beside it
     python3 -m verl.trainer.main_ppo \\
-        actor_rollout_ref.model.external_lib=trainers.integrations.verl \\
+        actor_rollout_ref.model.external_lib=oversharp.trainers.integrations.verl \\
         algorithm.adv_estimator=iac \\
         +algorithm.iac.alpha=1.0 +algorithm.iac.correct_above=0.5 \\
         actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean \\
         actor_rollout_ref.rollout.n=8 data.train_files=... actor_rollout_ref.model.path=...
 
 beside what the run says anyway. ``+algorithm.iac.*`` may be left out; these are its defaults. Where ``external_lib`` is
-taken, ``VERL_USE_EXTERNAL_MODULES=trainers.integrations.verl`` in the environment of all processes does the same.
+taken, ``VERL_USE_EXTERNAL_MODULES=oversharp.trainers.integrations.verl`` in the environment of all processes does it.
 ``algorithm.norm_adv_by_std_in_grpo=false`` centres without dividing by the standard deviation, as for verl's own GRPO.
 
 What counts as correct. verl gives a custom estimator the token rewards and the prompts' uids, and no verdict, so a
@@ -45,11 +45,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from diagnostics.records.errors import ConfigError
-from trainers.objectives.calibrations.iac import calibrated
-from trainers.objectives.contract import scale_matched
-from trainers.objectives.estimators.dr_grpo import centred
-from trainers.objectives.estimators.grpo import CONVENTIONS, standardised
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.objectives.calibrations.iac import calibrated
+from oversharp.trainers.objectives.contract import scale_matched
+from oversharp.trainers.objectives.estimators.dr_grpo import centred
+from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardised
 
 VERDICT_KEY = "acc"
 
@@ -119,7 +119,9 @@ ESTIMATORS: Mapping[str, Callable[..., Estimate]] = MappingProxyType(
 def register() -> None:
     """Give verl the three estimators; a second call changes nothing. ``ConfigError`` without verl."""
     if find_spec("verl") is None:
-        raise ConfigError("verl is not installed; see its installation guide, then import trainers.integrations.verl")
+        raise ConfigError(
+            "verl is not installed; see its installation guide, then import oversharp.trainers.integrations.verl"
+        )
     from verl.trainer.ppo.core_algos import register_adv_est
 
     for name, estimator in ESTIMATORS.items():

@@ -1,7 +1,7 @@
 """The live audit in verl (0.9.1, not 0.9.0): ``trainer.checkpoint_callback_class``, called after every checkpoint.
 
     python3 -m verl.trainer.main_ppo \\
-        trainer.checkpoint_callback_class=trainers.integrations.verl_live.OversharpCheckpointCallback \\
+        trainer.checkpoint_callback_class=oversharp.trainers.integrations.verl_live.OversharpCheckpointCallback \\
         +trainer.oversharp.problems=/data/held_out.jsonl +trainer.oversharp.python=/opt/oversharp/bin/python \\
         actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model] \\
         trainer.save_freq=20 ...
@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.series.layouts import recognised
-from trainers.integrations.live import LiveAudit
-from trainers.integrations.live_config import live_config
-from trainers.integrations.live_findings import LiveFindings
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.series.layouts import recognised
+from oversharp.trainers.integrations.live import LiveAudit
+from oversharp.trainers.integrations.live_config import live_config
+from oversharp.trainers.integrations.live_findings import LiveFindings
 
 #: Where the settings are in verl's configuration.
 SECTION = "trainer.oversharp"

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from diagnostics.records import memory
-from diagnostics.records.errors import TrainingError
-from trainers.model.forward import ForwardSettings, autocast
-from trainers.model.head import logits_on
-from trainers.model.kv_cache import takes_fixed_cache
-from trainers.model.network import Network
+from oversharp.diagnostics.records import memory
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.model.forward import ForwardSettings, autocast
+from oversharp.trainers.model.head import logits_on
+from oversharp.trainers.model.kv_cache import takes_fixed_cache
+from oversharp.trainers.model.network import Network
 
 if TYPE_CHECKING:
-    from trainers.config import TrainConfig
+    from oversharp.trainers.config import TrainConfig
 
 #: Share of the free memory that a run may plan with; the rest is for what a plan misses: of four measured runs
 #: three took at most a thirtieth more than was planned for them, the one with gradient checkpointing a quarter more

@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from diagnostics.models.cached_passes import innermost
-from trainers.batch import RolloutBatch
-from trainers.model.head import chunked_logps
-from trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
-from trainers.model.network import Network
-from trainers.model.passes import Lengths, planned
+from oversharp.diagnostics.models.cached_passes import innermost
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.model.head import chunked_logps
+from oversharp.trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
+from oversharp.trainers.model.network import Network
+from oversharp.trainers.model.passes import Lengths, planned
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

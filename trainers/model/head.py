@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from diagnostics.models.cached_passes import innermost
-from diagnostics.models.devices import elements_per_chunk
+from oversharp.diagnostics.models.cached_passes import innermost
+from oversharp.diagnostics.models.devices import elements_per_chunk
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

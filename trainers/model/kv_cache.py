@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from diagnostics.models.cached_passes import is_plain
+from oversharp.diagnostics.models.cached_passes import is_plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainers.batch import RolloutBatch, positions
+from oversharp.trainers.batch import RolloutBatch, positions
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

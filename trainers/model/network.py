@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from diagnostics.models.cached_passes import innermost
-from trainers.batch import RolloutBatch
-from trainers.model.head import ResponseHead, find_head
-from trainers.model.layouts import Layout, hidden_states, pass_input
+from oversharp.diagnostics.models.cached_passes import innermost
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.model.head import ResponseHead, find_head
+from oversharp.trainers.model.layouts import Layout, hidden_states, pass_input
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

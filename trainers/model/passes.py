@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainers.model.layouts import Layout
+from oversharp.trainers.model.layouts import Layout
 
 #: A pass through the layers costs as much as this many tokens before its first token. On a CPU that is the work of
 #: calling the layers, so it falls with the work per token: measured at this width. On a GPU starting kernels weighs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.errors import TrainingError
 
 
 def count_plain_weights(model: Any) -> int:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.errors import TrainingError
-from trainers.model.forward import ForwardSettings
-from trainers.model.network import Network, find_network
-from trainers.seeds import stream_seed
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.model.forward import ForwardSettings
+from oversharp.trainers.model.network import Network, find_network
+from oversharp.trainers.seeds import stream_seed
 
 if TYPE_CHECKING:
-    from trainers.config import TrainConfig
+    from oversharp.trainers.config import TrainConfig
 
 
 def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Path | None = None) -> LoadedModel:

@@ -19,10 +19,10 @@ from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trainers.objectives.contract import Objective, Part, Preset
+    from oversharp.trainers.objectives.contract import Objective, Part, Preset
 
 #: What holds where an expression says nothing.
 DEFAULTS = "grpo+clip+seq_mean_token_mean"
@@ -96,8 +96,8 @@ def parse(expression: str) -> Objective:
     Raises ``ConfigError`` for unknown names and settings, values out of range, two parts for one place, and a part
     that has no effect beside the others.
     """
-    from trainers.objectives import composition
-    from trainers.objectives.contract import Objective
+    from oversharp.trainers.objectives import composition
+    from oversharp.trainers.objectives.contract import Objective
 
     chosen = _parts(expression)
     for part in list(chosen.values()):

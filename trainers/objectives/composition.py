@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from trainers.objectives.contract import (
+from oversharp.trainers.objectives.contract import (
     Credit,
     Estimator,
     GroupedRewards,
@@ -25,9 +25,9 @@ from trainers.objectives.contract import (
     TokenLogps,
     name_of,
 )
-from trainers.objectives.estimators.grpo import Grpo
-from trainers.objectives.surrogates.clip import Clip
-from trainers.objectives.surrogates.reinforce import Reinforce
+from oversharp.trainers.objectives.estimators.grpo import Grpo
+from oversharp.trainers.objectives.surrogates.clip import Clip
+from oversharp.trainers.objectives.surrogates.reinforce import Reinforce
 
 
 def faults(objective: Objective) -> list[str]:

@@ -215,7 +215,7 @@ class Rehearsal(Part, Protocol):
 
 @runtime_checkable
 class Decoding(Part, Protocol):
-    """Draws rollouts from softmax(f_θ − μ f_φ): the policy less a memory network (``trainers.rollouts``)."""
+    """Draws rollouts from softmax(f_θ − μ f_φ): the policy less a memory network (``oversharp.trainers.rollouts``)."""
 
     mu: float
     memory: str

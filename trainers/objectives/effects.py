@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives import Setting, settings_as_written
-from trainers.objectives.composition import idle_parts
-from trainers.objectives.contract import GroupedRewards, Objective, Part, TokenLogps, name_of
+from oversharp.trainers.objectives import Setting, settings_as_written
+from oversharp.trainers.objectives.composition import idle_parts
+from oversharp.trainers.objectives.contract import GroupedRewards, Objective, Part, TokenLogps, name_of
 
 #: Batches that are tried: of prompts that are never, sometimes and always solved.
 _BATCHES = 8

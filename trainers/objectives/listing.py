@@ -7,7 +7,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.markup import escape
 
-from trainers.objectives import DEFAULTS, entries
+from oversharp.trainers.objectives import DEFAULTS, entries
 
 _PLACES = {
     "preset": "presets: whole objectives of papers, with any setting of their parts (dapo:high=0.3)",

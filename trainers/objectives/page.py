@@ -1,4 +1,4 @@
-"""``docs/objectives.md``, rendered from the parts' docstrings; ``python -m trainers.objectives.page`` writes it."""
+"""``docs/objectives.md``, from the parts' docstrings; ``python -m oversharp.trainers.objectives.page`` writes it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from trainers import objectives
-from trainers.objectives.contract import Need, Part, Preset
+from oversharp.trainers import objectives
+from oversharp.trainers.objectives.contract import Need, Part, Preset
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "objectives.md"
 
@@ -69,7 +69,7 @@ In the formulas:
 findings are those of our own runs of them (`benchmarks/toy/`).
 
 A part or preset is one file in a folder of `trainers/objectives/`, and this page is made from those files' docstrings
-by `python -m trainers.objectives.page`.
+by `python -m oversharp.trainers.objectives.page`.
 """
 
 

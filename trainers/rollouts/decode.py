@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainers.batch import RolloutBatch, positions
-from trainers.model.kv_cache import new_cache
+from oversharp.trainers.batch import RolloutBatch, positions
+from oversharp.trainers.model.kv_cache import new_cache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

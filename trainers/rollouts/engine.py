@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.models.tokens import left_padded
-from trainers.batch import RolloutBatch, joined
-from trainers.model.kv_cache import takes_fixed_cache
-from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
-from trainers.rollouts.static_decode import FixedReader
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.tokens import left_padded
+from oversharp.trainers.batch import RolloutBatch, joined
+from oversharp.trainers.model.kv_cache import takes_fixed_cache
+from oversharp.trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
+from oversharp.trainers.rollouts.static_decode import FixedReader
 
 if TYPE_CHECKING:
-    from trainers.rollouts.memory_network import MemoryNetwork
+    from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
 
 class RolloutEngine(Protocol):
@@ -37,7 +37,7 @@ class RolloutEngine(Protocol):
 
 
 class OwnEngine:
-    """The decoder of ``trainers.rollouts.decode`` on the very model that is trained: nothing to sync.
+    """The decoder of ``oversharp.trainers.rollouts.decode`` on the very model that is trained: nothing to sync.
 
     ``rows_per_part`` bounds how many responses are drawn at a time. ``static``: read through a cache of fixed size,
     on a GPU with recorded CUDA graphs; by default there, where the model takes it.

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diagnostics.models.load import load_path, model_folder
-from diagnostics.records.errors import TrainingError
-from trainers.batch import RolloutBatch, distinct_rollouts
-from trainers.model.forward import ForwardSettings, passes, token_logps
-from trainers.model.network import find_network
-from trainers.objectives.contract import Decoding
+from oversharp.diagnostics.models.load import load_path, model_folder
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.batch import RolloutBatch, distinct_rollouts
+from oversharp.trainers.model.forward import ForwardSettings, passes, token_logps
+from oversharp.trainers.model.network import find_network
+from oversharp.trainers.objectives.contract import Decoding
 
 if TYPE_CHECKING:
-    from diagnostics.models.load import LoadedModel
+    from oversharp.diagnostics.models.load import LoadedModel
 
 BETAS = (0.9, 0.999)
 

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from trainers.batch import positions
-from trainers.model.kv_cache import FixedLayer, GrowingLayer
+from oversharp.trainers.batch import positions
+from oversharp.trainers.model.kv_cache import FixedLayer, GrowingLayer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

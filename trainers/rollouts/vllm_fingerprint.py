@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.samplers.vllm_probe import long_prompt, next_token_logp, probe_prompts
-from trainers.model.plain_weights import plain_weights
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.samplers.vllm_probe import long_prompt, next_token_logp, probe_prompts
+from oversharp.trainers.model.plain_weights import plain_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diagnostics.models.load import Dtype, LoadedModel
-from diagnostics.samplers.contract import EngineSettings
-from diagnostics.samplers.vllm_engine import EnginePlan
-from diagnostics.samplers.vllm_files import token_bytes
-from trainers.model.device_memory import EngineFootprint
-from trainers.model.plain_weights import count_plain_weights
+from oversharp.diagnostics.models.load import Dtype, LoadedModel
+from oversharp.diagnostics.samplers.contract import EngineSettings
+from oversharp.diagnostics.samplers.vllm_engine import EnginePlan
+from oversharp.diagnostics.samplers.vllm_files import token_bytes
+from oversharp.trainers.model.device_memory import EngineFootprint
+from oversharp.trainers.model.plain_weights import count_plain_weights
 
 if TYPE_CHECKING:
-    from trainers.rollouts.memory_network import MemoryNetwork
+    from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
 #: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
 _CACHE_SHARE = 0.5

@@ -22,16 +22,16 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from diagnostics.models.load import Dtype, LoadedModel
-from diagnostics.models.tokens import left_padded
-from diagnostics.records.errors import TrainingError
-from diagnostics.records.types import Checkpoint
-from diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
-from diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
-from diagnostics.samplers.vllm_support import why_not
-from trainers.batch import RolloutBatch
-from trainers.model.plain_weights import plain_weights
-from trainers.rollouts.vllm_fingerprint import (
+from oversharp.diagnostics.models.load import Dtype, LoadedModel
+from oversharp.diagnostics.models.tokens import left_padded
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
+from oversharp.diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
+from oversharp.diagnostics.samplers.vllm_support import why_not
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.model.plain_weights import plain_weights
+from oversharp.trainers.rollouts.vllm_fingerprint import (
     HIDDEN_NATS,
     PROBE_TOKENS,
     Fingerprint,
@@ -39,12 +39,12 @@ from trainers.rollouts.vllm_fingerprint import (
     own_columns,
     rounded_to,
 )
-from trainers.rollouts.vllm_pair import pair_overrides, register_pair
-from trainers.rollouts.vllm_plan import engine_plan
-from trainers.rollouts.vllm_sampler import EXTRA_COLUMNS, LawColumns
+from oversharp.trainers.rollouts.vllm_pair import pair_overrides, register_pair
+from oversharp.trainers.rollouts.vllm_plan import engine_plan
+from oversharp.trainers.rollouts.vllm_sampler import EXTRA_COLUMNS, LawColumns
 
 if TYPE_CHECKING:
-    from trainers.rollouts.memory_network import MemoryNetwork
+    from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
 #: vLLM raises lower temperatures to this.
 LEAST_TEMPERATURE = 0.01

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from diagnostics.samplers.vllm_worker import entropy_nats
+from oversharp.diagnostics.samplers.vllm_worker import entropy_nats
 
 #: Asked for as ``logprobs``: columns besides that of the drawn token.
 EXTRA_COLUMNS = 2

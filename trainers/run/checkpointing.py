@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from safetensors import SafetensorError
 
-from diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.errors import TrainingError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -51,7 +51,7 @@ def save_checkpoint(
 
     Raises ``TrainingError`` rather than write weights that are not finite, or when the disk is full.
     """
-    from diagnostics.models.load import quiet_transformers
+    from oversharp.diagnostics.models.load import quiet_transformers
 
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         raise TrainingError(

@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import get_type_hints
 
-from diagnostics.records.errors import TrainingError
-from trainers.config import SftConfig, TrainConfig, settings_of, to_toml
-from trainers.run.checkpointing import atomic_file, committed_step, disk_errors, remove_leftovers
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.config import SftConfig, TrainConfig, settings_of, to_toml
+from oversharp.trainers.run.checkpointing import atomic_file, committed_step, disk_errors, remove_leftovers
 
 #: Settings that may differ between the parts of one run.
 _FREE = frozenset({"resume", "output_dir", "tracker", "grader_timeout", "grader_memory_gib", "grader_workers"})

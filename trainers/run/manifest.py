@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
-from diagnostics.records.errors import TrainingError
-from trainers.run.checkpointing import atomic_file, checkpoint_path, save_state
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.run.checkpointing import atomic_file, checkpoint_path, save_state
 
 NAME = "checksums.json"
 METRICS = "metrics.jsonl"

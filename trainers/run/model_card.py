@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.tasks.countdown import TASK
-from trainers.config import TrainConfig, settings_of, to_toml
+from oversharp.diagnostics.tasks.countdown import TASK
+from oversharp.trainers.config import TrainConfig, settings_of, to_toml
 
 if TYPE_CHECKING:
-    from trainers.objectives.contract import Objective
-    from trainers.run.directory import RunPart
+    from oversharp.trainers.objectives.contract import Objective
+    from oversharp.trainers.run.directory import RunPart
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 #: Where the run goes on and lies is no property of the model.
@@ -86,7 +86,7 @@ def card_record(
 
     ``parts`` are those of the run so far, in the order that they were started.
     """
-    from trainers.objectives import terms
+    from oversharp.trainers.objectives import terms
 
     own_base = f"the base of the built-in task {TASK}, trained by supervised fine-tuning"
     on_hub = config.model is not None and _HUB_NAME.fullmatch(config.model) and not Path(config.model).exists()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from uuid import uuid4
 
-from diagnostics.records.errors import ConfigError
-from trainers.run.checkpointing import atomic_file
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.run.checkpointing import atomic_file
 
 TrackerName = Literal["tensorboard", "wandb", "trackio"]
 #: What runs are filed under where the tracker has projects.

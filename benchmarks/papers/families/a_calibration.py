@@ -23,7 +23,7 @@ from benchmarks.papers.toy import (
 )
 from benchmarks.toy import ToyConfig, ToyRun
 from benchmarks.toy.config import ImportanceWeights
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 TITLE = "Calibration in the cat world"
 ALPHA, MU = 1.0, 0.5

@@ -14,7 +14,7 @@ from benchmarks.papers.figures import Path, path_figure
 from benchmarks.papers.toy import ESTIMATORS, GROUP_SIZES, cat_config, cat_setting, play
 from benchmarks.toy import ToyRun, cat_world
 from benchmarks.toy.worlds import Similarity
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 TITLE = "Semantic coupling in the cat world"
 SIMILARITIES: tuple[Similarity, ...] = ("high", "mid", "low")

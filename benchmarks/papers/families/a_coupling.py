@@ -22,9 +22,9 @@ from benchmarks.papers.claim import (
 )
 from benchmarks.papers.estimates import counterexamples, exact, share
 from benchmarks.papers.instances import KERNELS, Kernel, kernels
-from diagnostics.theory.assumptions import coupling_flags
-from diagnostics.theory.coupling import KernelExtremes, induced_shift
-from diagnostics.theory.coupling_bounds import (
+from oversharp.diagnostics.theory.assumptions import coupling_flags
+from oversharp.diagnostics.theory.coupling import KernelExtremes, induced_shift
+from oversharp.diagnostics.theory.coupling_bounds import (
     bounds_ratio,
     embedding_similarities,
     seen_shift_bound,

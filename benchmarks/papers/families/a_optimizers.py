@@ -20,7 +20,7 @@ from benchmarks.papers.toy import (
 )
 from benchmarks.toy import ToyRun
 from benchmarks.toy.config import OptimizerName
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 TITLE = "Optimizers in the cat world"
 SOON, MOST = 20, 0.8

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort, Family, Finding, Form, Never
 from benchmarks.papers.estimates import counterexamples
 from benchmarks.papers.instances import BATCHES, Batch, batches
-from diagnostics.theory.calibration import inverse_probability_advantages
-from diagnostics.theory.sampling_bias import (
+from oversharp.diagnostics.theory.calibration import inverse_probability_advantages
+from oversharp.diagnostics.theory.sampling_bias import (
     PartitionBounds,
     Tilted,
     batch_objective,
@@ -20,8 +20,8 @@ from diagnostics.theory.sampling_bias import (
     optimal_policy,
     partition_bounds,
 )
-from diagnostics.theory.softmax_dynamics import expected_logit_update
-from reports.numbers import fixed
+from oversharp.diagnostics.theory.softmax_dynamics import expected_logit_update
+from oversharp.reports.numbers import fixed
 
 TITLE = "The batch partition function Z′"
 ROUNDING = 1e-9

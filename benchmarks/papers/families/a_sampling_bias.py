@@ -23,7 +23,7 @@ from benchmarks.papers.toy import (
 )
 from benchmarks.toy import ToyRun
 from benchmarks.toy.worlds import CAT, PERSIAN
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 TITLE = "Sampling bias in the cat world"
 MOST, LONG_MOST = 0.8, 0.5

@@ -13,7 +13,7 @@ from benchmarks.papers.figures import Path, path_figure
 from benchmarks.toy import ToyConfig, ToyRun, run, tabular_world
 from benchmarks.toy.config import Estimator, OptimizerName
 from benchmarks.toy.worlds import World
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 TITLE = "The two-stage dynamic"
 #: [B] prints neither the starting probabilities nor the steps of its figures; these show both stages.

@@ -13,7 +13,7 @@ from benchmarks.papers.estimates import share
 from benchmarks.papers.figures import Path, path_figure
 from benchmarks.toy import ToyConfig, bandit_world, run
 from benchmarks.toy.config import Estimator
-from reports.records import Figure
+from oversharp.reports.records import Figure
 
 TITLE = "REINFORCE and maximum likelihood in the bandit"
 RATE, LONG_STEPS = 0.5, 10

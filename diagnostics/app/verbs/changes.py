@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
-from diagnostics.records.names import store_file
+from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
-    from diagnostics.changes.difference import StepDifference
-    from diagnostics.changes.lost import LostProblems
+    from oversharp.diagnostics.changes.difference import StepDifference
+    from oversharp.diagnostics.changes.lost import LostProblems
 
 
 @checked_arguments
@@ -49,7 +49,7 @@ def diff(
         found = oversharp.diff("audit/audit.duckdb", steps=[80, 160], series="grpo")
         print(*found.sentences, sep="\\n")
     """
-    from diagnostics.changes.difference import diff as run
+    from oversharp.diagnostics.changes.difference import diff as run
 
     return run(store_file(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
 
@@ -96,7 +96,7 @@ def lost(
         for one in oversharp.lost("audit/audit.duckdb", answers=True).problems:
             print(one.change.title, one.before[0].answer, "→", one.after[-1].answer)
     """
-    from diagnostics.changes.lost import lost as run
+    from oversharp.diagnostics.changes.lost import lost as run
 
     path = store_file(store)
     return run(path, step=step, since=since, series=series, answers=answers, most=most, memory_gib=memory_gib)

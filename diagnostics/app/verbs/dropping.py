@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
-from diagnostics.records.names import listed, store_file
+from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.names import listed, store_file
 
 if TYPE_CHECKING:
-    from diagnostics.store.dropping.drop import DropResult
+    from oversharp.diagnostics.store.dropping.drop import DropResult
 
 
 @checked_arguments
@@ -41,10 +41,10 @@ def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = Fals
 
         print(oversharp.drop("audit/audit.duckdb", "grpo", dry_run=True).samples)
     """
-    from diagnostics.app.report import require_report_place, write_report
-    from diagnostics.audit.shipping import settle_left
-    from diagnostics.store import Store
-    from diagnostics.store.dropping.drop import drop_preview, without_series
+    from oversharp.diagnostics.app.report import require_report_place, write_report
+    from oversharp.diagnostics.audit.shipping import settle_left
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.store.dropping.drop import drop_preview, without_series
 
     path, names = store_file(store), [str(name) for name in listed(series)]
     if dry_run:

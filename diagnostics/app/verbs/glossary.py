@@ -7,8 +7,8 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from diagnostics.app.verbs.words import ALSO, WORDS
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.app.verbs.words import ALSO, WORDS
+from oversharp.diagnostics.records.errors import ConfigError
 
 #: Parts of a heading that are not the word: its unit, its place, its value.
 _UNIT = re.compile(r"(, [^,]+| \([^)]*\))$")
@@ -27,9 +27,9 @@ def explained(name: str) -> str:
     >>> print(explained("aime25").splitlines()[0])
     benchmark:aime25: AIME 2025, I and II
     """
-    from diagnostics.measures import all_measures, explanation, get_measure
-    from diagnostics.tasks.benchmarks import BENCHMARKS
-    from diagnostics.tasks.listing import task_explanation
+    from oversharp.diagnostics.measures import all_measures, explanation, get_measure
+    from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
+    from oversharp.diagnostics.tasks.listing import task_explanation
 
     measures = all_measures()
     titles = {one.title.lower(): one.name for one in measures.values()}
@@ -67,8 +67,8 @@ def _spellings(name: str) -> Iterator[str]:
 
 def entries() -> list[dict[str, str]]:
     """Every word, measure, benchmark and preset by ``name``, with its ``kind`` and a ``text`` of one line or more."""
-    from diagnostics.measures import all_measures
-    from diagnostics.tasks.listing import task_titles
+    from oversharp.diagnostics.measures import all_measures
+    from oversharp.diagnostics.tasks.listing import task_titles
 
     measures = [{"name": one.name, "kind": "measure", "text": one.title} for one in all_measures().values()]
     tasks = [{"name": name, "kind": kind, "text": title} for kind, name, title in task_titles()]
@@ -77,8 +77,8 @@ def entries() -> list[dict[str, str]]:
 
 def listing() -> str:
     """A line for every word, measure, benchmark and preset."""
-    from diagnostics.measures import all_measures
-    from diagnostics.tasks.listing import task_listing
+    from oversharp.diagnostics.measures import all_measures
+    from oversharp.diagnostics.tasks.listing import task_listing
 
     measures = (f"{known.name:24} {known.title} [{known.unit}]" for known in all_measures().values())
     words = textwrap.wrap(", ".join(WORDS), 96, break_on_hyphens=False)

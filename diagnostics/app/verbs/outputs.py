@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
-from diagnostics.records.names import store_file
+from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
-    from diagnostics.export.contract import Asked, ExportResult, Format
-    from diagnostics.records.progress import ProgressSink
+    from oversharp.diagnostics.export.contract import Asked, ExportResult, Format
+    from oversharp.diagnostics.records.progress import ProgressSink
 
 
 @checked_arguments
@@ -44,7 +44,7 @@ def report(
     memory_gib
         Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
     """
-    from reports import build_report
+    from oversharp.reports import build_report
 
     target = store_file(store).parent / "report.html" if out is None else Path(out)
     return build_report(
@@ -102,8 +102,8 @@ def export(
 
         oversharp.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
     """
-    from diagnostics.app.plots import write_plots
-    from diagnostics.export.export import export as run
+    from oversharp.diagnostics.app.plots import write_plots
+    from oversharp.diagnostics.export.export import export as run
 
     return run(
         store_file(store),

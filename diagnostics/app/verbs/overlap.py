@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
-    from diagnostics.tasks.overlap import OverlapResult
+    from oversharp.diagnostics.tasks.overlap import OverlapResult
 
 
 @checked_arguments
@@ -30,6 +30,6 @@ def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: i
     words
         Words in a run.
     """
-    from diagnostics.tasks.overlap import check_problems as run
+    from oversharp.diagnostics.tasks.overlap import check_problems as run
 
     return run(str(audit), [str(one) for one in against], words=words)

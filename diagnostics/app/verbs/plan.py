@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
-from diagnostics.records.names import store_file
+from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
-    from diagnostics.audit.cost.cost import CostPlan
-    from diagnostics.audit.plan import Plan
+    from oversharp.diagnostics.audit.cost.cost import CostPlan
+    from oversharp.diagnostics.audit.plan import Plan
 
 
 @checked_arguments
@@ -47,7 +47,7 @@ def plan(
     checkpoints
         Trained checkpoints in the audit that is planned. Default: as many as in the store.
     """
-    from diagnostics.audit.plan import plan as run
+    from oversharp.diagnostics.audit.plan import plan as run
 
     return run(store_file(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
 
@@ -87,8 +87,8 @@ def plan_cost(
     gpu
         h100, h200, a100, l40s or l4: a single one.
     """
-    from diagnostics.audit.cost.cost import plan_cost as run
-    from diagnostics.audit.cost.work import AuditSize
+    from oversharp.diagnostics.audit.cost.cost import plan_cost as run
+    from oversharp.diagnostics.audit.cost.work import AuditSize
 
     size = AuditSize(problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens)
     return run(str(model), size, gpu=gpu)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from diagnostics.app import results
-from diagnostics.app.commands import Json
-from diagnostics.app.verbs.plan import plan as plan_size
-from diagnostics.app.verbs.plan import plan_cost
-from diagnostics.app.verbs.printed_cost import show_plan_cost
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.app import results
+from oversharp.diagnostics.app.commands import Json
+from oversharp.diagnostics.app.verbs.plan import plan as plan_size
+from oversharp.diagnostics.app.verbs.plan import plan_cost
+from oversharp.diagnostics.app.verbs.printed_cost import show_plan_cost
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 def plan(

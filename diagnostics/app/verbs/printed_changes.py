@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.records.amounts import p_value_text, plural
-from diagnostics.records.cells import visible
+from oversharp.diagnostics.records.amounts import p_value_text, plural
+from oversharp.diagnostics.records.cells import visible
 
 if TYPE_CHECKING:
-    from diagnostics.changes.difference import StepDifference
-    from diagnostics.changes.lost import AnswerCount, LostProblem, LostProblems
-    from diagnostics.changes.problems import ProblemChange
+    from oversharp.diagnostics.changes.difference import StepDifference
+    from oversharp.diagnostics.changes.lost import AnswerCount, LostProblem, LostProblems
+    from oversharp.diagnostics.changes.problems import ProblemChange
 
 _PIPED_COLUMNS = 1_000_000
 _TITLE_CHARACTERS, _ANSWER_CHARACTERS = 60, 60
@@ -66,7 +66,7 @@ def _console() -> Console:
 
 
 def _pass_at_k_table(result: StepDifference) -> Table:
-    from diagnostics.verdict.record import bounds_text, signed_text
+    from oversharp.diagnostics.verdict.record import bounds_text, signed_text
 
     rows, names = result.changes, (result.before.name, result.after.name)
     several = len({row.task for row in rows}) > 1

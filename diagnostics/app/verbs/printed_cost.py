@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from diagnostics.records.amounts import disk_size, plural, two_digits
+from oversharp.diagnostics.records.amounts import disk_size, plural, two_digits
 
 if TYPE_CHECKING:
-    from diagnostics.audit.cost.cost import CostPlan, MemoryNeed
+    from oversharp.diagnostics.audit.cost.cost import CostPlan, MemoryNeed
 
 
 def show_plan_cost(plan: CostPlan, as_json: bool) -> int:

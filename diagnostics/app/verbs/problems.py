@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from diagnostics.app.commands import Json
-from diagnostics.app.verbs.overlap import check_problems
-from diagnostics.records.amounts import plural
-from diagnostics.records.cells import visible
+from oversharp.diagnostics.app.commands import Json
+from oversharp.diagnostics.app.verbs.overlap import check_problems
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import visible
 
 if TYPE_CHECKING:
-    from diagnostics.tasks.overlap import OverlapResult
+    from oversharp.diagnostics.tasks.overlap import OverlapResult
 
 #: Pairs that are printed, and characters of their prompts; ``--json`` has all.
 _SHOWN, _CHARACTERS = 10, 60

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import checked_arguments
 
 if TYPE_CHECKING:
-    from diagnostics.records.progress import ProgressSink
-    from diagnostics.repair.points import RepairResult
+    from oversharp.diagnostics.records.progress import ProgressSink
+    from oversharp.diagnostics.repair.points import RepairResult
 
 
 @checked_arguments
@@ -59,7 +59,7 @@ def repair(
         repaired = oversharp.repair("runs/grpo", "runs/repaired", lambdas=[0.5, 0.75])
         oversharp.audit(repaired.out, oversharp.AuditConfig(task="countdown", n=64, out="audit"))
     """
-    from diagnostics.repair.repair import repair as run
+    from oversharp.diagnostics.repair.repair import repair as run
 
     return run(
         [series] if isinstance(series, str | Path) else list(series),

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.records.arguments import checked_arguments
-from diagnostics.records.names import store_file
+from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
-    from diagnostics.verdict.recommendation import Recommendation
+    from oversharp.diagnostics.verdict.recommendation import Recommendation
 
 
 @checked_arguments
@@ -51,7 +51,7 @@ def ship(
         (best,) = oversharp.ship("audit/audit.duckdb")
         print(best.sentence, best.recommended.path)
     """
-    from diagnostics.audit.shipping import ship as run
+    from oversharp.diagnostics.audit.shipping import ship as run
 
     return run(
         store_file(store), series=series, allow_loss_points=allow_loss_points, held_out=held_out, memory_gib=memory_gib

@@ -12,19 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnostics.app.commands import Flag, Quiet, progress_sink
-from diagnostics.records.amounts import plural
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import store_file
-from diagnostics.records.progress import ProgressSink
-from diagnostics.records.settings import require_memory
-from diagnostics.viewer.records import Only
+from oversharp.diagnostics.app.commands import Flag, Quiet, progress_sink
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import store_file
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.diagnostics.records.settings import require_memory
+from oversharp.diagnostics.viewer.records import Only
 
 if TYPE_CHECKING:
     import socket
 
-    from diagnostics.viewer.records import ViewSelection
-    from diagnostics.viewer.viewer import Viewer
+    from oversharp.diagnostics.viewer.records import ViewSelection
+    from oversharp.diagnostics.viewer.viewer import Viewer
 
 
 def view(
@@ -76,8 +76,8 @@ def view(
     memory_gib
         Most memory for queries, in GiB. Default: 0.5.
     """
-    from diagnostics.viewer.listing import MEMORY_GIB, open_viewed
-    from diagnostics.viewer.viewer import Viewer
+    from oversharp.diagnostics.viewer.listing import MEMORY_GIB, open_viewed
+    from oversharp.diagnostics.viewer.viewer import Viewer
 
     require_memory(memory_gib)
     store = store_file(store)
@@ -97,8 +97,8 @@ def view(
 
 def _place(bundle: Path | None, port: int) -> AbstractContextManager[socket.socket | None]:
     """Where to serve; None for a copy. What cannot be used is refused before the store is read."""
-    from diagnostics.viewer.bundle import require_bundle_place
-    from diagnostics.viewer.server import listening
+    from oversharp.diagnostics.viewer.bundle import require_bundle_place
+    from oversharp.diagnostics.viewer.server import listening
 
     if bundle is None:
         return listening(port)
@@ -113,7 +113,7 @@ def _selection(viewer: Viewer, series: str | None, since: int | None, step: int 
 
 
 def _copy(viewer: Viewer, chosen: ViewSelection, folder: Path, most: int, progress: ProgressSink) -> int:
-    from diagnostics.viewer.bundle import write_bundle
+    from oversharp.diagnostics.viewer.bundle import write_bundle
 
     written = write_bundle(viewer, chosen, folder, most=most, stage=progress.stage)
     left = written.n_selected - written.n_problems
@@ -126,8 +126,8 @@ def _copy(viewer: Viewer, chosen: ViewSelection, folder: Path, most: int, progre
 
 
 def _serve(viewer: Viewer, chosen: ViewSelection, place: socket.socket, *, no_open: bool) -> int:
-    from diagnostics.viewer.records import ViewStart
-    from diagnostics.viewer.server import ADDRESS, application, server_of
+    from oversharp.diagnostics.viewer.records import ViewStart
+    from oversharp.diagnostics.viewer.server import ADDRESS, application, server_of
 
     token = secrets.token_urlsafe(24)
     address = f"http://{ADDRESS}:{place.getsockname()[1]}/{token}/"

@@ -11,20 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
-from diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
-from diagnostics.audit.cost.shapes import ModelShape, read_shape
-from diagnostics.audit.cost.work import AuditSize
-from diagnostics.models.core_speed import CoreSpeed, measure_core
-from diagnostics.models.token_budget import tokens_per_batch
-from diagnostics.records.amounts import plural, short_count, two_digits
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.names import nearest_names
-from diagnostics.samplers.rows import MOST_ROWS, default_rows
+from oversharp.diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
+from oversharp.diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
+from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.audit.cost.work import AuditSize
+from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
+from oversharp.diagnostics.models.token_budget import tokens_per_batch
+from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.samplers.rows import MOST_ROWS, default_rows
 
 if TYPE_CHECKING:
-    from diagnostics.models.load import Dtype
+    from oversharp.diagnostics.models.load import Dtype
 
 Basis = Literal["measured rate", "roofline"]
 
@@ -101,7 +101,7 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
 
 def dtype_on_cpu(shape: ModelShape) -> Dtype:
     """What an audit of a model in bfloat16 computes in on this CPU, as ``choose_dtype`` decides."""
-    from diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # brings torch
+    from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # brings torch
 
     large = shape.parameters >= ONE_THREAD_BELOW_PARAMETERS
     return "bfloat16" if large and has_products_of("bfloat16") else "float32"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from diagnostics.audit.cost.machines import GPUS, Gpu
-from diagnostics.audit.cost.measured import MEASURED, SLOWER
-from diagnostics.audit.cost.shapes import ModelShape, read_shape
-from diagnostics.records.amounts import about_time
-from diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.audit.cost.machines import GPUS, Gpu
+from oversharp.diagnostics.audit.cost.measured import MEASURED, SLOWER
+from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.records.amounts import about_time
+from oversharp.diagnostics.records.errors import CheckpointError
 
 #: Responses rarely take all that they may: the guess is told for this share of their tokens, and for all.
 _LEAST_SHARE = 0.25
@@ -20,7 +20,7 @@ def sampling_guess(model: str, *, n_samples: int, max_tokens: int, prompt_tokens
 
     ``device`` is where it will be drawn, None for a GPU if there is one. Raises ``ConfigError`` for no device.
     """
-    from diagnostics.models.devices import default_threads_of, has_products_of, pick_device  # brings torch
+    from oversharp.diagnostics.models.devices import default_threads_of, has_products_of, pick_device  # brings torch
 
     try:
         shape = read_shape(model)
@@ -68,7 +68,7 @@ def _cpu_seconds(shape: ModelShape, n_samples: int, tokens: float, prompt_tokens
 
 def _gpu_seconds(shape: ModelShape, gpu: Gpu, n_samples: int, tokens: float, prompt_tokens: float) -> float:
     """The least that one GPU takes."""
-    from diagnostics.audit.cost.cost import decoding_step_s, rows_at_a_time
+    from oversharp.diagnostics.audit.cost.cost import decoding_step_s, rows_at_a_time
 
     rows = rows_at_a_time(shape, prompt_tokens + tokens, gpu)
     return n_samples * tokens / rows * decoding_step_s(shape, prompt_tokens + tokens / 2, rows, gpu)
@@ -76,7 +76,7 @@ def _gpu_seconds(shape: ModelShape, gpu: Gpu, n_samples: int, tokens: float, pro
 
 def _known_gpu(index: int) -> Gpu | None:
     """The data sheet of the GPU at ``index``, None where it is not at hand."""
-    from diagnostics.models.devices import gpu_name  # brings torch
+    from oversharp.diagnostics.models.devices import gpu_name  # brings torch
 
     words = gpu_name(index).lower().replace("-", " ").split()
     return next((gpu for key, gpu in GPUS.items() if key in words), None)

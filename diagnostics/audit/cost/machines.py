@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from diagnostics.models.core_speed import CoreSpeed
+from oversharp.diagnostics.models.core_speed import CoreSpeed
 
 
 @dataclass(frozen=True, kw_only=True)

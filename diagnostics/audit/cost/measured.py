@@ -1,7 +1,7 @@
 """The rates that were measured, as ``benchmarks/results/audit_cost.json`` has them; a test holds both together."""
 
-from diagnostics.audit.cost.machines import MeasuredCpu
-from diagnostics.models.core_speed import CoreSpeed
+from oversharp.diagnostics.audit.cost.machines import MeasuredCpu
+from oversharp.diagnostics.models.core_speed import CoreSpeed
 
 MEASURED = MeasuredCpu(
     hardware="x86-64 with avx512_bf16",

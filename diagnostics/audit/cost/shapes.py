@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.errors import CheckpointError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,9 @@ def read_shape(model: str) -> ModelShape:
 
     Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
     """
-    from diagnostics.models.cached_passes import how_to_read
-    from diagnostics.models.load import empty_model
-    from diagnostics.samplers.vllm_files import token_bytes
+    from oversharp.diagnostics.models.cached_passes import how_to_read
+    from oversharp.diagnostics.models.load import empty_model
+    from oversharp.diagnostics.samplers.vllm_files import token_bytes
 
     if (Path(model).expanduser() / "adapter_config.json").is_file():
         raise CheckpointError(f"{model}: an adapter; name the model that it lies on")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.audit.controls import ControlsConfig, plan_controls
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.controls import ControlsConfig, plan_controls
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.types import SamplingSettings
 
 
 @dataclass(frozen=True, kw_only=True)

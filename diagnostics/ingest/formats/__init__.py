@@ -16,13 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Importer
-from diagnostics.ingest.formats.opening import is_packed, refuse_stand_in, unpacked
-from diagnostics.ingest.formats.rows import RECORDS_ASKED as RECORDS_ASKED
-from diagnostics.ingest.formats.rows import first_records, holds_records
-from diagnostics.records.errors import ConfigError, ImportFileError
-from diagnostics.records.plugins import find_records
-from diagnostics.records.types import COUNTS_ALONE
+from oversharp.diagnostics.ingest.formats.contract import Importer
+from oversharp.diagnostics.ingest.formats.opening import is_packed, refuse_stand_in, unpacked
+from oversharp.diagnostics.ingest.formats.rows import RECORDS_ASKED as RECORDS_ASKED
+from oversharp.diagnostics.ingest.formats.rows import first_records, holds_records
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
+from oversharp.diagnostics.records.plugins import find_records
+from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 ENTRY_POINT_GROUP = "oversharp.importers"
 #: Formats that are used only where they are named: nothing in a file tells them.

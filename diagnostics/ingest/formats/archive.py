@@ -10,7 +10,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from diagnostics.records.errors import ImportFileError, first_line
+from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
 #: Numbers that the ZIP specification gives: the method, and bytes before a member's name.
 _ZSTD, _LOCAL_HEADER = 93, struct.Struct("<26xHH")

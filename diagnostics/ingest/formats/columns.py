@@ -14,8 +14,14 @@ import pyarrow as pa
 from jaxtyping import Bool, Int32, UInt8
 from pyarrow import compute
 
-from diagnostics.ingest.formats.contract import RecordedRows, text_offsets
-from diagnostics.ingest.formats.fields import LARGEST_NUMBER, LARGEST_WHOLE, BadField, known_finish, step_number
+from oversharp.diagnostics.ingest.formats.contract import RecordedRows, text_offsets
+from oversharp.diagnostics.ingest.formats.fields import (
+    LARGEST_NUMBER,
+    LARGEST_WHOLE,
+    BadField,
+    known_finish,
+    step_number,
+)
 
 
 def differs(rows: RecordedRows, name: str) -> Bool[np.ndarray, " row-1"]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from diagnostics.records.types import FinishReason
+from oversharp.diagnostics.records.types import FinishReason
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,13 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, gold_text, numeric, optional_text, step_number, text, whole
-from diagnostics.ingest.formats.mapped import inner_records, place
-from diagnostics.ingest.formats.paths import samples_in
-from diagnostics.ingest.formats.rows import records
-from diagnostics.records.errors import ImportFileError
-from diagnostics.records.types import COUNTS_ALONE, NO_ANSWER, content_hash
+from oversharp.diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
+    BadField,
+    gold_text,
+    numeric,
+    optional_text,
+    step_number,
+    text,
+    whole,
+)
+from oversharp.diagnostics.ingest.formats.mapped import inner_records, place
+from oversharp.diagnostics.ingest.formats.paths import samples_in
+from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.records.types import COUNTS_ALONE, NO_ANSWER, content_hash
 
 #: The most samples of a problem and step: their numbers are stored in two bytes.
 MOST_SAMPLES = 65_536

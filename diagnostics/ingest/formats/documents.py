@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from diagnostics.ingest.formats.opening import MOST_BYTES, is_packed, open_dump, too_large, whole_content
+from oversharp.diagnostics.ingest.formats.opening import MOST_BYTES, is_packed, open_dump, too_large, whole_content
 
 T = TypeVar("T")
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode

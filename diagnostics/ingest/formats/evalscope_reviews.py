@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
     gold_text,
@@ -26,9 +26,9 @@ from diagnostics.ingest.formats.fields import (
     optional_text,
     sampling_settings,
 )
-from diagnostics.ingest.formats.rows import records
-from diagnostics.ingest.formats.steps import run_above
-from diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.steps import run_above
+from oversharp.diagnostics.series.folders import run_and_step
 
 _KNOWN_BY = frozenset({"index", "target", "sample_score"})
 _REVIEWS = "reviews"

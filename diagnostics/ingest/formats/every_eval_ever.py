@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chosen_reward,
     finish_reason,
@@ -27,7 +27,7 @@ from diagnostics.ingest.formats.fields import (
     text,
     whole,
 )
-from diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import records
 
 _KNOWN_BY = frozenset({"schema_version", "evaluation_id", "sample_id", "input", "evaluation"})
 

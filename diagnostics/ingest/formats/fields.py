@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from diagnostics.records.types import FinishReason
-from diagnostics.series.step_names import named_step
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.series.step_names import named_step
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 #: A larger number is no step, count or index, and no column holds it.
 LARGEST_WHOLE = 2**31 - 1

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
+from oversharp.diagnostics.ingest.formats.fields import (
     LARGEST_NUMBER,
     BadField,
     chat_text,
@@ -29,12 +29,12 @@ from diagnostics.ingest.formats.fields import (
     known_finish,
     sampling_settings,
 )
-from diagnostics.ingest.formats.rows import parsed
-from diagnostics.ingest.formats.steps import run_above
-from diagnostics.records.errors import ImportFileError
-from diagnostics.series.folders import run_and_step
-from diagnostics.verifiers.exact import labelled_line
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.ingest.formats.rows import parsed
+from oversharp.diagnostics.ingest.formats.steps import run_above
+from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.verifiers.exact import labelled_line
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _STATE = re.compile(rb'\s*\{\s*"adapter_spec"\s*:\s*\{')
 _STATS = "per_instance_stats.json"

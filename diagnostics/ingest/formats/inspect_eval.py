@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.archive import MOST_MIB, Archive, MemberTooLargeError
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
-from diagnostics.ingest.formats.rows import parsed
-from diagnostics.records.errors import ImportFileError
-from diagnostics.records.types import FinishReason
-from diagnostics.series.folders import run_and_step
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.ingest.formats.archive import MOST_MIB, Archive, MemberTooLargeError
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
+from oversharp.diagnostics.ingest.formats.rows import parsed
+from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 DAMAGED = "a sample that cannot be read (damaged?)"
 TOO_LARGE = f"a sample that unpacks to more than {MOST_MIB} MiB"

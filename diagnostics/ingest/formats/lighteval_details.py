@@ -21,12 +21,20 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
-from diagnostics.ingest.formats.fields import BadField, finite, inner, numeric, optional_text, sampling_settings, text
-from diagnostics.ingest.formats.rows import first_record, records
-from diagnostics.series.folders import run_and_step
-from diagnostics.verifiers.extraction import hash_answer
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
+from oversharp.diagnostics.ingest.formats.fields import (
+    BadField,
+    finite,
+    inner,
+    numeric,
+    optional_text,
+    sampling_settings,
+    text,
+)
+from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.verifiers.extraction import hash_answer
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _KNOWN_BY = frozenset({"doc", "metric", "model_response"})
 _READ = ("doc.query", "doc.choices", "doc.gold_index", "doc.id", "metric", "model_response.text")

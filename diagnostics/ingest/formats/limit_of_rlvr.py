@@ -20,9 +20,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, finish_reason, numeric, optional_text, step_named, text
-from diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
+    BadField,
+    finish_reason,
+    numeric,
+    optional_text,
+    step_named,
+    text,
+)
+from oversharp.diagnostics.ingest.formats.rows import records
 
 _KNOWN_BY = frozenset({"idx", "question", "gt", "code", "pred", "score"})
 _TEMPERATURE = re.compile(r"_seed\d+_t(\d+(?:\.\d+)?)_s")

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
     finite,
@@ -30,11 +30,11 @@ from diagnostics.ingest.formats.fields import (
     sampling_settings,
     whole,
 )
-from diagnostics.ingest.formats.rows import first_record, records
-from diagnostics.records.errors import ImportFileError
-from diagnostics.series.folders import run_and_step
-from diagnostics.verifiers.extraction import hash_answer
-from diagnostics.verifiers.reading.golds import any_of
+from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.verifiers.extraction import hash_answer
+from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _KNOWN_BY = frozenset({"doc_id", "doc", "target", "arguments", "resps"})
 _FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")

@@ -21,8 +21,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, defstruct
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, RecordedRows
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import (
+    Fault,
+    FilePlace,
+    Importer,
+    ReadOptions,
+    Recorded,
+    RecordedRows,
+)
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
     PlainNumber,
@@ -39,11 +46,11 @@ from diagnostics.ingest.formats.fields import (
     text,
     whole,
 )
-from diagnostics.ingest.formats.paths import has_value, is_plain, parts_of, samples_in
-from diagnostics.ingest.formats.rows import RECORDS_ASKED, parquet_parts, records, rows_of, typed_records
-from diagnostics.records.errors import ConfigError, ImportFileError
-from diagnostics.records.names import nearest_names
-from diagnostics.series.step_names import step_of_file
+from oversharp.diagnostics.ingest.formats.paths import has_value, is_plain, parts_of, samples_in
+from oversharp.diagnostics.ingest.formats.rows import RECORDS_ASKED, parquet_parts, records, rows_of, typed_records
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.series.step_names import step_of_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -129,7 +136,7 @@ def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, p
     """Those of a part that are named; None where one that must be there is not, or holds something else."""
     import pyarrow
 
-    from diagnostics.ingest.formats.columns import READ_COLUMN, plain_column
+    from oversharp.diagnostics.ingest.formats.columns import READ_COLUMN, plain_column
 
     held = Counter(part.schema.names)
     columns: dict[str, pyarrow.Array] = {}

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
     chosen_reward,
@@ -28,9 +28,9 @@ from diagnostics.ingest.formats.fields import (
     sampling_settings,
     whole,
 )
-from diagnostics.ingest.formats.mapped import place
-from diagnostics.ingest.formats.rows import first_record, records
-from diagnostics.records.types import FinishReason
+from oversharp.diagnostics.ingest.formats.mapped import place
+from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.records.types import FinishReason
 
 _KNOWN_BY = frozenset({"responses_create_params", "response", "reward"})
 _IDS = ("task_id", "problem_id", "instance_id", "uuid", "_ng_task_index")

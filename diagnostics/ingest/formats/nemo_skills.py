@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chosen_reward,
     finish_reason,
@@ -30,8 +30,8 @@ from diagnostics.ingest.formats.fields import (
     text,
     whole,
 )
-from diagnostics.ingest.formats.rows import records
-from diagnostics.ingest.formats.steps import run_above
+from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.steps import run_above
 
 _FILE = re.compile(r"output(?P<seed>-rs\d+)?(?:_chunk_\d+)?\.jsonl")
 #: A row has one of these too: other tools also call a response ``generation``.

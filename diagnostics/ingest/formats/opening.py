@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from diagnostics.ingest.formats.archive import MOST_MIB
-from diagnostics.records.errors import START_BYTES, ImportFileError, first_line, why_stand_in
+from oversharp.diagnostics.ingest.formats.archive import MOST_MIB
+from oversharp.diagnostics.records.errors import START_BYTES, ImportFileError, first_line, why_stand_in
 
 #: What one record, or one JSON document, of a compressed file may unpack to, in bytes.
 MOST_BYTES = MOST_MIB << 20

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chosen_reward,
     finish_reason,
@@ -28,8 +28,8 @@ from diagnostics.ingest.formats.fields import (
     text,
     whole,
 )
-from diagnostics.ingest.formats.rows import records
-from diagnostics.records.names import slug
+from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.records.names import slug
 
 _ROLLOUTS = frozenset({"step", "problem_id", "prompt", "response", "reward", "advantage", "truncated", "logp_sum"})
 _EXPORT = frozenset({"series", "checkpoint", "step", "problem_id", "text", "reward", "settings_id"})

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from diagnostics.ingest.formats.fields import BadField
+from oversharp.diagnostics.ingest.formats.fields import BadField
 
 #: In a path, a list whose elements are one sample each.
 EACH = "[]"

@@ -29,8 +29,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
     chosen_reward,
@@ -42,7 +42,7 @@ from diagnostics.ingest.formats.fields import (
     text,
     whole,
 )
-from diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.ingest.formats.rows import first_record, records
 
 _KNOWN_BY = frozenset({"traces", "task", "ok"})
 _EXPORTED = frozenset({"token_ids", "loss_mask", "entropy"})

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 
-from diagnostics.ingest.formats.contract import Fault
-from diagnostics.ingest.formats.documents import document_records
-from diagnostics.ingest.formats.opening import (
+from oversharp.diagnostics.ingest.formats.contract import Fault
+from oversharp.diagnostics.ingest.formats.documents import document_records
+from oversharp.diagnostics.ingest.formats.opening import (
     MOST_BYTES,
     is_packed,
     open_dump,
@@ -28,7 +28,7 @@ from diagnostics.ingest.formats.opening import (
     too_large,
     unpacked,
 )
-from diagnostics.records.errors import ImportFileError, first_line
+from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
 if TYPE_CHECKING:
     import pyarrow

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chosen_reward,
     finish_reason,
@@ -38,7 +38,7 @@ from diagnostics.ingest.formats.fields import (
     whole,
     without_end_token,
 )
-from diagnostics.records.errors import ImportFileError, first_line
+from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
 _ENDED = frozenset({"completed", "truncated"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.series.folders import run_and_step
 
 #: Folders above a file that may be named after its checkpoint.
 _MOST_FOLDERS = 6

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     inner,
     numeric,
@@ -29,9 +29,9 @@ from diagnostics.ingest.formats.fields import (
     whole,
     without_end_token,
 )
-from diagnostics.ingest.formats.rows import parsed, records
-from diagnostics.ingest.formats.steps import run_above
-from diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.ingest.formats.rows import parsed, records
+from oversharp.diagnostics.ingest.formats.steps import run_above
+from oversharp.diagnostics.series.folders import run_and_step
 
 _KNOWN_BY = frozenset({"benchmark", "example_id", "turns", "reward"})
 _SUMMARY = frozenset({"group_idx", "traj_idx", "total_reward", "steps"})

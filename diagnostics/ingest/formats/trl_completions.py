@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import BadField, numeric, optional_text, step_named, text, whole
-from diagnostics.ingest.formats.rows import records
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import BadField, numeric, optional_text, step_named, text, whole
+from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.records.errors import ImportFileError
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 

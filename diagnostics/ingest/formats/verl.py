@@ -22,8 +22,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import (
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
     PlainNumber,
@@ -34,7 +34,7 @@ from diagnostics.ingest.formats.fields import (
     text,
     whole,
 )
-from diagnostics.ingest.formats.rows import records, typed_records
+from oversharp.diagnostics.ingest.formats.rows import records, typed_records
 
 _KNOWN_BY = frozenset({"input", "output", "score"})
 

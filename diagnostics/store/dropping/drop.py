@@ -13,11 +13,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.records.cells import short_repr
-from diagnostics.records.errors import ConfigError, StoreError
-from diagnostics.records.names import nearest_names, require_store_file, require_store_place
-from diagnostics.store.database import Database
-from diagnostics.store.token_files import OWN_TOKEN_FILE, listed, tokens_beside
+from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.names import nearest_names, require_store_file, require_store_place
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE, listed, tokens_beside
 
 #: Rows that go, as temporary tables; a later one may use those before it.
 _GONE = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
-from diagnostics.store.database import Database
+from oversharp.diagnostics.store.database import Database
 
 #: Is given the number of samples, and gives what is told how many more of them are done.
 Stage: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], None]]]

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
-from diagnostics.store.database import Database
-from diagnostics.store.kept.counts import (
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.kept.counts import (
     COUNTED_FROM,
     NAMES_COUNTS,
     OF_COUNTED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnostics.store.columns import Relation, means
+from oversharp.diagnostics.store.columns import Relation, means
 
 _OF_COUNTS = {
     "level": means(

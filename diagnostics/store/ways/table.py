@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from diagnostics.store.database import Database
-from diagnostics.ways.contract import Signature
+from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.ways.contract import Signature
 
 #: Texts that are read at a time, fewer where they are long, and responses whose ways are joined at a time.
 TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000

@@ -14,15 +14,21 @@ from hashlib import sha256
 import numpy as np
 from jaxtyping import Bool
 
-from diagnostics.records.amounts import plural
-from diagnostics.statistics.band import Band, simultaneous_band
-from diagnostics.statistics.clusters import by_cluster
-from diagnostics.verdict.counts import SeriesCounts
-from diagnostics.verdict.recommendation import BeyondSharpening, Guarantee, OutBy, Recommendation, ShippingStep
-from diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from diagnostics.verdict.sharpening import sharpening_of
-from diagnostics.verdict.shipping import words
-from diagnostics.verdict.shipping.options import (
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.statistics.band import Band, simultaneous_band
+from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.verdict.counts import SeriesCounts
+from oversharp.diagnostics.verdict.recommendation import (
+    BeyondSharpening,
+    Guarantee,
+    OutBy,
+    Recommendation,
+    ShippingStep,
+)
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
+from oversharp.diagnostics.verdict.sharpening import sharpening_of
+from oversharp.diagnostics.verdict.shipping import words
+from oversharp.diagnostics.verdict.shipping.options import (
     JudgedSeries,
     NoOption,
     Option,
@@ -32,7 +38,7 @@ from diagnostics.verdict.shipping.options import (
     options_of,
     stacked,
 )
-from diagnostics.verdict.steps import rule_steps
+from oversharp.diagnostics.verdict.steps import rule_steps
 
 #: Where all randomness of a recommendation starts.
 SEED = 20_261_122

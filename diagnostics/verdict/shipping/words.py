@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnostics.records.amounts import plural
-from diagnostics.verdict.explanations import CAUSES, Cause
-from diagnostics.verdict.recommendation import BandedChange, BeyondSharpening, Guarantee, Recommendation, ShippingStep
-from diagnostics.verdict.record import Estimate, at_least_text, at_most_text, bounds_text, points_text
-from diagnostics.verdict.rule import MARGIN
-from diagnostics.verdict.sentence import beside_text
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.verdict.explanations import CAUSES, Cause
+from oversharp.diagnostics.verdict.recommendation import (
+    BandedChange,
+    BeyondSharpening,
+    Guarantee,
+    Recommendation,
+    ShippingStep,
+)
+from oversharp.diagnostics.verdict.record import Estimate, at_least_text, at_most_text, bounds_text, points_text
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.sentence import beside_text
 
 
 def shipping_sentence(said: Recommendation) -> str:

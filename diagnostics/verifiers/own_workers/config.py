@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.records.settings import require_at_least
-from diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.settings import require_at_least
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 
 GRADER = Parameter(group=Group("Grader", sort_key=7))
 _DEFAULT = GraderLimits()

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from signal import SIGKILL, Signals
 from typing import Any
 
-from diagnostics.records.errors import VerifierError
-from diagnostics.verifiers.killable import TRIES, Outcome
-from diagnostics.verifiers.own_workers.limits import GraderLimits
-from diagnostics.verifiers.own_workers.process import GraderProcess, await_any
-from diagnostics.verifiers.own_workers.worker import OUT_OF_MEMORY
+from oversharp.diagnostics.records.errors import VerifierError
+from oversharp.diagnostics.verifiers.killable import TRIES, Outcome
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.verifiers.own_workers.process import GraderProcess, await_any
+from oversharp.diagnostics.verifiers.own_workers.worker import OUT_OF_MEMORY
 
 #: Limits of one message: calls, and seconds that they take at the mean speed so far.
 MOST_CALLS, MESSAGE_S = 256, 0.2

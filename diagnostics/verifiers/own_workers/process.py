@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
-from diagnostics.verifiers.own_workers import worker
+from oversharp.diagnostics.verifiers.own_workers import worker
 
 #: Seconds between looks at whether a process has ended: a process that it forked may hold its socket open.
 POLL_S = 0.25

@@ -7,8 +7,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from diagnostics.verifiers.reading.notation import typeset
-from diagnostics.verifiers.reading.units import amounts, differ, unit_of
+from oversharp.diagnostics.verifiers.reading.notation import typeset
+from oversharp.diagnostics.verifiers.reading.units import amounts, differ, unit_of
 
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox|textit|textbf)\s*\{([^{}]*)\}")
 _TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?(?:([ap])m)?")

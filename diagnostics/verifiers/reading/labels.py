@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from diagnostics.verifiers.reading.markdown import without_marks
+from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 
 #: Marks of Markdown and quotes between a label and what links it with its value.
 _M = r"[*_`~\"'”’»\])]*"

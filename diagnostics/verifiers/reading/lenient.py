@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from diagnostics.verifiers.extraction import collapse_whitespace
-from diagnostics.verifiers.reading.notation import notation_key, typeset
+from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
+from oversharp.diagnostics.verifiers.reading.notation import notation_key, typeset
 
 #: Characters at the end of a response that are looked at.
 _TAIL, _SHORT_TAIL = 200, 40

@@ -1,18 +1,18 @@
-"""Writes docs/reading.md, the tables of how answers are read: ``python -m diagnostics.verifiers.reading.page``."""
+"""Write docs/reading.md: ``python -m oversharp.diagnostics.verifiers.reading.page``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from diagnostics.verifiers.reading.labels import ANNOUNCEMENTS
-from diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite
-from diagnostics.verifiers.reading.responses import THOUGHTS
+from oversharp.diagnostics.verifiers.reading.labels import ANNOUNCEMENTS
+from oversharp.diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite
+from oversharp.diagnostics.verifiers.reading.responses import THOUGHTS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reading.md"
 
 _HEAD = """# How answers are read: the tables
 
-Made by `python -m diagnostics.verifiers.reading.page`. [Grading](grading.md) says in which order the rules apply.
+Made by `python -m oversharp.diagnostics.verifiers.reading.page`. [Grading](grading.md) gives the order of the rules.
 
 ## Thoughts
 

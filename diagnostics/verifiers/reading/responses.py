@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from unicodedata import decimal
 
-from diagnostics.verifiers.reading.boxes import with_plain_boxes
+from oversharp.diagnostics.verifiers.reading.boxes import with_plain_boxes
 
 #: How models delimit their thoughts: (name, opening, closing). The names of tags are matched in any letter case.
 THOUGHTS: tuple[tuple[str, str, str], ...] = (

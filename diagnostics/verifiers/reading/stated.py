@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from diagnostics.records.types import AnswerStyle
-from diagnostics.verifiers.extraction import hash_answer, looks_like_formula, tagged_answer, unwrap
-from diagnostics.verifiers.reading.boxes import Boxes, boxes
-from diagnostics.verifiers.reading.labels import Labelled, labelled
-from diagnostics.verifiers.reading.markdown import without_marks
-from diagnostics.verifiers.reading.notation import typeset
-from diagnostics.verifiers.reading.sentences import (
+from oversharp.diagnostics.records.types import AnswerStyle
+from oversharp.diagnostics.verifiers.extraction import hash_answer, looks_like_formula, tagged_answer, unwrap
+from oversharp.diagnostics.verifiers.reading.boxes import Boxes, boxes
+from oversharp.diagnostics.verifiers.reading.labels import Labelled, labelled
+from oversharp.diagnostics.verifiers.reading.markdown import without_marks
+from oversharp.diagnostics.verifiers.reading.notation import typeset
+from oversharp.diagnostics.verifiers.reading.sentences import (
     COMPARED,
     NEGATED,
     ONE_OF_SEVERAL,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.toy import ToyConfig, ToyRun, collapsed_share, first_collapsed_step, tabular_world, wilson
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.toy import ToyConfig
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 @pytest.mark.parametrize(

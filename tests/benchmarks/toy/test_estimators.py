@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.toy.estimators import ESTIMATORS, calibrated, mean_shifted, normalised, reinforce_pp, rloo
-from trainers.objectives import contract
-from trainers.objectives.calibrations import iac
+from oversharp.trainers.objectives import contract
+from oversharp.trainers.objectives.calibrations import iac
 
 binary_groups = st.integers(2, 12).flatmap(
     lambda size: st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=size, max_size=size), min_size=1, max_size=5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.toy import ToyConfig, World, bandit_world, cat_world, run, tabular_world
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
 
 
 def initial_law(world: World) -> np.ndarray:

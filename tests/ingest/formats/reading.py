@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
-from diagnostics.ingest.formats.fields import LARGEST_WHOLE
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import LARGEST_WHOLE
 
 
 def reader(importer: ModuleType) -> Callable[..., list[Recorded | Fault]]:

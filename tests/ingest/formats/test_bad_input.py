@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from diagnostics.ingest.formats import (
+from oversharp.diagnostics.ingest.formats import (
     evalscope_reviews,
     every_eval_ever,
     find_files,
@@ -34,9 +34,9 @@ from diagnostics.ingest.formats import (
     trl_completions,
     verl,
 )
-from diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
-from diagnostics.ingest.formats.rows import LONG_NUMBER, NESTED, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8, records
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.rows import LONG_NUMBER, NESTED, NOT_AN_OBJECT, NOT_JSON, NOT_UTF8, records
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import checked
 
 #: With halves of surrogate pairs, which JSON can hold and no file of text.

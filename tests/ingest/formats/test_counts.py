@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import counts
-from diagnostics.ingest.formats.contract import Fault, ReadOptions
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import counts
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions
+from oversharp.diagnostics.records.errors import ConfigError
 from tests.ingest.formats.reading import checked, samples, write_lines
 
 FIELDS = {"problem": "id", "n": "n", "correct": "c", "step": "step"}

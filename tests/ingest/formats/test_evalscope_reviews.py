@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import evalscope_reviews, find_files
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
-from diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import evalscope_reviews, find_files
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.ingest import import_samples
 from tests.ingest.formats.reading import reader, samples, write_lines
 
 CONFIG = "eval_type: openai_api\ngeneration_config:\n  batch_size: 10\n  stream: true\n  temperature: 0.7\nlimit: 10\n"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from diagnostics.export.every_eval_ever import record
-from diagnostics.ingest.formats import every_eval_ever
-from diagnostics.ingest.formats.contract import Fault, Recorded
+from oversharp.diagnostics.export.every_eval_ever import record
+from oversharp.diagnostics.ingest.formats import every_eval_ever
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
 from tests.ingest.formats.reading import reader, write_lines
 
 SAMPLE: dict[str, Any] = {

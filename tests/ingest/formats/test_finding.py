@@ -10,12 +10,12 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import RECORDS_ASKED, FoundFiles, find_files
-from diagnostics.ingest.formats.rows import NOT_AN_OBJECT, NOT_JSON
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.ingest.plan import plan_import
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import RECORDS_ASKED, FoundFiles, find_files
+from oversharp.diagnostics.ingest.formats.rows import NOT_AN_OBJECT, NOT_JSON
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.test_ingest import dump, line
 
 GOOD = "".join(line(1, repeat, right=True, step=20) + "\n" for repeat in range(3))

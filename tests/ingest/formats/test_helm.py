@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import find_files, helm
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded, ToolScore
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import find_files, helm
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded, ToolScore
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
 from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed
 

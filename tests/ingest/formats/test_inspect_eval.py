@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import archive, find_files, inspect_eval
-from diagnostics.ingest.formats.archive import Archive
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
-from diagnostics.ingest.formats.inspect_eval import DAMAGED
-from diagnostics.ingest.ingest import import_samples, preview
-from diagnostics.ingest.plan import plan_import
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import archive, find_files, inspect_eval
+from oversharp.diagnostics.ingest.formats.archive import Archive
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.formats.inspect_eval import DAMAGED
+from oversharp.diagnostics.ingest.ingest import import_samples, preview
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
 from tests.ingest.formats.test_bad_input import SETTINGS, changed
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import find_files, mapped, opening
-from diagnostics.ingest.formats.contract import Fault, Recorded
-from diagnostics.ingest.plan import plan_import
-from diagnostics.records.errors import ConfigError, ImportFileError
-from diagnostics.verifiers.reading.golds import accepted_golds
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import find_files, mapped, opening
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
+from oversharp.diagnostics.verifiers.reading.golds import accepted_golds
 from tests.ingest.formats.reading import reader, samples, write_lines
 
 read = reader(mapped)
@@ -189,8 +189,8 @@ def test_compressed_files_of_other_tools_have_their_steps(tmp_path: Path) -> Non
 def test_a_record_that_would_fill_the_memory_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, suffix: str
 ) -> None:
-    monkeypatch.setattr("diagnostics.ingest.formats.rows.MOST_BYTES", 1000)
-    monkeypatch.setattr("diagnostics.ingest.formats.documents.MOST_BYTES", 1000)
+    monkeypatch.setattr("oversharp.diagnostics.ingest.formats.rows.MOST_BYTES", 1000)
+    monkeypatch.setattr("oversharp.diagnostics.ingest.formats.documents.MOST_BYTES", 1000)
     monkeypatch.setattr(opening, "MOST_BYTES", 1000)
     path = tmp_path / f"any.jsonl{suffix}"
     path.write_bytes(PACKERS[suffix](text))

@@ -16,11 +16,11 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from diagnostics.ingest.formats import find_files
-from diagnostics.ingest.formats import lighteval_details as lighteval
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
-from diagnostics.ingest.formats.rows import first_record
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.formats import find_files
+from oversharp.diagnostics.ingest.formats import lighteval_details as lighteval
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.formats.rows import first_record
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader
 from tests.ingest.formats.test_bad_input import COLUMN, SETTINGS, changed
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from diagnostics.ingest.formats import limit_of_rlvr
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.formats import limit_of_rlvr
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
 from tests.ingest.formats.reading import reader, write_lines
 
 NAME = "test_qwen-boxed_-1_seed1_t{}_s0_e-1.jsonl"

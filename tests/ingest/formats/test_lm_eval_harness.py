@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.ingest.formats import find_files
-from diagnostics.ingest.formats import lm_eval_harness as lm_eval
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded, ToolScore
-from diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.formats import find_files
+from oversharp.diagnostics.ingest.formats import lm_eval_harness as lm_eval
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded, ToolScore
+from oversharp.diagnostics.ingest.formats.rows import NOT_JSON, NOT_UTF8, first_record
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples, write_lines
 from tests.ingest.formats.test_bad_input import JSON, SETTINGS, changed
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import mapped
-from diagnostics.ingest.formats.contract import Fault, Recorded
-from diagnostics.ingest.plan import plan_import
-from diagnostics.records.errors import ConfigError, ImportFileError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import mapped
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
 from tests.ingest.formats.reading import reader, write_lines
 
 ALL = {

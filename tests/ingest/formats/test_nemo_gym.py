@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.ingest.formats import nemo_gym
-from diagnostics.ingest.formats.contract import Fault, Recorded
+from oversharp.diagnostics.ingest.formats import nemo_gym
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
 from tests.ingest.formats.reading import reader, write_lines
 
 ROLLOUT: dict[str, Any] = {

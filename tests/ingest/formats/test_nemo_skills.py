@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import find_files, nemo_skills
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
-from diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import find_files, nemo_skills
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.ingest import import_samples
 from tests.ingest.formats.reading import reader, samples, write_lines
 
 ROW: dict[str, Any] = {

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from diagnostics.export.samples import SCHEMA, parts, write_samples
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import own_parquet, verl
-from diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
-from diagnostics.ingest.formats.rows import first_record
-from diagnostics.ingest.ingest import import_samples
-from diagnostics.store import Store
+from oversharp.diagnostics.export.samples import SCHEMA, parts, write_samples
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import own_parquet, verl
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.rows import first_record
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.store import Store
+from oversharp.trainers.run.directory import RolloutRow, write_rollouts
 from tests.ingest.formats.reading import reader, samples, write_lines
 from tests.ingest.formats.test_bad_input import ROLLOUT
-from trainers.run.directory import RolloutRow, write_rollouts
 
 EXPORTED: dict[str, Any] = {
     "series": "GRPO α=1", "checkpoint": "checkpoint-40", "step": 40, "is_base": False, "task": "countdown",

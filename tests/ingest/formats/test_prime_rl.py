@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from diagnostics.ingest.formats import prime_rl
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
-from diagnostics.ingest.formats.rows import first_record
+from oversharp.diagnostics.ingest.formats import prime_rl
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.formats.rows import first_record
 from tests.ingest.formats.reading import reader, write_lines
 
 REAL = Path(__file__).parent / "data" / "prime_rl" / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from diagnostics.ingest.formats import skyrl
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats import skyrl
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
 from tests.ingest.formats.reading import reader, write_lines
 
 ENTRY: dict[str, Any] = {

@@ -11,11 +11,11 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from diagnostics.ingest.config import ImportConfig
-from diagnostics.ingest.formats import slime
-from diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
-from diagnostics.ingest.plan import plan_import
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats import slime
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Recorded
+from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader, samples
 
 SAMPLE: dict[str, Any] = {

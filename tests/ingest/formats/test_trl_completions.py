@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.ingest.formats import trl_completions
-from diagnostics.ingest.formats.rows import first_record
-from diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.ingest.formats import trl_completions
+from oversharp.diagnostics.ingest.formats.rows import first_record
+from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import reader
 
 DATA = Path(__file__).parent / "data" / "trl"

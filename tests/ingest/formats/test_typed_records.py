@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from diagnostics.ingest.formats import mapped, verl
-from diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
-from diagnostics.ingest.formats.rows import NOT_UTF8, records, typed_records
+from oversharp.diagnostics.ingest.formats import mapped, verl
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.rows import NOT_UTF8, records, typed_records
 from tests.ingest.formats.test_bad_input import VERL
 
 #: Our names and, for lines that are flat, theirs.
@@ -75,7 +75,7 @@ def test_lines_that_fit_come_as_the_class_and_others_as_they_are(tmp_path: Path)
 def test_lines_keep_their_numbers_across_blocks(
     n_bytes: int, ending: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnostics.ingest.formats.rows._BLOCK_BYTES", n_bytes)
+    monkeypatch.setattr("oversharp.diagnostics.ingest.formats.rows._BLOCK_BYTES", n_bytes)
     path = tmp_path / "some.jsonl"
     lines = [b'{"text": "%d"}' % number if number % 7 else b"not JSON" for number in range(1, 50)]
     path.write_bytes(b"\n".join(lines) + ending)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from diagnostics.ingest.formats import verl
-from diagnostics.ingest.formats.contract import Fault
-from diagnostics.ingest.formats.rows import first_record
+from oversharp.diagnostics.ingest.formats import verl
+from oversharp.diagnostics.ingest.formats.contract import Fault
+from oversharp.diagnostics.ingest.formats.rows import first_record
 from tests.ingest.formats.reading import reader, write_lines
 
 DATA = Path(__file__).parent / "data" / "verl"

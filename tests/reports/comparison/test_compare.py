@@ -10,17 +10,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.measures.contract import Measure
-from diagnostics.records.errors import StoreError
-from diagnostics.store import Store
-from diagnostics.verdict.record import Verdict
-from reports import build_report
-from reports.comparison.compare import compare
-from reports.comparison.pairs import pair_sentence, pair_table, pairs
-from reports.context import Context
-from reports.evidence.comparable import differences
-from reports.page import build_page, load_page
-from reports.records import Table
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.diagnostics.records.errors import StoreError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.reports import build_report
+from oversharp.reports.comparison.compare import compare
+from oversharp.reports.comparison.pairs import pair_sentence, pair_table, pairs
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.comparable import differences
+from oversharp.reports.page import build_page, load_page
+from oversharp.reports.records import Table
 from tests.reports.parts import blocks, section, texts, with_series, with_source
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.verdict.record import Verdict
-from reports.comparison.compare import SEEDS, compare
-from reports.comparison.over_seeds import over_seeds
-from reports.comparison.pairs import pairs
-from reports.comparison.seeds import may_pair, objectives, seed_of
-from reports.context import Context
-from reports.page import build_page
-from reports.records import Figure, Table
-from reports.render import render_page
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.reports.comparison.compare import SEEDS, compare
+from oversharp.reports.comparison.over_seeds import over_seeds
+from oversharp.reports.comparison.pairs import pairs
+from oversharp.reports.comparison.seeds import may_pair, objectives, seed_of
+from oversharp.reports.context import Context
+from oversharp.reports.page import build_page
+from oversharp.reports.records import Figure, Table
+from oversharp.reports.render import render_page
 from tests.reports.parts import block, blocks, texts, with_series, with_source
 
 T_9 = 2.2621571627409915  # 97.5 % point of Student's t, nine degrees of freedom

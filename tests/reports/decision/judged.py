@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, ShippingStep
-from diagnostics.verdict.record import Verdict
-from reports.context import Context
+from oversharp.diagnostics.verdict.recommendation import BandedChange, Guarantee, Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.reports.context import Context
 from tests.reports.parts import family, with_series
 
 #: A step of GRPO, with the changes of the small store: pass@1 from .25, pass@4 from .8.

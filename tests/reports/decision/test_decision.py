@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from diagnostics.verdict.recommendation import ShippingStep
-from diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
-from diagnostics.verdict.sentence import sharpening_text
-from reports.context import Context
-from reports.decision.section import _beyond_text, decision
-from reports.records import ChangeMap
-from reports.sections.coverage_figures import change_map
-from reports.sharpening.figure import HOW, HOW_OF_SAMPLES
+from oversharp.diagnostics.verdict.recommendation import ShippingStep
+from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
+from oversharp.diagnostics.verdict.sentence import sharpening_text
+from oversharp.reports.context import Context
+from oversharp.reports.decision.section import _beyond_text, decision
+from oversharp.reports.records import ChangeMap
+from oversharp.reports.sections.coverage_figures import change_map
+from oversharp.reports.sharpening.figure import HOW, HOW_OF_SAMPLES
 from tests.reports.decision.judged import BASE, judged, shipping_step
 from tests.reports.parts import texts, with_series, with_source
 from tests.reports.sharpening.test_figure import controlled

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import diagnostics.measures
-from diagnostics.measures import all_measures
-from reports.context import Context
-from reports.findings.mends import told_apart, without_value
+import oversharp.diagnostics.measures
+from oversharp.diagnostics.measures import all_measures
+from oversharp.reports.context import Context
+from oversharp.reports.findings.mends import told_apart, without_value
 
-PLACE = Path(diagnostics.measures.__file__).parent
+PLACE = Path(oversharp.diagnostics.measures.__file__).parent
 
 
 def _texts() -> list[str]:

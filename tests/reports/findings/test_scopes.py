@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.measures import all_measures
-from diagnostics.records.types import Finding
-from diagnostics.store import Store
-from reports.evidence.source import read_source
-from reports.findings.figures import measure_block
-from reports.findings.scopes import by_scope
-from reports.pictures.drawing import figure_svgs
-from reports.records import Figure
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.store import Store
+from oversharp.reports.evidence.source import read_source
+from oversharp.reports.findings.figures import measure_block
+from oversharp.reports.findings.scopes import by_scope
+from oversharp.reports.pictures.drawing import figure_svgs
+from oversharp.reports.records import Figure
 
 SHIFTS = ("seen correct", "seen wrong", "unseen correct", "unseen wrong")
 

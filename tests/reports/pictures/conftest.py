@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane, Spot, Table
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane, Spot, Table
 
 Make = Callable[..., Figure]
 

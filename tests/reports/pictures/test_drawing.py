@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.pictures.drawing import figure_svgs, swatch_svg, tick_texts
-from reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane
+from oversharp.reports.pictures.drawing import figure_svgs, swatch_svg, tick_texts
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane
 
 
 def test_nothing_but_classes_paints_and_only_what_pages_share_has_an_id(

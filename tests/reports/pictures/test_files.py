@@ -14,9 +14,9 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
-from reports.pictures.files import PIXELS_PER_UNIT, Picture, figure_pictures
-from reports.pictures.palette import PLACEHOLDERS
-from reports.records import ChangeMap, Figure, HeatMap, Panel
+from oversharp.reports.pictures.files import PIXELS_PER_UNIT, Picture, figure_pictures
+from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Panel
 
 SVG = "{http://www.w3.org/2000/svg}"
 

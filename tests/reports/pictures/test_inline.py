@@ -14,9 +14,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from reports.pictures.canvas import empty_canvas
-from reports.pictures.inline import inline_svg
-from reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.pictures.canvas import empty_canvas
+from oversharp.reports.pictures.inline import inline_svg
+from oversharp.reports.pictures.palette import PLACEHOLDERS
 
 #: Blue circles on the surface, as lines have them.
 MARKED: dict[str, Any] = {

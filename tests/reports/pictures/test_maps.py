@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.pictures.drawing import figure_svgs
-from reports.pictures.maps import CHANGE_OPACITY, COSINE_OPACITY, EDGES, levels
-from reports.records import ChangeMap, Figure, HeatMap
+from oversharp.reports.pictures.drawing import figure_svgs
+from oversharp.reports.pictures.maps import CHANGE_OPACITY, COSINE_OPACITY, EDGES, levels
+from oversharp.reports.records import ChangeMap, Figure, HeatMap
 
 
 def texts_of(svg: str) -> list[str]:

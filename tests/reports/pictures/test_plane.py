@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.pictures.drawing import drawn, figure_svgs
-from reports.pictures.files import figure_pictures
-from reports.pictures.naming import SIZE_PT, WantedName, place_names
-from reports.records import Figure, Line, Plane, Spot
+from oversharp.reports.pictures.drawing import drawn, figure_svgs
+from oversharp.reports.pictures.files import figure_pictures
+from oversharp.reports.pictures.naming import SIZE_PT, WantedName, place_names
+from oversharp.reports.records import Figure, Line, Plane, Spot
 
 
 def names(svg: str) -> list[str]:

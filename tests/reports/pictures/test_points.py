@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from reports.pictures.drawing import figure_svgs
-from reports.records import ChangeMap, Figure, HeatMap, Panel, Plane
+from oversharp.reports.pictures.drawing import figure_svgs
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Panel, Plane
 from tests.reports.pictures.conftest import LINE
 
 

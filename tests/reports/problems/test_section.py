@@ -11,24 +11,24 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from diagnostics.measures.contract import Measure
-from diagnostics.records.types import Confirmation
-from diagnostics.store import Store
-from diagnostics.verdict.claims import FELL_HERE
-from diagnostics.verdict.record import Claim, Verdict
-from reports.context import Context
-from reports.evidence.problem_changes import (
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.diagnostics.records.types import Confirmation
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.claims import FELL_HERE
+from oversharp.diagnostics.verdict.record import Claim, Verdict
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.problem_changes import (
     SHOWN_CASES,
     picked_problems,
     problem_changes,
     success_interval,
 )
-from reports.evidence.problem_details import _MODES, ProblemDetails, read_problem_details
-from reports.evidence.source import read_source
-from reports.page import load_page
-from reports.problems.section import problems, success
-from reports.problems.table import lost_beside_gained, problem_table
-from reports.records import Cases, Figure, Page, ProblemCase, Section, SideBySide, Table
+from oversharp.reports.evidence.problem_details import _MODES, ProblemDetails, read_problem_details
+from oversharp.reports.evidence.source import read_source
+from oversharp.reports.page import load_page
+from oversharp.reports.problems.section import problems, success
+from oversharp.reports.problems.table import lost_beside_gained, problem_table
+from oversharp.reports.records import Cases, Figure, Page, ProblemCase, Section, SideBySide, Table
 from tests.reports.parts import block, blocks, section, texts, with_source
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.published import COLUMNS, TABLES, PublishedTable, published_table, published_tables
+from oversharp.reports.published import COLUMNS, TABLES, PublishedTable, published_table, published_tables
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "reports" / "published"
@@ -118,7 +118,7 @@ def test_answer_entropies_can_only_be_bits(rows: pd.DataFrame) -> None:
 def test_the_wheel_carries_the_tables() -> None:
     """Package data are patterns within the package."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    patterns = settings["package-data"]["reports"]
+    patterns = settings["package-data"]["oversharp.reports"]
     names = [path.relative_to(ROOT / "reports").as_posix() for path in FOLDER.glob("*.csv")]
     assert names
     assert [name for name in names if not any(fnmatch(name, pattern) for pattern in patterns)] == []

@@ -9,13 +9,13 @@ from statistics import median
 import pandas as pd
 import pytest
 
-from reports.citations import with_sources
-from reports.context import Context
-from reports.page import build_page
-from reports.published import published_tables
-from reports.published.section import CAUTION, nearest_k, pairs, published
-from reports.records import Section
-from reports.render import render_page
+from oversharp.reports.citations import with_sources
+from oversharp.reports.context import Context
+from oversharp.reports.page import build_page
+from oversharp.reports.published import published_tables
+from oversharp.reports.published.section import CAUTION, nearest_k, pairs, published
+from oversharp.reports.records import Section
+from oversharp.reports.render import render_page
 from tests.reports.parts import texts, with_source
 
 LIMIT_BYTES = 40_000
@@ -146,7 +146,7 @@ def test_papers_are_named_and_the_full_data_has_a_place(context: Context) -> Non
     assert [source[:3] for source in section.sources] == ["[A]", "[B]", "[C]"]
     assert not [block for block in section.blocks if "ntropies" in block.title], "there are none in the store"
     (table, *_) = section.blocks
-    assert "reports.published.published_tables()" in table.note
+    assert "oversharp.reports.published.published_tables()" in table.note
 
 
 def test_the_section_does_not_bloat_the_report(section_of: Callable[..., Section], context: Context) -> None:

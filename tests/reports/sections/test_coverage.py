@@ -7,13 +7,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from diagnostics.verdict.record import Estimate, Verdict
-from reports.context import Context
-from reports.pictures.drawing import figure_svgs
-from reports.pictures.latex import figure_latex
-from reports.records import ChangeMap, Figure, Mark
-from reports.sections.coverage import coverage
-from reports.sections.coverage_figures import change_map, changes_over_steps, curves, ends_table
+from oversharp.diagnostics.verdict.record import Estimate, Verdict
+from oversharp.reports.context import Context
+from oversharp.reports.pictures.drawing import figure_svgs
+from oversharp.reports.pictures.latex import figure_latex
+from oversharp.reports.records import ChangeMap, Figure, Mark
+from oversharp.reports.sections.coverage import coverage
+from oversharp.reports.sections.coverage_figures import change_map, changes_over_steps, curves, ends_table
 from tests.reports.decision.judged import judged as recommended
 from tests.reports.parts import texts, with_series, with_source
 

@@ -8,10 +8,10 @@ import io
 
 import pandas as pd
 
-from reports.context import Context
-from reports.records import Download, Link
-from reports.sections.downloads import findings_csv
-from reports.sections.method import method
+from oversharp.reports.context import Context
+from oversharp.reports.records import Download, Link
+from oversharp.reports.sections.downloads import findings_csv
+from oversharp.reports.sections.method import method
 from tests.reports.parts import blocks, with_source
 
 

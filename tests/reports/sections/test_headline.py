@@ -8,14 +8,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from diagnostics.records.types import Finding
-from diagnostics.verdict.record import ChangeAtK, Verdict
-from reports.citations import with_sources
-from reports.context import Context
-from reports.records import Figure, Missing, Page, Section
-from reports.render import render_page
-from reports.sections.headline import headline
-from reports.wording import known
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.verdict.record import ChangeAtK, Verdict
+from oversharp.reports.citations import with_sources
+from oversharp.reports.context import Context
+from oversharp.reports.records import Figure, Missing, Page, Section
+from oversharp.reports.render import render_page
+from oversharp.reports.sections.headline import headline
+from oversharp.reports.wording import known
 from tests.reports.parts import block, section, with_series, with_source
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"

@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.measures import all_measures
-from diagnostics.records.types import Finding
-from diagnostics.store import Store
-from reports.context import Context
-from reports.page import build_page, read_context
-from reports.records import Figure, Folded, Section, Table
-from reports.render import render_page
-from reports.sections.kernel import FIRST, FURTHER, kernel
-from reports.sections.kernel_figures import MAX_ROWS
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.store import Store
+from oversharp.reports.context import Context
+from oversharp.reports.page import build_page, read_context
+from oversharp.reports.records import Figure, Folded, Section, Table
+from oversharp.reports.render import render_page
+from oversharp.reports.sections.kernel import FIRST, FURTHER, kernel
+from oversharp.reports.sections.kernel_figures import MAX_ROWS
 from tests.reports.parts import audit_key, block, blocks, texts
 
 KEY = audit_key("grpo", kernel_problems=2, kernel_responses=4)

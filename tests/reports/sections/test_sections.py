@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnostics.measures.contract import Measure, Plot
-from diagnostics.records.types import Finding, TrainingMetric
-from diagnostics.verdict.caveats import NOTABLE_RISE
-from reports.context import Context
-from reports.records import Constant, Figure, Missing, Page
-from reports.sections.health import health
-from reports.sections.method import method
-from reports.sections.modes import strategy
+from oversharp.diagnostics.measures.contract import Measure, Plot
+from oversharp.diagnostics.records.types import Finding, TrainingMetric
+from oversharp.diagnostics.verdict.caveats import NOTABLE_RISE
+from oversharp.reports.context import Context
+from oversharp.reports.records import Constant, Figure, Missing, Page
+from oversharp.reports.sections.health import health
+from oversharp.reports.sections.method import method
+from oversharp.reports.sections.modes import strategy
 from tests.reports.parts import block, blocks, section, texts, with_series, with_source
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from diagnostics.measures.contract import Measure
-from diagnostics.store import Store
-from diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
-from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.record import (
+from oversharp.diagnostics.measures.contract import Measure
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.record import (
     TITLES,
     ChangeAtK,
     Claim,
@@ -26,12 +26,12 @@ from diagnostics.verdict.record import (
     Verdict,
     VerdictLabel,
 )
-from reports.context import Context
-from reports.evidence.source import Source
-from reports.page import build_page, load_page
-from reports.records import Page, Table, VerdictText
-from reports.render import render_page
-from reports.sections.verdict_card import verdict_text
+from oversharp.reports.context import Context
+from oversharp.reports.evidence.source import Source
+from oversharp.reports.page import build_page, load_page
+from oversharp.reports.records import Page, Table, VerdictText
+from oversharp.reports.render import render_page
+from oversharp.reports.sections.verdict_card import verdict_text
 from tests.reports.parts import audit_key, texts, with_series
 
 VERDICT = Verdict(

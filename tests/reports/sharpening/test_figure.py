@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from diagnostics.verdict.record import Estimate, Sharpening, Verdict
-from diagnostics.verdict.sentence import sharpening_text
-from reports.comparison.compare import compare
-from reports.context import Context
-from reports.decision.section import decision
-from reports.page import build_page
-from reports.pictures.latex import figure_latex
-from reports.records import Figure, Plane
-from reports.render import render_page
-from reports.sharpening.figure import (
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.record import Estimate, Sharpening, Verdict
+from oversharp.diagnostics.verdict.sentence import sharpening_text
+from oversharp.reports.comparison.compare import compare
+from oversharp.reports.context import Context
+from oversharp.reports.decision.section import decision
+from oversharp.reports.page import build_page
+from oversharp.reports.pictures.latex import figure_latex
+from oversharp.reports.records import Figure, Plane
+from oversharp.reports.render import render_page
+from oversharp.reports.sharpening.figure import (
     HOW,
     HOW_OF_SAMPLES,
     figures_of_joined,

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from oversharp.trainers.integrations import live
 from tests.preloaded import ForkedAudit, RunningServer
-from trainers.integrations import live
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import_module("trainers.integrations.trl")
-    import_module("trainers.integrations.verl")
+    import_module("oversharp.trainers.integrations.trl")
+    import_module("oversharp.trainers.integrations.verl")
 
 
 @pytest.fixture

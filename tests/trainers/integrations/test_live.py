@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.records.errors import OversharpError
-from diagnostics.store import Store
-from diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.records.errors import OversharpError
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.integrations.live import LiveAudit
+from oversharp.trainers.integrations.live_config import arguments, live_config
 from tests.trainers.runs import warned
-from trainers.countdown_base import build_model, build_tokenizer
-from trainers.integrations.live import LiveAudit
-from trainers.integrations.live_config import arguments, live_config
 
 SMALL = {"n": 4, "limit": 2, "panel": 0, "entropy_samples": 0, "max_tokens": 2, "sampler": "transformers"}
 
@@ -194,8 +194,8 @@ def test_an_audit_ends_with_a_training_that_was_killed(run: Path, easy_problems:
     write(run / "checkpoint-20", 1.2)
     training = f"""
 import os
-from trainers.integrations.live import LiveAudit
-from trainers.integrations.live_config import live_config
+from oversharp.trainers.integrations.live import LiveAudit
+from oversharp.trainers.integrations.live_config import live_config
 live = LiveAudit({str(run)!r}, live_config({str(run)!r}, {{"task": "countdown", "n": 256}}), wait=False)
 live.saved(20)
 print(live.process_id, flush=True)
@@ -231,7 +231,7 @@ def test_the_audit_is_no_worker_of_the_trainings_launcher(
 
 
 def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
-    from diagnostics.app.cli import app
+    from oversharp.diagnostics.app.cli import app
 
     settings = {
         "task": "countdown", "k": [1, 8], "prompt_template": "--Solve:\n{prompt} = ?", "chat": True, "panel": 0,

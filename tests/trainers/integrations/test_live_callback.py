@@ -19,13 +19,13 @@ from transformers import (
     TrainingArguments,
 )
 
-from diagnostics.audit.config import AuditConfig
-from diagnostics.records.errors import ConfigError
-from diagnostics.series.training_log import read_training_log
-from diagnostics.store import Store
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.series.training_log import read_training_log
+from oversharp.diagnostics.store import Store
+from oversharp.trainers.countdown_base import build_model
+from oversharp.trainers.integrations.callback import OversharpCallback
 from tests.trainers.runs import warned
-from trainers.countdown_base import build_model
-from trainers.integrations.callback import OversharpCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries about versions
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from diagnostics.series import find_series
-from diagnostics.store import Store
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.store import Store
+from oversharp.trainers.integrations.callback import OversharpCallback
 from tests.oracles.trl_runs import grpo_trainer
 from tests.oracles.verl_checkpoints import adapters
 from tests.trainers.runs import warned
-from trainers.integrations.callback import OversharpCallback
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # TRL's, of versions and of its own future

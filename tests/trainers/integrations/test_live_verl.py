@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.records.errors import ConfigError
-from diagnostics.store import Store
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.store import Store
 from tests.oracles.verl_checkpoints import adapters, fsdp_manager, one_cpu
 from tests.trainers.runs import warned
 
@@ -33,7 +33,7 @@ pytestmark = [
     ),
 ]
 
-CLASS = "trainers.integrations.verl_live.OversharpCheckpointCallback"
+CLASS = "oversharp.trainers.integrations.verl_live.OversharpCheckpointCallback"
 SMALL = {"task": "countdown", "n": 4, "limit": 2, "panel": 0, "entropy_samples": 0, "max_tokens": 3, "wait": True}
 
 

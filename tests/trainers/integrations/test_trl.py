@@ -7,11 +7,11 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.integrations.trl import CalibratedGRPOConfig, calibrations, recalibrated
+from oversharp.trainers.objectives.calibrations.iac import Iac
+from oversharp.trainers.objectives.calibrations.negative_only import NegativeOnly
 from tests.trainers.batches import rewards_of
-from trainers.integrations.trl import CalibratedGRPOConfig, calibrations, recalibrated
-from trainers.objectives.calibrations.iac import Iac
-from trainers.objectives.calibrations.negative_only import NegativeOnly
 
 
 def test_a_calibration_is_read_with_its_settings() -> None:

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers import objectives
+from oversharp.trainers.integrations import verl as integration
 from tests.trainers.batches import rewards_of
-from trainers import objectives
-from trainers.integrations import verl as integration
 
 HALF_ROOT = 0.5**0.5
 

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.errors import TrainingError
-from trainers.config import TrainConfig
-from trainers.model.device_memory import (
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.model.device_memory import (
     DeviceMemoryPlan,
     EngineFootprint,
     Footprint,
     measure_footprint,
     plan_device_memory,
 )
-from trainers.model.network import find_network
-from trainers.model.policy import forward_settings, prepare_policy
+from oversharp.trainers.model.network import find_network
+from oversharp.trainers.model.policy import forward_settings, prepare_policy
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 MIB = 2**20

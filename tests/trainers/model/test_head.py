@@ -19,8 +19,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from oversharp.trainers.model.head import LogitLaw, ResponseHead, chunked_logps, find_head
 from tests.trainers.runs import SIZES, gpt2
-from trainers.model.head import LogitLaw, ResponseHead, chunked_logps, find_head
 
 MODELS: dict[str, tuple[Callable[[], PreTrainedModel], LogitLaw]] = {
     "plain": (lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)), LogitLaw()),
@@ -103,7 +103,7 @@ def test_without_entropies_the_rest_is_the_same_to_the_last_bit(logits_per_chunk
 @pytest.mark.parametrize("law", [LogitLaw(), LogitLaw(scale=0.5, cap=2.0)])
 @pytest.mark.parametrize("rows", [2, 99])
 def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
-    from trainers.model.head import _ChunkedLogps
+    from oversharp.trainers.model.head import _ChunkedLogps
 
     torch.manual_seed(0)
     hidden_ND = torch.randn(5, 4, requires_grad=True)
@@ -130,17 +130,17 @@ def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
 
 
 def test_no_more_than_a_chunk_of_logits_exists_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    import trainers.model.head
+    import oversharp.trainers.model.head
 
     sizes = []
-    made = trainers.model.head._logits
+    made = oversharp.trainers.model.head._logits
 
     def counted(hidden_CD: torch.Tensor, *rest: object) -> torch.Tensor:
         logit_CV = made(hidden_CD, *rest)
         sizes.append(logit_CV.numel())
         return logit_CV
 
-    monkeypatch.setattr(trainers.model.head, "_logits", counted)
+    monkeypatch.setattr(oversharp.trainers.model.head, "_logits", counted)
     head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), law=LogitLaw())
     hidden_ND = torch.randn(9, 4, requires_grad=True)
     logp_N, _ = chunked_logps(head, hidden_ND, torch.zeros(9, dtype=torch.long), temperature=1.0, logits_per_chunk=40)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from oversharp.trainers.model.layouts import Layout, PassInput, hidden_states, prompt_trees
 from tests.trainers.runs import SIZES, gpt2, multiplied
-from trainers.model.layouts import Layout, PassInput, hidden_states, prompt_trees
 
 
 @pytest.fixture(params=["rotary positions", "learned positions", "eager attention"])

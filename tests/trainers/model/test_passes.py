@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.model.layouts import Layout
-from trainers.model.passes import BUSY_NUMBERS, Lengths, cost_tokens, planned
+from oversharp.trainers.model.layouts import Layout
+from oversharp.trainers.model.passes import BUSY_NUMBERS, Lengths, cost_tokens, planned
 
 EVERY: tuple[Layout, ...] = ("rows", "tree", "packed")
 

@@ -7,9 +7,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.model.plain_weights import count_plain_weights, plain_weights
 from tests.trainers.runs import with_adapter
-from trainers.model.plain_weights import count_plain_weights, plain_weights
 
 
 def test_a_plain_model_gives_its_live_tensors(model_path: Path) -> None:

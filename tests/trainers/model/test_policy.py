@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import LoadedModel, load_model
-from diagnostics.records.errors import TrainingError
-from diagnostics.series import find_series
+from oversharp.diagnostics.models.load import LoadedModel, load_model
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.series import find_series
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.model.network import find_network
+from oversharp.trainers.model.policy import adapter_off, forward_settings, prepare_policy, reference_network
+from oversharp.trainers.run.checkpointing import save_checkpoint
 from tests.trainers.runs import SIZES, loaded_from
-from trainers.config import TrainConfig
-from trainers.model.network import find_network
-from trainers.model.policy import adapter_off, forward_settings, prepare_policy, reference_network
-from trainers.run.checkpointing import save_checkpoint
 
 IDS = torch.tensor([[5, 6, 7, 8]])
 

@@ -8,11 +8,19 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
 
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.rollouts.decode import (
+    DecodingLaw,
+    GrowingReader,
+    Reader,
+    Slots,
+    draw_tokens,
+    generate,
+    uniform_noise,
+)
+from oversharp.trainers.rollouts.static_decode import FixedReader
 from tests.trainers.batches import check_ends, p_value, text_of
 from tests.trainers.runs import SIZES, gpt2, loaded_from
-from trainers.batch import RolloutBatch
-from trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, Slots, draw_tokens, generate, uniform_noise
-from trainers.rollouts.static_decode import FixedReader
 
 PAD = 0
 PLAIN = DecodingLaw(temperature=1.0)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.trainers.model.kv_cache import takes_fixed_cache
+from oversharp.trainers.objectives.sampling.dlc import Dlc
+from oversharp.trainers.rollouts.engine import OwnEngine
+from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 from tests.trainers.runs import loaded_from
-from trainers.model.kv_cache import takes_fixed_cache
-from trainers.objectives.sampling.dlc import Dlc
-from trainers.rollouts.engine import OwnEngine
-from trainers.rollouts.memory_network import MemoryNetwork
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41], [9, 50, 60]]
 

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from diagnostics.models.load import LoadedModel
-from diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.models.load import LoadedModel
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.countdown_base import build_tokenizer
+from oversharp.trainers.model.forward import ForwardSettings, passes
+from oversharp.trainers.objectives.sampling.dlc import Dlc
+from oversharp.trainers.rollouts.engine import OwnEngine
+from oversharp.trainers.rollouts.memory_network import MemoryNetwork
+from oversharp.trainers.starting import warm_start
 from tests.trainers.batches import text_of
 from tests.trainers.runs import gpt2, loaded_from
-from trainers.batch import RolloutBatch
-from trainers.config import TrainConfig
-from trainers.countdown_base import build_tokenizer
-from trainers.model.forward import ForwardSettings, passes
-from trainers.objectives.sampling.dlc import Dlc
-from trainers.rollouts.engine import OwnEngine
-from trainers.rollouts.memory_network import MemoryNetwork
-from trainers.starting import warm_start
 
 #: Another temperature must not matter.
 PLAIN = ForwardSettings(temperature=0.7)
@@ -97,7 +97,7 @@ def test_its_passes_hold_as_many_responses_as_the_policys_and_change_the_step_by
             held.append(len(position_N))
             yield position_N, layout
 
-    monkeypatch.setattr("trainers.rollouts.memory_network.passes", counted)
+    monkeypatch.setattr("oversharp.trainers.rollouts.memory_network.passes", counted)
     memory_network = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
     memory_network.learn(rollouts, replace(PLAIN, micro_batch=micro_batch))
     assert max(held) <= (micro_batch or 32)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from oversharp.trainers.model.plain_weights import plain_weights
+from oversharp.trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint, rounded_to
 from tests.trainers.runs import with_adapter
-from trainers.model.plain_weights import plain_weights
-from trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint, rounded_to
 
 
 def fingerprint(*, engine: float, own: float) -> Fingerprint:

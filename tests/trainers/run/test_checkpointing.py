@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagnostics.records.errors import TrainingError
-from tests.trainers.runs import no_file_above
-from trainers.countdown_base import build_model, build_tokenizer
-from trainers.run.checkpointing import (
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.run.checkpointing import (
     atomic_file,
     atomic_folder,
     committed_step,
@@ -20,6 +19,7 @@ from trainers.run.checkpointing import (
     save_checkpoint,
     save_state,
 )
+from tests.trainers.runs import no_file_above
 
 
 def an_optimizer() -> torch.optim.Optimizer:

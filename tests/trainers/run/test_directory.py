@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from diagnostics.records.errors import TrainingError
-from trainers.config import SftConfig, TrainConfig
-from trainers.run.directory import MetricsLog, RolloutRow, held_step, opened, run_parts, write_rollouts
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.config import SftConfig, TrainConfig
+from oversharp.trainers.run.directory import MetricsLog, RolloutRow, held_step, opened, run_parts, write_rollouts
 
 
 def claimed(config: TrainConfig | SftConfig) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import TrainingError
-from trainers.run.manifest import NAME, commit, require_intact
+from oversharp.diagnostics.records.errors import TrainingError
+from oversharp.trainers.run.manifest import NAME, commit, require_intact
 
 WEIGHTS = bytes(range(256)) * 16
 

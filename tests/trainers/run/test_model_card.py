@@ -12,10 +12,10 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from trainers import objectives
-from trainers.config import TrainConfig
-from trainers.run.directory import RunPart
-from trainers.run.model_card import CardRecord, card_record, model_card
+from oversharp.trainers import objectives
+from oversharp.trainers.config import TrainConfig
+from oversharp.trainers.run.directory import RunPart
+from oversharp.trainers.run.model_card import CardRecord, card_record, model_card
 
 METRICS = {
     "step": 160,

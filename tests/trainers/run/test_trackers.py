@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.records.errors import ConfigError
-from trainers.run.trackers import NoTracker, TrackerName, open_tracker, require_tracker
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.trainers.run.trackers import NoTracker, TrackerName, open_tracker, require_tracker
 
 SETTINGS = {"algorithm": "grpo", "learning_rate": 2e-4, "chat": False}
 NAMES: tuple[TrackerName, ...] = ("tensorboard", "wandb", "trackio")
@@ -98,7 +98,7 @@ def test_trackio_continues_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_damaged_identity_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.run import trackers
+    from oversharp.trainers.run import trackers
 
     (tmp_path / "tracker.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"tracker\.json: not the identity .* delete it to start a new chart"):
@@ -106,7 +106,7 @@ def test_a_damaged_identity_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_directory_that_is_started_anew_is_another_run(tmp_path: Path) -> None:
-    from trainers.run import trackers
+    from oversharp.trainers.run import trackers
 
     first = trackers._identity(tmp_path)
     assert trackers._identity(tmp_path) == first

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts, SharperDraws
-from diagnostics.verdict.recommendation import Recommendation
-from diagnostics.verdict.shipping.choice import certifying, recommend
-from diagnostics.verdict.shipping.options import JudgedSeries
-from diagnostics.verdict.shipping.words import alternatives_text, choice_text
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts, SharperDraws
+from oversharp.diagnostics.verdict.recommendation import Recommendation
+from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
+from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.verdict.shipping.words import alternatives_text, choice_text
 
 #: Of four samples, correct ones of every problem: pass@1 is .5 and pass@2 is 5/6.
 BASE = [2] * 200

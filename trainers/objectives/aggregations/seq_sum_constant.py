@@ -17,7 +17,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, check_range
+from oversharp.trainers.objectives.contract import PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults
+from oversharp.trainers.objectives.contract import PartDefaults
 
 
 @dataclass(frozen=True, kw_only=True)

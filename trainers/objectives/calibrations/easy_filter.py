@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
 
 
 def easiest(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
 
 
 def calibrated(

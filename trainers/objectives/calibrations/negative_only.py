@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
 
 
 @dataclass(frozen=True, kw_only=True)

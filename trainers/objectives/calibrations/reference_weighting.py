@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import Credit, GroupedRewards, Need, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need, PartDefaults, check_range
 
 
 def rarity(reference_logp_PG: Float[Tensor, "prompt group"], *, cap: float) -> Float[Tensor, "prompt group"]:

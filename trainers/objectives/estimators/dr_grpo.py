@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, is_constant
+from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, is_constant
 
 
 def centred(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:

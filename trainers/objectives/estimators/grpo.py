@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, check_range, is_constant
+from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, check_range, is_constant
 
 Convention = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
 

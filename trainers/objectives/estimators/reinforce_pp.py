@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, Need, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import GroupedRewards, Need, PartDefaults, check_range
 
 #: verl adds it to the variance, the paper to the standard deviation.
 EPS = 1e-8

@@ -21,9 +21,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults
-from trainers.objectives.estimators.dr_grpo import centred
-from trainers.objectives.estimators.reinforce_pp import Over, whitened
+from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.estimators.dr_grpo import centred
+from oversharp.trainers.objectives.estimators.reinforce_pp import Over, whitened
 
 
 @dataclass(frozen=True, kw_only=True)

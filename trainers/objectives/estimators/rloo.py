@@ -18,8 +18,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults
-from trainers.objectives.estimators.dr_grpo import centred
+from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.estimators.dr_grpo import centred
 
 
 def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_range
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
+from oversharp.trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
+from oversharp.trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
 
 Kind = Literal["k1", "k2", "k3"]
 

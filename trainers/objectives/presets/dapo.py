@@ -6,14 +6,14 @@ loss where a ratio is above 3 and A < 0. ``dapo:dual=0`` switches it off.
 
 Source: DAPO (arXiv 2503.14476), Eq 8.
 
->>> from trainers.objectives import parse
+>>> from oversharp.trainers.objectives import parse
 >>> parse("dapo+overlong:length=512").expression
 'grpo+dynamic_sampling+clip:high=0.28,dual=3.0+token_mean+overlong:length=512'
 """
 
 from __future__ import annotations
 
-from trainers.objectives.contract import Preset
+from oversharp.trainers.objectives.contract import Preset
 
 PRESET = Preset(
     title="Decoupled Clip and Dynamic Sampling Policy Optimization",

@@ -8,14 +8,14 @@ their names: ``iac_paper+kl:kind=k2,beta=0.01``.
 
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), Eq 1 and Algorithm 1, lines 11 to 20.
 
->>> from trainers.objectives import parse
+>>> from oversharp.trainers.objectives import parse
 >>> parse("iac_paper").expression
 'grpo+iac:s_plus=positive+kl:kind=k2+clip+seq_mean_token_mean'
 """
 
 from __future__ import annotations
 
-from trainers.objectives.contract import Preset
+from oversharp.trainers.objectives.contract import Preset
 
 PRESET = Preset(
     title="Inverse-success Advantage Calibration, as printed",

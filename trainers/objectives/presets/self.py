@@ -2,14 +2,14 @@
 
 Source: *The Reasoning Boundary Paradox* [C], Eq 9; see ``greedy_filter`` and ``forward_kl``.
 
->>> from trainers.objectives import parse
+>>> from oversharp.trainers.objectives import parse
 >>> parse("self:beta=0.001").expression
 'greedy_filter+forward_kl:beta=0.001+grpo+clip+seq_mean_token_mean'
 """
 
 from __future__ import annotations
 
-from trainers.objectives.contract import Preset
+from oversharp.trainers.objectives.contract import Preset
 
 PRESET = Preset(
     title="Selective Examples with Low-likelihood and Forward-KL",

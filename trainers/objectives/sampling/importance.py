@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults
+from oversharp.trainers.objectives.contract import PartDefaults
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
+from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column
+from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.ingest.formats import find_files
-from diagnostics.ingest.formats.contract import ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats import find_files
+from oversharp.diagnostics.ingest.formats.contract import ReadOptions, Recorded
 from tests.ingest.formats.real.tools import PROBLEMS, REPEATS, STEPS, run_inspect, run_lm_eval, write_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the tools' dependencies

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diagnostics.app import api as _api
+from oversharp.diagnostics.app import api as _api
 
 if TYPE_CHECKING:
-    from diagnostics.app.api import *  # noqa: F403
+    from oversharp.diagnostics.app.api import *  # noqa: F403
 
     __version__: str
 
@@ -32,9 +32,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__all__)
-
-
-if __name__ == "__main__":
-    from diagnostics.app.process import main
-
-    main()
