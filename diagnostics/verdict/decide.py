@@ -60,6 +60,7 @@ from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of, to
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.verdict.shipping.words import NOT_READ
 from oversharp.diagnostics.verdict.steps import Accuracy, accuracy_of
 
 #: Where all randomness of a verdict starts.
@@ -89,8 +90,8 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
 
 
 def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
-    """A series as something to choose a checkpoint of: its counts, and what its verdict says of them."""
-    why = verdict.why if verdict.label == "no_verdict" else None
+    """Return the series as input of ``recommend``: its counts, the lost checkpoints, and why none can be chosen."""
+    why = verdict.why if verdict.label == "no_verdict" else NOT_READ if verdict.label == "format" else None
     if counts.dependence is not None:
         why = f"{_DEPENDENT}: {counts.dependence}"
     elif verdict.accuracies and why is None:

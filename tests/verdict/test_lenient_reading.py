@@ -77,6 +77,34 @@ def test_nothing_is_recommended_where_answers_were_not_read() -> None:
     assert "answers that could not be read" in said.sentence
 
 
+@pytest.mark.parametrize(
+    "late",
+    [
+        # step 20 is as the base and eligible, steps 40 and 60 changed style: the window explains the label
+        [(BASE, BASE), (NONE, BASE), (NONE, BASE)],
+        # one step of the window changed style
+        [(BASE, BASE)] * 4 + [(NONE, BASE), (BASE, BASE)],
+    ],
+)
+def test_an_eligible_checkpoint_changes_nothing_where_the_label_is_format(late: list[tuple[np.ndarray, ...]]) -> None:
+    counts = series(*late)  # type: ignore[arg-type]
+    found = verdict_of(counts)
+    assert found.label == "format"
+    assert found.shipping is not None
+    assert found.shipping.recommended is None
+    assert "answers that could not be read" in found.shipping.sentence
+    assert all(one.why for one in found.shipping.steps)
+
+
+def test_the_same_checkpoints_without_a_change_of_style_get_a_recommendation() -> None:
+    risen = np.minimum(N, BASE + 2)
+    found = verdict_of(series((risen, risen), (BASE // 2, BASE // 2), (BASE // 2, BASE // 2)))
+    assert found.label != "format"
+    assert found.shipping is not None
+    assert found.shipping.recommended is not None
+    assert found.shipping.recommended.step == 20
+
+
 def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_if_they_differ() -> None:
     half = BASE // 2
     lost = np.where(np.arange(60) % 4 == 0, 0, BASE)

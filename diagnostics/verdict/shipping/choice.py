@@ -69,8 +69,9 @@ def recommend(
     where that is larger: few data show nothing surely, and what is surely lost is half lost before. A control of fewer
     samples is out where they do not show that much at the largest k. Of the others, and the base, the one with the
     highest pass@1. With ``certifying_P`` these problems have no part in the choice: they alone say what is sure of it,
-    and veto it where some pass@k surely fell on them. Nothing is recommended where the base alone is left and a
-    checkpoint's fall is one of answers that were not read.
+    and veto it where some pass@k surely fell on them. A series whose label is *Explained by format* gets no
+    recommendation: ``judged_series`` gives it a reason. Of other labels there is none either where only the base is
+    eligible and unread answers explain a checkpoint's loss.
 
     Raises ``ValueError`` without a series.
     """

@@ -21,7 +21,7 @@ from oversharp.diagnostics.verdict.recommendation import BandedChange
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedSeries:
-    """The counts of a series, the steps that its verdict calls lost, and why it came to no verdict, None if it did.
+    """The counts of a series, its lost steps, and why none of its checkpoints can be recommended (None if one can).
 
     ``causes``: what else explains the loss of a step, where something does.
     """

@@ -148,10 +148,11 @@ def unseen_text(k: int, reach_k: int, n: int, most: float) -> str:
     )
 
 
-#: Why nothing is recommended where the base alone is left, and the reading of the answers explains why.
+#: Why nothing is recommended where the label is *Explained by format*, or where only the base is eligible and unread
+#: answers explain a checkpoint's loss.
 NOT_READ = (
-    "no checkpoint is left but the base, and falls of pass@k come from answers that could not be read; grade again "
-    "with a verifier that reads them (oversharp regrade)"
+    "falls of pass@k come from answers that could not be read; grade again with a verifier that reads them "
+    "(oversharp regrade)"
 )
 
 
