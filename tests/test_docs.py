@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -97,9 +98,35 @@ def test_files_modules_commands_and_targets_that_a_page_names_exist(page: Path) 
     assert benchmarks <= BENCHMARKS.keys()
 
 
-@pytest.mark.parametrize("name", ["Makefile", ".ci/run", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["Makefile", ".ci/run", "pyproject.toml", "mkdocs.yml"])
 def test_files_that_the_workshop_names_exist(name: str) -> None:
     assert missing_files(text_of(ROOT / name)) == []
+
+
+TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+@pytest.mark.parametrize("template", [file for file in TEMPLATES if file.stem != "config"], ids=lambda file: file.stem)
+def test_an_issue_template_asks_for_commands_that_exist(template: Path) -> None:
+    text = text_of(template)
+    fields = re.findall(r"^    id: (\w+)$", text, re.MULTILINE)
+    assert len(fields) == len(set(fields)) == text.count("\n  - type: ") > 0
+    commands_asked = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith("oversharp ")]
+    for command in commands_asked:
+        arguments = words(command.partition(" > ")[0])[1:]
+        assert arguments[0] in verbs()
+        app.parse_args(arguments, exit_on_error=False, print_error=False)
+
+
+def test_there_is_a_template_for_bugs_verdicts_and_answers() -> None:
+    assert {file.stem for file in TEMPLATES} == {"bug", "config", "misread_answer", "wrong_verdict"}
+
+
+def test_the_citation_has_the_version_and_the_licence_of_the_package() -> None:
+    package = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    citation = dict(re.findall(r"^(\w[\w-]*): (.+)$", text_of(ROOT / "CITATION.cff"), re.MULTILINE))
+    assert (citation["version"], citation["license"]) == (package["version"], package["license"])
+    assert citation["cff-version"] == "1.2.0"
 
 
 def test_what_is_not_there_is_found() -> None:
