@@ -1,1 +1,1 @@
-"""``oversharp view``: problems and responses of a store in the browser, read-only, for whoever has the token."""
+"""``oversharp view``: a read-only browser page of a store's problems and responses, behind a token."""

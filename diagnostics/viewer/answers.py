@@ -1,4 +1,4 @@
-"""Where the answer that a grader read stands in a response. Pure."""
+"""Locate the answer that a grader extracted within the response text. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from oversharp.diagnostics.verifiers.exact import labelled_line
 from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer
 from oversharp.diagnostics.verifiers.reading.responses import final_part
 
-#: Verifiers that read an answer by these rules, the first that finds one.
-_BY_RULES = ("math", "exact")
-#: With what stands right before it, by which the same words elsewhere are told apart.
+#: Verifiers that extract answers by the rules below.
+_RULE_VERIFIERS = ("math", "exact")
+#: Extraction rules in order of precedence, each with a regular expression for the text right before the answer: it
+#: excludes other places with the same words.
 _RULES = (
     (last_boxed, r"\\boxed\s*\{\s*"),
     (tagged_answer, r"<answer>\s*"),
@@ -21,11 +22,10 @@ _RULES = (
 
 
 def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None:
-    r"""First and last character, exclusive, of what was read as ``answer``; None where it is not to be found.
+    r"""Return the start and end (exclusive) of the extracted ``answer`` in ``text``, or None if it is not there.
 
-    Of the verifiers "math" and "exact" it is looked for in what their rules take for the statement, and the whole
-    statement is taken where the answer is written differently there. Of others it is the last place where the answer
-    stands as a word.
+    For the verifiers "math" and "exact", search the text that their rules extract, and return all of that text if it
+    writes the answer differently. For other verifiers, return the last occurrence of the answer as a whole word.
 
     >>> text = r"Not 12. So \boxed{12} it is, not 12."
     >>> text[slice(*answer_span(text, "12", "math"))], answer_span(text, "12", "math")[0]
@@ -38,25 +38,25 @@ def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None
     """
     if not answer or answer == NO_ANSWER:
         return None
-    if verifier not in _BY_RULES:
+    if verifier not in _RULE_VERIFIERS:
         return _last_word(text, answer, 0, len(text))
     part = final_part(text).text
     start = text.rfind(part)
     for rule, before in _RULES:
         if stated := rule(part):
-            found = _within(part, answer, stated, before)
-            return None if found is None else (found[0] + start, found[1] + start)
+            span = _span_in_statement(part, answer, stated, before)
+            return None if span is None else (span[0] + start, span[1] + start)
     return _last_word(text, answer, 0, len(text))
 
 
-def _within(text: str, answer: str, stated: str, before: str) -> tuple[int, int] | None:
-    """The answer in the last statement of these words, or the statement."""
+def _span_in_statement(text: str, answer: str, stated: str, before: str) -> tuple[int, int] | None:
+    """Return the span of the answer in the last occurrence of ``stated``, or else the span of that occurrence."""
     places = [match.span(1) for match in re.finditer(f"{before}({re.escape(stated)})", text, re.MULTILINE)]
     return (_last_word(text, answer, *places[-1]) or places[-1]) if places else None
 
 
 def _last_word(text: str, answer: str, start: int, end: int) -> tuple[int, int] | None:
-    """The last place between ``start`` and ``end`` where the answer is not a part of a longer word or number."""
+    """Return the last occurrence in [start, end) that is not part of a longer word or number."""
     word = re.compile(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)")
-    found = [match.span() for match in word.finditer(text, start, end)]
-    return found[-1] if found else None
+    spans = [match.span() for match in word.finditer(text, start, end)]
+    return spans[-1] if spans else None

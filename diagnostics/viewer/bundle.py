@@ -1,4 +1,4 @@
-"""A static copy of a selection: files that open from disk or from any web server, and ask for nothing else."""
+"""Static copy of a selection: self-contained files that open from disk or from any web server."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import msgspec
 
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
-from oversharp.diagnostics.viewer.listing import selected
+from oversharp.diagnostics.viewer.listing import filter_problems
 from oversharp.diagnostics.viewer.page import POLICY, page_files
 from oversharp.diagnostics.viewer.records import ProblemSide, ViewedProblem, ViewSelection, ViewStart
 from oversharp.diagnostics.viewer.viewer import Viewer
 
-#: Different responses of an answer that a copy holds in full, and different answers of a checkpoint.
+#: Limits of a copy: distinct responses per answer, and distinct answers per checkpoint.
 RESPONSES_PER_ANSWER, ANSWERS = 5, 40
 _HEAD = '<meta charset="utf-8">'
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenBundle:
-    """What was written to ``folder``: ``n_problems`` of the ``n_selected`` that the selection has, in ``n_bytes``."""
+    """Summary of a copy written to ``folder``: ``n_problems`` of ``n_selected`` problems, size in bytes."""
 
     folder: Path
     n_problems: int
@@ -38,9 +38,9 @@ class WrittenBundle:
 
 
 def require_bundle_place(folder: Path) -> None:
-    """Raise ``ConfigError`` where a copy would be written over something: before any work."""
+    """Raise ``ConfigError`` if ``folder`` exists and is not an empty directory."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"--bundle {folder}: is there already, and not an empty directory; name another")
+        raise ConfigError(f"--bundle {folder}: exists and is not an empty directory; choose another path")
 
 
 def write_bundle(
@@ -51,19 +51,25 @@ def write_bundle(
     most: int,
     stage: Callable[[str, int], AbstractContextManager[Callable[[int], None]]],
 ) -> WrittenBundle:
-    """Write the first ``most`` problems of a selection to ``folder``: all of it, or nothing.
+    """Write the first ``most`` problems of a selection to ``folder``, atomically.
 
-    Raises ``ConfigError`` where nothing is selected or the folder is taken, ``StoreError`` where it cannot be written.
+    Raises:
+        ConfigError: the selection is empty, or the folder exists and is not empty.
+        StoreError: the folder cannot be written.
     """
     require_bundle_place(folder)
     listed = viewer.problems(selection)
-    found = viewer.found(selection) if selection.search else None
-    chosen = [one for one in selected(listed, selection.only) if found is None or one.problem_id in found]
+    matching_ids = viewer.matching_problem_ids(selection) if selection.search else None
+    chosen = [
+        problem
+        for problem in filter_problems(listed, selection.only)
+        if matching_ids is None or problem.problem_id in matching_ids
+    ]
     if not chosen:
-        raise ConfigError(f"--bundle {folder}: the selection has no problem; choose another --only or --search")
+        raise ConfigError(f"--bundle {folder}: the selection has no problems; change --only or --search")
     start = ViewStart(
         store=viewer.store_name,
-        series=tuple(one for one in viewer.series if one.name == selection.series),
+        series=tuple(series for series in viewer.series if series.name == selection.series),
         selection=selection,
         bundle=True,
         note=_note(len(chosen[:most]), len(chosen), len(listed.problems), selection),
@@ -78,13 +84,13 @@ def write_bundle(
             _write(made, "problems", replace(listed, problems=tuple(chosen[:most])))
             n_responses = 0
             with stage("copy problems", len(chosen[:most])) as advance:
-                for number, one in enumerate(chosen[:most]):
-                    n_responses += _write_problem(viewer, selection, made, f"problem-{number}", one.problem_id)
+                for number, problem in enumerate(chosen[:most]):
+                    n_responses += _write_problem(viewer, selection, made, f"problem-{number}", problem.problem_id)
                     advance(1)
             n_bytes = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
-            _put(made, folder)
+            _move_into_place(made, folder)
     except OSError as error:
-        raise StoreError(f"{folder}: cannot be written ({error.strerror}); name another --bundle") from error
+        raise StoreError(f"{folder}: cannot be written ({error.strerror}); choose another --bundle") from error
     return WrittenBundle(
         folder=folder, n_problems=len(chosen[:most]), n_selected=len(chosen), n_responses=n_responses, n_bytes=n_bytes
     )
@@ -94,14 +100,14 @@ def _note(n: int, n_selected: int, n_all: int, selection: ViewSelection) -> str:
     problems = plural(n, "problem") if n == n_selected else f"the first {n} of {plural(n_selected, 'problem')}"
     by = [f"--only {selection.only}"] if selection.only != "all" else []
     by += [f"--search {selection.search!r}"] if selection.search else []
-    chosen = f", chosen of {n_all} by {' and '.join(by)}" if by else ""
+    chosen = f", selected from {n_all} by {' and '.join(by)}" if by else ""
     return (
-        f"A copy of {problems}{chosen}, with up to {RESPONSES_PER_ANSWER} different responses in full of each of the "
-        f"{ANSWERS} most frequent answers."
+        f"A copy of {problems}{chosen}. It contains the {ANSWERS} most frequent answers of each checkpoint, with the "
+        f"full text of up to {RESPONSES_PER_ANSWER} distinct responses per answer."
     )
 
 
-def _put(made: Path, folder: Path) -> None:
+def _move_into_place(made: Path, folder: Path) -> None:
     os.chmod(made, 0o755)
     if folder.is_dir():
         folder.rmdir()
@@ -117,25 +123,28 @@ def _write_page(folder: Path) -> None:
 
 
 def _write_problem(viewer: Viewer, selection: ViewSelection, folder: Path, name: str, problem_id: str) -> int:
-    """One file of a problem with its responses; how many these are."""
-    problem = _shortened(viewer.problem(selection, problem_id))
+    """Write one problem with its responses to a file and return the number of responses."""
+    problem = _shorten_problem(viewer.problem(selection, problem_id))
     texts = {
         f"{side.key}:{response_id}": text
         for side in problem.sides
         for response_id, text in viewer.responses(
-            selection, problem_id, side.key, [one.response_id for group in side.answers for one in group.responses]
+            selection,
+            problem_id,
+            side.key,
+            [response.response_id for group in side.answers for response in group.responses],
         ).items()
     }
     _write(folder, name, {"problem": problem, "responses": texts})
     return len(texts)
 
 
-def _shortened(problem: ViewedProblem) -> ViewedProblem:
+def _shorten_problem(problem: ViewedProblem) -> ViewedProblem:
     first, second = problem.sides
-    return replace(problem, sides=(_few(first), _few(second)))
+    return replace(problem, sides=(_shorten_side(first), _shorten_side(second)))
 
 
-def _few(side: ProblemSide) -> ProblemSide:
+def _shorten_side(side: ProblemSide) -> ProblemSide:
     return replace(
         side,
         answers=tuple(
@@ -146,6 +155,6 @@ def _few(side: ProblemSide) -> ProblemSide:
 
 
 def _write(folder: Path, name: str, value: Any) -> None:
-    """A script that hands the page a value: from disk a browser reads scripts alone. Plain ASCII, whatever it holds."""
+    """Write a value as a script, the only kind of file that a page opened from disk may load. ASCII only."""
     text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
     (folder / "data" / f"{name}.js").write_text(f'oversharpData("{name}",{text});\n', encoding="ascii")

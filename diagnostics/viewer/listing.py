@@ -1,4 +1,4 @@
-"""The series of a store, and the problems of two checkpoints with what became of them."""
+"""List the series of a store, and the problems of two checkpoints with their changes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from oversharp.diagnostics.viewer.records import (
     point_name,
 )
 
-#: Most memory for queries, in GiB: what needs more, as counting all samples does, goes to files beside the store.
+#: Memory limit of queries, in GiB. Larger queries, such as counting all samples, spill to files next to the store.
 MEMORY_GIB = 0.5
-#: Characters of a title: the list shows two lines of it.
+#: Maximum title length in characters: the list shows two lines.
 _TITLE_CAP = 200
 _EXTRAS = """
 SELECT is_base, step, problem_id, n_cut, n_lenient
@@ -43,10 +43,11 @@ def open_viewed(
     *,
     series: str | None = None,
 ) -> Store:
-    """The store at ``path``, for reading, with its samples counted: that takes seconds per million samples.
+    """Open the store at ``path`` read-only and count its samples, which takes seconds per million samples.
 
-    Raises ``StoreError`` where there is none, it is being written, or it holds no audit of any samples; of ``series``,
-    where that is named, before anything is counted.
+    Raises:
+        StoreError: there is no store, another process is writing it, or it has no audit with samples. If ``series`` is
+            given and missing, the error is raised before samples are counted.
     """
     store = open_for_reading(path)
     try:
@@ -62,19 +63,16 @@ def open_viewed(
 
 
 def series_of(store: Store) -> tuple[ViewedSeries, ...]:
-    """The series that have two checkpoints with graded samples, which an open store does not change.
-
-    Raises ``StoreError`` if none has.
-    """
+    """Return the series with graded samples of at least two checkpoints. Raise ``StoreError`` if there are none."""
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
-        chosen_series(store, None)  # which says what would make an audit
-    found = tuple(_series(store, name) for name in audited)
-    shown = tuple(one for one in found if len(one.checkpoints) > 1)
+        chosen_series(store, None)  # raises, with a hint on how to run an audit
+    all_series = tuple(_series(store, name) for name in audited)
+    shown = tuple(series for series in all_series if len(series.checkpoints) > 1)
     if not shown:
         raise StoreError(
-            f"{store.path}: no series has graded samples of two checkpoints, so there is nothing to compare; "
-            "let the audit or import come to its end first"
+            f"{store.path}: no series has graded samples of two checkpoints to compare; "
+            "finish the audit or import first"
         )
     return shown
 
@@ -84,54 +82,56 @@ def _series(store: Store, name: str) -> ViewedSeries:
     return ViewedSeries(
         name=name,
         checkpoints=tuple(
-            ViewedCheckpoint(key=key_of(one), name=point_name(key_of(one)), checkpoint=one.checkpoint)
-            for one in checkpoints_of(store, name)
+            ViewedCheckpoint(
+                key=key_of(checkpoint), name=point_name(key_of(checkpoint)), checkpoint=checkpoint.checkpoint
+            )
+            for checkpoint in checkpoints_of(store, name)
         ),
         verdict=None if verdict is None else verdict.sentence,
     )
 
 
 def key_of(point: ComparedCheckpoint) -> str:
-    """How links name a checkpoint."""
+    """Return the key of a checkpoint in links: "base" or its step."""
     return BASE if point.is_base else str(point.step)
 
 
 def require_pair(series: Sequence[ViewedSeries], selection: ViewSelection) -> None:
-    """Raise ``ConfigError`` where the selection is no two different checkpoints of one of ``series``."""
-    found = next((one for one in series if one.name == selection.series), None)
-    if found is None:
-        held = ", ".join(one.name for one in series)
-        raise ConfigError(f"--series {selection.series}: there is none to look at; there is: {held}")
-    keys = [one.key for one in found.checkpoints]
+    """Raise ``ConfigError`` unless the selection is two different checkpoints of one of ``series``."""
+    chosen = next((viewed for viewed in series if viewed.name == selection.series), None)
+    if chosen is None:
+        names = ", ".join(viewed.name for viewed in series)
+        raise ConfigError(f"--series {selection.series}: no such series with graded samples; available: {names}")
+    keys = [checkpoint.key for checkpoint in chosen.checkpoints]
     for key in (selection.before, selection.after):
         if key not in keys:
-            raise ConfigError(f"{found.name}: there are no samples of step {key!r}; there are of {', '.join(keys)}")
+            raise ConfigError(f"{chosen.name}: no samples of step {key!r}; available: {', '.join(keys)}")
     if selection.before == selection.after:
-        raise ConfigError(f"{found.name}: {selection.before} cannot be compared with itself; choose another step")
+        raise ConfigError(f"{chosen.name}: {selection.before} cannot be compared with itself; choose another step")
 
 
 def problem_list(store: Store, selection: ViewSelection) -> ProblemList:
-    """All problems of both checkpoints, whatever ``only`` and ``search`` say.
+    """Return all problems of both checkpoints, ignoring ``only`` and ``search``.
 
-    Raises ``StoreError`` where no problem has samples at both.
+    Raises ``StoreError`` if no problem has samples at both.
     """
-    points = {key_of(one): one for one in checkpoints_of(store, selection.series)}
+    points = {key_of(checkpoint): checkpoint for checkpoint in checkpoints_of(store, selection.series)}
     before, after = points[selection.before], points[selection.after]
     pair = read_pair(store, selection.series, before, after)
-    extras = _extras(store, selection.series, before, after)
+    extras = _doubtful_counts(store, selection.series, before, after)
     listed = [
         ListedProblem(
-            problem_id=one.problem_id,
-            problem=one.problem,
-            title=one.title[:_TITLE_CAP],
-            state=one.state,
-            sure=one.sure,
-            correct=(one.correct_before, one.correct_after),
-            n=(one.n_before, one.n_after),
-            cut=extras[one.problem_id][0],
-            lenient=extras[one.problem_id][1],
+            problem_id=change.problem_id,
+            problem=change.problem,
+            title=change.title[:_TITLE_CAP],
+            state=change.state,
+            sure=change.sure,
+            correct=(change.correct_before, change.correct_after),
+            n=(change.n_before, change.n_after),
+            cut=extras[change.problem_id][0],
+            lenient=extras[change.problem_id][1],
         )
-        for one in sorted(changes_of(pair), key=_surest)
+        for change in sorted(changes_of(pair), key=_significance_order)
     ]
     return ProblemList(
         selection=selection,
@@ -142,19 +142,19 @@ def problem_list(store: Store, selection: ViewSelection) -> ProblemList:
     )
 
 
-def _surest(one: Any) -> tuple[float, float, str]:
-    p = 1.0 if one.p_adjusted is None else one.p_adjusted
-    return p, -abs(one.correct_after / one.n_after - one.correct_before / one.n_before), one.problem_id
+def _significance_order(change: Any) -> tuple[float, float, str]:
+    p = 1.0 if change.p_adjusted is None else change.p_adjusted
+    return p, -abs(change.correct_after / change.n_after - change.correct_before / change.n_before), change.problem_id
 
 
-def _extras(
+def _doubtful_counts(
     store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint
 ) -> Mapping[str, tuple[tuple[int | None, int | None], tuple[int | None, int | None]]]:
-    """Problem → samples cut off and leniently graded ones, each at both checkpoints."""
+    """Return problem → (truncated samples, leniently graded samples), each as (before, after)."""
     rows = store.frame(_EXTRAS, series=series, first=before.step, second=after.step)
     keys = [BASE if base else str(step) for base, step in zip(rows["is_base"], rows["step"], strict=True)]
     counted = {
-        (key, str(problem)): (_known(cut), _known(lenient))
+        (key, str(problem)): (_count_or_none(cut), _count_or_none(lenient))
         for key, problem, cut, lenient in zip(keys, rows["problem_id"], rows["n_cut"], rows["n_lenient"], strict=True)
     }
     return {
@@ -167,31 +167,31 @@ def _extras(
     }
 
 
-def _known(count: Any) -> int | None:
+def _count_or_none(count: Any) -> int | None:
     return None if pd.isna(count) else int(count)
 
 
 def _sentence(store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint) -> str:
-    """What ``oversharp lost`` says of both; of the base as the later one it says nothing."""
+    """Return the summary sentence of ``oversharp lost``, or "" if the later checkpoint is the base."""
     if after.is_base:
         return ""
     since = None if before.is_base else before.step
     return lost_problems(store, series, step=after.step, since=since, answers=False, most=1).sentence
 
 
-def selected(listed: ProblemList, only: str) -> tuple[ListedProblem, ...]:
-    """The problems that one of the filters lets through; the page's script knows the same rules.
+def filter_problems(listed: ProblemList, only: str) -> tuple[ListedProblem, ...]:
+    """Return the problems that pass the filter ``only``. ``view.js`` has the same rules.
 
-    "fell" are the lost ones too, and "rose" those that won a first correct sample.
+    "fell" includes the lost problems, and "rose" the gained ones.
     """
     rules: Mapping[str, Callable[[ListedProblem], bool]] = {
-        "all": lambda one: True,
-        "lost": lambda one: one.state == "lost",
-        "gained": lambda one: one.state == "gained",
-        "fell": lambda one: one.state in ("lost", "fell"),
-        "rose": lambda one: one.state in ("gained", "rose"),
-        "sure": lambda one: one.sure,
-        "lenient": lambda one: any(one.lenient),
-        "cut": lambda one: any(one.cut),
+        "all": lambda problem: True,
+        "lost": lambda problem: problem.state == "lost",
+        "gained": lambda problem: problem.state == "gained",
+        "fell": lambda problem: problem.state in ("lost", "fell"),
+        "rose": lambda problem: problem.state in ("gained", "rose"),
+        "sure": lambda problem: problem.sure,
+        "lenient": lambda problem: any(problem.lenient),
+        "cut": lambda problem: any(problem.cut),
     }
-    return tuple(one for one in listed.problems if rules[only](one))
+    return tuple(problem for problem in listed.problems if rules[only](problem))

@@ -1,4 +1,4 @@
-"""The files of the page: they are the same on the server and in a static copy."""
+"""Files of the page, shared by the server and the static copy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import MappingProxyType
 from oversharp.reports.pictures import palette
 
 _FOLDER = Path(__file__).parent / "page"
-#: Nothing but the page's own files may load or run, and no other page may show it in a frame.
+#: Content security policy: only the page's own files load or run.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-#: File → its media type.
+#: File name → media type.
 MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "index.html": "text/html; charset=utf-8",
@@ -25,7 +25,7 @@ MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
 
 
 def page_files() -> dict[str, str]:
-    """Name → text of the files; the colours are those of the report."""
+    """Return file name → text, with the colours of the report."""
     files = {name: (_FOLDER / name).read_text(encoding="utf-8") for name in MEDIA_TYPES}
     light, dark = palette.variables(palette.PLACEHOLDERS), palette.variables(palette.DARK)
     colours = f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"

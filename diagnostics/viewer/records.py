@@ -1,19 +1,19 @@
-"""What the page of ``oversharp view`` is given: records that become JSON as they are. Pure."""
+"""Records that ``oversharp view`` sends to its page as JSON. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-#: Problems that can be asked for alone; "all" is no filter.
+#: Filters of the problem list; "all" is no filter.
 Only = Literal["all", "lost", "gained", "fell", "rose", "sure", "lenient", "cut"]
 ONLY: tuple[Only, ...] = get_args(Only)
-#: How the base is named beside steps: it may share its step with a checkpoint.
+#: Key of the base. Its step is no key, because a checkpoint may have the same step.
 BASE = "base"
 
 
 def point_name(key: str) -> str:
-    """What a checkpoint is called.
+    """Return the display name of a checkpoint key.
 
     >>> point_name("base"), point_name("20")
     ('base', 'step 20')
@@ -23,7 +23,7 @@ def point_name(key: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedCheckpoint:
-    """A checkpoint with graded samples. ``key`` names it in links: "base", or its step."""
+    """Checkpoint with graded samples. ``key`` identifies it in links: "base" or its step."""
 
     key: str
     name: str
@@ -32,7 +32,7 @@ class ViewedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedSeries:
-    """A series with its checkpoints, the base first, and the sentence of its verdict, None without one."""
+    """Series with its checkpoints, base first, and the sentence of its verdict (None without a verdict)."""
 
     name: str
     checkpoints: tuple[ViewedCheckpoint, ...]
@@ -41,7 +41,7 @@ class ViewedSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSelection:
-    """What is looked at: two checkpoints of a series by key, the problems ``only``, and those that have a text."""
+    """Two checkpoints of a series by key, a filter of problems, and a text to search for."""
 
     series: str
     before: str
@@ -52,7 +52,7 @@ class ViewSelection:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewStart:
-    """What the page shows first. ``bundle``: a static copy, of this selection alone; ``note`` says what it lacks."""
+    """First state of the page. ``bundle`` marks a static copy of this selection; ``note`` describes its limits."""
 
     store: str
     series: tuple[ViewedSeries, ...]
@@ -63,7 +63,10 @@ class ViewStart:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedProblem:
-    """A problem of the list. Counts at both checkpoints; ``cut`` and ``lenient`` are None where nobody tells."""
+    """Row of the problem list with (before, after) counts of samples.
+
+    ``cut`` counts truncated samples and ``lenient`` leniently graded ones; None if unknown.
+    """
 
     problem_id: str
     problem: str
@@ -78,7 +81,7 @@ class ListedProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemList:
-    """The problems that both checkpoints have samples of, the surest change first."""
+    """Problems that both checkpoints have samples of, smallest adjusted p-value first."""
 
     selection: ViewSelection
     names: tuple[str, str]
@@ -89,9 +92,10 @@ class ProblemList:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedResponse:
-    """A different response, drawn ``n`` times. ``hit``: it holds the text that is searched for.
+    """Distinct response, sampled ``n`` times.
 
-    ``why`` says why it was not graded, "" where it was; ``lenient``, why the grade is doubtful though it was accepted.
+    ``hit``: it contains the searched text. ``cut``: it was truncated, None if unknown. ``why``: the reason why it was
+    not graded, "" if it was. ``lenient``: the reason to doubt that it is correct although it was accepted.
     """
 
     response_id: str
@@ -108,9 +112,10 @@ class ListedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerGroup:
-    """An answer with the responses that gave it, the most frequent first; None is no readable answer.
+    """Answer with its responses, most frequent first. The answer None means unparsed.
 
-    ``n`` samples gave it, greedy ones apart; ``n_responses`` are different, of which ``responses`` has the first.
+    ``n`` counts its samples without greedy ones and ``n_responses`` its distinct responses. ``responses`` may be
+    shorter than that.
     """
 
     answer: str | None
@@ -122,7 +127,7 @@ class AnswerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSide:
-    """What a checkpoint answers to a problem: the most frequent answer first."""
+    """Answers of a checkpoint to a problem, most frequent first."""
 
     key: str
     name: str
@@ -143,7 +148,7 @@ class CoursePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedProblem:
-    """A problem with its text, its course over the series, and what both checkpoints answer; ``task`` may be empty."""
+    """Problem with its prompt, its counts over the series, and the answers of both checkpoints."""
 
     problem_id: str
     problem: str
@@ -157,7 +162,7 @@ class ViewedProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScores:
-    """Log-probabilities and entropies in nats of a response's tokens under a checkpoint; None is minus infinity."""
+    """Per-token log-probabilities and entropies of a response under a checkpoint, in nats; None is −∞."""
 
     name: str
     logps: tuple[float | None, ...]
@@ -166,10 +171,11 @@ class TokenScores:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedResponse:
-    """A response in full: what stands before its answer, the answer as it was read, and what follows.
+    """Full text of a response, split into the text before its answer, the extracted answer, and the text after it.
 
-    Where no answer is found in the text, all of it is ``before``. ``pieces``: the text of every token; empty where
-    ``why_no_pieces`` says why. ``scores`` are those of the two checkpoints that have any; ``why_no_scores`` if none.
+    If the answer is not found in the text, all of it is ``before``. ``pieces`` has the text of every token, and
+    ``scores`` the scores under the two checkpoints. If one of them is empty, ``why_no_pieces`` or ``why_no_scores``
+    gives the reason.
     """
 
     before: str
@@ -184,7 +190,7 @@ class ViewedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPart:
-    """Problems that a part of the search found, and where the next part begins; ``done`` of ``total`` rows are read."""
+    """Problems found by one part of a search, and the start of the next; ``done`` of ``total`` rows are searched."""
 
     problem_ids: tuple[str, ...]
     next: int | None

@@ -1,4 +1,4 @@
-"""One problem at two checkpoints: answers with their counts, and responses in full with the scores of their tokens."""
+"""One problem at two checkpoints: answers with counts, and full responses with token scores."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from oversharp.diagnostics.viewer.records import (
 )
 from oversharp.diagnostics.viewer.tokens import token_pieces
 
-#: Different responses of an answer that are listed.
+#: Maximum number of distinct responses listed per answer.
 MOST_RESPONSES = 50
 _PREVIEW_CHARACTERS = 160
-# Samples of another tool that name no task stand under the name of a series, which is none.
+# Imported samples without a task are stored under the name of their series; show them with an empty task.
 _PROBLEM = """
 WITH of_tools AS (SELECT c.series FROM series_checkpoints AS c JOIN checkpoints AS k USING (checkpoint_id)
                   WHERE k.kind = 'recorded')
@@ -51,8 +51,8 @@ JOIN series_checkpoints AS c USING (series, step, checkpoint_id)
 WHERE n.series = $series AND n.problem_id = $problem
 ORDER BY n.is_base DESC, n.step
 """
-# Of the tables, and not of the views: these would join all samples before they leave out those of other problems.
-_SAID = """
+# Queries tables, not views: the views join all samples before they filter by problem.
+_RESPONSES = """
 WITH own AS (
     SELECT
         response_id, sample_index, greedy, n_tokens, finish_reason, left(text, $cap) AS preview,
@@ -71,7 +71,7 @@ refused AS (
     FROM grades
     WHERE problem_id = $problem AND verifier = $own_verifier AND $own_verifier <> $verifier AND NOT correct
 ),
-said AS (
+responses AS (
     SELECT
         g.answer, g.correct, o.response_id,
         count(*) FILTER (NOT o.greedy) AS n,
@@ -80,7 +80,7 @@ said AS (
         bool_or(o.finish_reason = 'length') AS cut,
         bool_or(o.greedy) AS greedy,
         bool_or(o.hit) AS hit,
-        -- another tool does not tell
+        -- other tools record no reason
         any_value(
             CASE WHEN g.state <> 'ok' AND $verifier NOT LIKE 'recorded:%' THEN g.state || ': ' || g.reason ELSE '' END
         ) AS why,
@@ -92,7 +92,7 @@ said AS (
     GROUP BY ALL
 )
 SELECT *, sum(n) OVER of_answer AS n_of_answer, count(*) OVER of_answer AS n_responses
-FROM said
+FROM responses
 WINDOW of_answer AS (PARTITION BY answer, correct)
 QUALIFY row_number() OVER (PARTITION BY answer, correct ORDER BY hit DESC, n DESC, sample_index) <= $most
 ORDER BY n_of_answer DESC, correct DESC, answer NULLS LAST, hit DESC, n DESC, sample_index
@@ -119,26 +119,29 @@ _NOT_SCORED = "its tokens were not scored at these checkpoints"
 
 @dataclass(frozen=True, kw_only=True)
 class KnownProblem:
-    """What is known of a problem of a series before any response is read: its row, and its counts by key."""
+    """Database row of a problem, and its counts at each checkpoint key."""
 
     row: Mapping[str, Any]
     course: Mapping[str, Mapping[str, Any]]
 
 
 def known_problem(store: Store, series: str, problem_id: str) -> KnownProblem:
-    """A problem of ``series``. Raises ``ConfigError`` where the series has no samples of it."""
+    """Return a problem of ``series``. Raise ``ConfigError`` if the series has no samples of it."""
     asked = {"series": series, "problem": problem_id}
     rows = store.frame(_PROBLEM, **asked).to_dict("records")
     course = store.frame(_COURSE, **asked).to_dict("records")
     if not rows or not course:
-        raise ConfigError(f"{series}: there are no samples of problem {problem_id!r}")
-    return KnownProblem(row=rows[0], course={str(one["key"]): one for one in course})
+        raise ConfigError(f"{series}: no samples of problem {problem_id!r}")
+    return KnownProblem(row=rows[0], course={str(counts["key"]): counts for counts in course})
 
 
 def viewed_problem(store: Store, known: KnownProblem, selection: ViewSelection) -> ViewedProblem:
-    """One problem with the answers of both checkpoints. Raises ``ConfigError`` where one has no samples of it."""
+    """Return a problem with the answers of both checkpoints. Raise ``ConfigError`` if one has no samples of it."""
     row = known.row
-    first, second = (_side(store, selection, _point(known, key), row) for key in (selection.before, selection.after))
+    first, second = (
+        _checkpoint_answers(store, selection, _checkpoint_row(known, key), row)
+        for key in (selection.before, selection.after)
+    )
     return ViewedProblem(
         problem_id=str(row["problem_id"]),
         problem=str(row["problem"]),
@@ -147,22 +150,24 @@ def viewed_problem(store: Store, known: KnownProblem, selection: ViewSelection) 
         gold=str(row["gold"]),
         grader=grader_name(str(row["verifier"])),
         course=tuple(
-            CoursePoint(key=key, name=point_name(key), n=int(one["n"]), n_correct=int(one["n_correct"]))
-            for key, one in known.course.items()
+            CoursePoint(key=key, name=point_name(key), n=int(counts["n"]), n_correct=int(counts["n_correct"]))
+            for key, counts in known.course.items()
         ),
         sides=(first, second),
     )
 
 
-def _point(known: KnownProblem, key: str) -> Mapping[str, Any]:
+def _checkpoint_row(known: KnownProblem, key: str) -> Mapping[str, Any]:
     if key not in known.course:
-        raise ConfigError(f"there are no samples of problem {known.row['problem']!r} at {key!r}")
+        raise ConfigError(f"no samples of problem {known.row['problem']!r} at {key!r}")
     return known.course[key]
 
 
-def _side(store: Store, selection: ViewSelection, own: Mapping[str, Any], row: Mapping[str, Any]) -> ProblemSide:
-    said = store.frame(
-        _SAID,
+def _checkpoint_answers(
+    store: Store, selection: ViewSelection, own: Mapping[str, Any], row: Mapping[str, Any]
+) -> ProblemSide:
+    responses = store.frame(
+        _RESPONSES,
         problem=row["problem_id"],
         checkpoint=own["checkpoint_id"],
         settings=row["settings_id"],
@@ -174,21 +179,21 @@ def _side(store: Store, selection: ViewSelection, own: Mapping[str, Any], row: M
         most=MOST_RESPONSES,
     )
     groups: dict[tuple[str | None, bool], list[dict[str, Any]]] = {}
-    for one in said.to_dict("records"):
-        answer = None if pd.isna(one["answer"]) or one["answer"] == NO_ANSWER else str(one["answer"])
-        groups.setdefault((answer, bool(one["correct"])), []).append(one)
+    for response in responses.to_dict("records"):
+        answer = None if pd.isna(response["answer"]) or response["answer"] == NO_ANSWER else str(response["answer"])
+        groups.setdefault((answer, bool(response["correct"])), []).append(response)
     return ProblemSide(
         key=str(own["key"]),
         name=point_name(str(own["key"])),
         n=int(own["n"]),
         n_correct=int(own["n_correct"]),
-        answers=tuple(_group(answer, correct, rows) for (answer, correct), rows in groups.items()),
+        answers=tuple(_answer_group(answer, correct, rows) for (answer, correct), rows in groups.items()),
     )
 
 
-def _group(answer: str | None, correct: bool, rows: Sequence[dict[str, Any]]) -> AnswerGroup:
-    # None and "NA" are one group of two in the database
-    counts = {one["answer"]: (int(one["n_of_answer"]), int(one["n_responses"])) for one in rows}
+def _answer_group(answer: str | None, correct: bool, rows: Sequence[dict[str, Any]]) -> AnswerGroup:
+    # None and "NA" are two groups in the database and one here
+    counts = {row["answer"]: (int(row["n_of_answer"]), int(row["n_responses"])) for row in rows}
     return AnswerGroup(
         answer=answer,
         correct=correct,
@@ -196,26 +201,26 @@ def _group(answer: str | None, correct: bool, rows: Sequence[dict[str, Any]]) ->
         n_responses=sum(n for _, n in counts.values()),
         responses=tuple(
             ListedResponse(
-                response_id=str(one["response_id"]),
-                n=int(one["n"]),
-                sample_index=int(one["sample_index"]),
-                n_tokens=None if pd.isna(one["n_tokens"]) else int(one["n_tokens"]),
-                cut=None if pd.isna(one["cut"]) else bool(one["cut"]),
-                greedy=bool(one["greedy"]),
-                hit=bool(one["hit"]),
-                why=str(one["why"]),
-                lenient=_lenient(one) if correct else "",
-                preview=str(one["preview"]),
+                response_id=str(row["response_id"]),
+                n=int(row["n"]),
+                sample_index=int(row["sample_index"]),
+                n_tokens=None if pd.isna(row["n_tokens"]) else int(row["n_tokens"]),
+                cut=None if pd.isna(row["cut"]) else bool(row["cut"]),
+                greedy=bool(row["greedy"]),
+                hit=bool(row["hit"]),
+                why=str(row["why"]),
+                lenient=_lenient_reason(row) if correct else "",
+                preview=str(row["preview"]),
             )
-            for one in rows
+            for row in rows
         ),
     )
 
 
-def _lenient(row: dict[str, Any]) -> str:
-    """Why a grade is doubtful though it was accepted."""
+def _lenient_reason(row: dict[str, Any]) -> str:
+    """Return the reason to doubt an accepted grade, or ""."""
     if row["refused"]:
-        return "the problem's own verifier refuses it"
+        return "the problem's own verifier rejects it"
     if not pd.isna(row["n_boxed"]) and row["n_boxed"] > 1:
         return f"accepted with {int(row['n_boxed'])} different boxes"
     return ""
@@ -224,24 +229,32 @@ def _lenient(row: dict[str, Any]) -> str:
 def viewed_responses(
     store: Store, known: KnownProblem, selection: ViewSelection, key: str, response_ids: Sequence[str]
 ) -> dict[str, ViewedResponse]:
-    """Responses of the checkpoint ``key`` in full, those of ``response_ids`` that it said. Raises ``ConfigError``."""
-    row, own = known.row, _point(known, key)
+    """Return the full responses among ``response_ids`` that the checkpoint ``key`` generated.
+
+    Raises ``ConfigError`` if the checkpoint has no samples of the problem.
+    """
+    row, own = known.row, _checkpoint_row(known, key)
     asked = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
-    found = store.frame(_TEXTS, checkpoint=own["checkpoint_id"], verifier=row["verifier"], **asked)
-    shown = {str(_point(known, one)["checkpoint_id"]): one for one in (selection.before, selection.after)}
-    scores = _scores(store, asked, shown)
+    texts = store.frame(_TEXTS, checkpoint=own["checkpoint_id"], verifier=row["verifier"], **asked)
+    shown = {
+        str(_checkpoint_row(known, shown_key)["checkpoint_id"]): shown_key
+        for shown_key in (selection.before, selection.after)
+    }
+    scores = _token_scores(store, asked, shown)
     path = Path(str(own["path"]))
     return {
-        str(one["response_id"]): _response(one, str(row["verifier"]), scores.get(str(one["response_id"]), ()), path)
-        for one in found.to_dict("records")
+        str(text["response_id"]): _full_response(
+            text, str(row["verifier"]), scores.get(str(text["response_id"]), ()), path
+        )
+        for text in texts.to_dict("records")
     }
 
 
-def _response(row: dict[str, Any], verifier: str, scores: tuple[TokenScores, ...], path: Path) -> ViewedResponse:
+def _full_response(row: dict[str, Any], verifier: str, scores: tuple[TokenScores, ...], path: Path) -> ViewedResponse:
     text = str(row["text"])
     span = answer_span(text, str(row["answer"]), verifier) or (len(text), len(text))
     known = scores and row["token_ids"] is not None
-    token_ids = tuple(int(one) for one in row["token_ids"]) if known else ()
+    token_ids = tuple(int(token_id) for token_id in row["token_ids"]) if known else ()
     pieces, why = token_pieces(token_ids, path) if token_ids else ((), "")
     return ViewedResponse(
         before=text[: span[0]],
@@ -255,25 +268,25 @@ def _response(row: dict[str, Any], verifier: str, scores: tuple[TokenScores, ...
     )
 
 
-def _scores(store: Store, asked: dict[str, Any], shown: dict[str, str]) -> dict[str, tuple[TokenScores, ...]]:
-    """Response → its scores under the checkpoints that are shown, in their order."""
+def _token_scores(store: Store, asked: dict[str, Any], shown: dict[str, str]) -> dict[str, tuple[TokenScores, ...]]:
+    """Return response id → scores under the shown checkpoints, in their order."""
     if not store.has_tokens():
         return {}
     rows = store.frame(_SCORES, **asked, checkpoints=list(shown)).drop_duplicates(["response_id", "checkpoint_id"])
-    held = {(str(one["response_id"]), str(one["checkpoint_id"])): one for one in rows.to_dict("records")}
+    by_pair = {(str(row["response_id"]), str(row["checkpoint_id"])): row for row in rows.to_dict("records")}
     return {
         response_id: tuple(
             TokenScores(
                 name=point_name(key),
-                logps=_rounded(held[response_id, checkpoint_id]["token_logps"]),
-                entropies=_rounded(held[response_id, checkpoint_id]["token_entropies"]),
+                logps=_round_scores(by_pair[response_id, checkpoint_id]["token_logps"]),
+                entropies=_round_scores(by_pair[response_id, checkpoint_id]["token_entropies"]),
             )
             for checkpoint_id, key in shown.items()
-            if (response_id, checkpoint_id) in held
+            if (response_id, checkpoint_id) in by_pair
         )
-        for response_id, _ in held
+        for response_id, _ in by_pair
     }
 
 
-def _rounded(values: Sequence[float]) -> tuple[float | None, ...]:
-    return tuple(round(float(one), 3) if math.isfinite(one) else None for one in values)
+def _round_scores(values: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(round(float(value), 3) if math.isfinite(value) else None for value in values)

@@ -1,4 +1,4 @@
-"""Finds a text in ids, prompts, golds and responses, a part of the responses at a time."""
+"""Search for a text in ids, prompts, reference answers and responses, in parts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.viewer.records import SearchPart, ViewSelection
 
-#: A part ends after so much time: what was found by then is shown.
+#: Time limit of one part, in seconds. The page shows the matches after each part.
 PART_S = 0.15
-#: Samples that are looked through at once. DuckDB stores rows in groups of 122,880.
+#: Samples searched per query. DuckDB stores rows in groups of 122,880.
 _ROWS = 40_960
 _IN_PROBLEMS = """
 SELECT p.problem_id
@@ -47,7 +47,7 @@ ORDER BY problem_id
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedRows:
-    """Where the samples of two checkpoints lie: first and last row, inclusive, of ranges that do not overlap."""
+    """Row ranges of the samples of two checkpoints: (first, last) inclusive, without overlap."""
 
     checkpoint_ids: tuple[str, ...]
     settings_id: str
@@ -55,53 +55,53 @@ class SearchedRows:
 
     @property
     def total(self) -> int:
-        """Rows to look through."""
+        """Number of rows to search."""
         return sum(last - first + 1 for first, last in self.ranges)
 
 
-def searched_rows(store: Store, selection: ViewSelection) -> SearchedRows:
-    """The rows of both checkpoints of a selection."""
+def find_rows(store: Store, selection: ViewSelection) -> SearchedRows:
+    """Return the rows of both checkpoints of a selection."""
     who = {"series": selection.series, "before": selection.before, "after": selection.after}
     rows = store.frame(_PLACES, **who).to_dict("records")
     merged: list[tuple[int, int]] = []
-    for one in rows:
-        first, last = int(one["first"]), int(one["last"])
+    for row in rows:
+        first, last = int(row["first"]), int(row["last"])
         if merged and first <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
             merged.append((first, last))
     return SearchedRows(
-        checkpoint_ids=tuple(str(one["checkpoint_id"]) for one in rows),
+        checkpoint_ids=tuple(str(row["checkpoint_id"]) for row in rows),
         settings_id=str(rows[0]["settings_id"]),
         ranges=tuple(merged),
     )
 
 
-def search_part(
+def search_rows(
     store: Store,
     selection: ViewSelection,
     rows: SearchedRows,
     start: int = 0,
     now: Callable[[], float] = time.monotonic,
 ) -> SearchPart:
-    """What the search finds from row ``start`` of ``rows`` on, in ``PART_S`` seconds or a little more.
+    """Search from row ``start`` of ``rows`` on, for about ``PART_S`` seconds; ignore case.
 
-    Letter case does not count. The first part has what problems say: prompt, gold, and the beginning of the id.
+    The first part also searches the problems: prompt, reference answer, and the beginning of the id.
     """
     began, asked = now(), selection.search
-    found: set[str] = set()
+    problem_ids: set[str] = set()
     if start == 0:
-        found |= set(store.frame(_IN_PROBLEMS, series=selection.series, search=asked)["problem_id"].astype(str))
+        problem_ids |= set(store.frame(_IN_PROBLEMS, series=selection.series, search=asked)["problem_id"].astype(str))
     who = {"checkpoints": list(rows.checkpoint_ids), "settings": rows.settings_id}
     while start < rows.total:
         first, last = _rows_at(rows.ranges, start)
-        said = store.frame(_IN_RESPONSES, first=first, last=last, search=asked, **who)
-        found |= set(said["problem_id"].astype(str))
+        matches = store.frame(_IN_RESPONSES, first=first, last=last, search=asked, **who)
+        problem_ids |= set(matches["problem_id"].astype(str))
         start += last - first + 1
         if now() - began >= PART_S:
             break
     return SearchPart(
-        problem_ids=tuple(sorted(found)),
+        problem_ids=tuple(sorted(problem_ids)),
         next=start if start < rows.total else None,
         done=min(start, rows.total),
         total=rows.total,
@@ -109,7 +109,7 @@ def search_part(
 
 
 def _rows_at(ranges: Sequence[tuple[int, int]], start: int) -> tuple[int, int]:
-    """The next rows to look through: within one range.
+    """Return the first and last row of the next query, within one range.
 
     >>> _rows_at(((10, 12), (100, 100_000)), 1), _rows_at(((10, 12), (100, 100_000)), 3)
     ((11, 12), (100, 41059))
@@ -118,4 +118,4 @@ def _rows_at(ranges: Sequence[tuple[int, int]], start: int) -> tuple[int, int]:
         if start <= last - first:
             return first + start, min(last, first + start + _ROWS - 1)
         start -= last - first + 1
-    raise ValueError("behind the last row")
+    raise ValueError(f"start {start} is after the last row")

@@ -1,4 +1,4 @@
-"""The page over HTTP, for this machine alone: GET only, behind a random token, with a strict policy."""
+"""Serve the page over HTTP on localhost: GET only, behind a random token, with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from oversharp.diagnostics.viewer.records import ViewSelection, ViewStart
 from oversharp.diagnostics.viewer.viewer import Viewer
 
 ADDRESS = "127.0.0.1"
-#: Names of this machine for itself. Another one is a page elsewhere whose name was made to lead here.
+#: Allowed Host headers. Any other host is a DNS rebinding attack.
 _HOSTS = (ADDRESS, "localhost")
 _HEADERS = {
     "content-security-policy": f"{POLICY}; frame-ancestors 'none'",
@@ -39,71 +39,75 @@ _HEADERS = {
 
 
 class TokenGate:
-    """Lets GET requests through whose path begins with the token, and puts the policy on every answer."""
+    """ASGI middleware: pass GET requests whose path begins with the token, add the policy to every response."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; 405 for what is no GET, 403 without the token."""
+        """Handle one request: 405 unless it is a GET, 403 without the token."""
         if scope["type"] != "http":
             return
 
-        async def sealed(message: Message) -> None:
+        async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        await self._answering(scope)(scope, receive, sealed)
+        await self._choose_app(scope)(scope, receive, send_with_policy)
 
-    def _answering(self, scope: Scope) -> ASGIApp:
-        """What refuses the request, or the application."""
+    def _choose_app(self, scope: Scope) -> ASGIApp:
+        """Return the application, or a response that rejects the request."""
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("view only reads: GET", 405, {"allow": "GET, HEAD"})
-        given = scope["path"].encode("utf-8", "replace").removeprefix(b"/").partition(b"/")[0]
-        if not hmac.compare_digest(given, self._token):
-            return PlainTextResponse("open the address that oversharp view printed: it has a token in it", 403)
+            return PlainTextResponse("oversharp view is read-only: use GET", 405, {"allow": "GET, HEAD"})
+        token = scope["path"].encode("utf-8", "replace").removeprefix(b"/").partition(b"/")[0]
+        if not hmac.compare_digest(token, self._token):
+            return PlainTextResponse("token missing or wrong; open the address that oversharp view printed", 403)
         if Headers(scope=scope).get("sec-fetch-site") == "cross-site" and "/api/" in scope["path"]:
-            return PlainTextResponse("asked for by another site", 403)
+            return PlainTextResponse("cross-site request refused", 403)
         return self._app
 
 
-def application(viewer: Viewer, start: ViewStart, token: str) -> Starlette:
-    """The application; all of its addresses begin with ``/TOKEN/``."""
+def create_app(viewer: Viewer, start: ViewStart, token: str) -> Starlette:
+    """Return the application; all its paths begin with ``/TOKEN/``."""
     files = page_files()
 
-    def file(request: Request) -> Response:
+    def serve_file(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
         if name not in files:
             return PlainTextResponse("no such page", 404)
         return Response(files[name], media_type=MEDIA_TYPES[name])
 
-    questions: dict[str, Callable[[ViewSelection, Any], Any]] = {
-        "problems": lambda asked, given: viewer.problems(asked),
-        "problem": lambda asked, given: viewer.problem(asked, given.get("problem", "")),
-        "response": lambda asked, given: viewer.response(
-            asked, given.get("problem", ""), given.get("at", ""), given.get("response", "")
+    handlers: dict[str, Callable[[ViewSelection, Any], Any]] = {
+        "problems": lambda selection, params: viewer.problems(selection),
+        "problem": lambda selection, params: viewer.problem(selection, params.get("problem", "")),
+        "response": lambda selection, params: viewer.response(
+            selection, params.get("problem", ""), params.get("at", ""), params.get("response", "")
         ),
-        "search": lambda asked, given: viewer.search(asked, _number(given.get("start", "0"))),
+        "search": lambda selection, params: viewer.search(selection, _parse_row(params.get("start", "0"))),
     }
 
-    def api(request: Request) -> Response:
-        given, name = request.query_params, request.path_params["name"]
+    def serve_api(request: Request) -> Response:
+        params, name = request.query_params, request.path_params["name"]
         if name == "start":
-            return _json(start)
-        if name not in questions:
-            return PlainTextResponse("no such question", 404)
+            return _json_response(start)
+        if name not in handlers:
+            return PlainTextResponse("no such API call", 404)
         try:
-            asked = viewer.selection(given.get("series", ""), given.get("a"), given.get("b"))
-            asked = replace(asked, search=given.get("q", ""))
-            return _json(questions[name](asked, given))
+            selection = viewer.selection(params.get("series", ""), params.get("a"), params.get("b"))
+            selection = replace(selection, search=params.get("q", ""))
+            return _json_response(handlers[name](selection, params))
         except OversharpError as error:
-            return _json({"error": str(error)}, 400)
+            return _json_response({"error": str(error)}, 400)
 
     base = f"/{token}"
     return Starlette(
-        routes=[Route(f"{base}/", file), Route(f"{base}/api/{{name}}", api), Route(f"{base}/{{name}}", file)],
+        routes=[
+            Route(f"{base}/", serve_file),
+            Route(f"{base}/api/{{name}}", serve_api),
+            Route(f"{base}/{{name}}", serve_file),
+        ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(_HOSTS), www_redirect=False),
             Middleware(TokenGate, token=token),
@@ -111,34 +115,34 @@ def application(viewer: Viewer, start: ViewStart, token: str) -> Starlette:
     )
 
 
-def _number(text: str) -> int:
+def _parse_row(text: str) -> int:
     if not text.isdecimal() or len(text) > 12:
         raise ConfigError(f"start {text[:20]!r}: must be a whole number")
     return int(text)
 
 
-def _json(answer: Any, status: int = 200) -> Response:
+def _json_response(answer: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(answer), status, media_type="application/json")
 
 
-def listening(port: int) -> socket.socket:
-    """A socket of this machine alone, at a free port where ``port`` is 0. Raises ``ConfigError`` where it is taken."""
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens on localhost; ``port`` 0 picks a free port. Raise ``ConfigError`` if in use."""
     if not 0 <= port < 1 << 16:
         raise ConfigError(f"--port {port}: must be between 1 and 65535, or 0 for a free one")
-    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((ADDRESS, port))
-        opened.listen()
+        listener.bind((ADDRESS, port))
+        listener.listen()
     except OSError as error:
-        opened.close()
+        listener.close()
         why = "in use by another program" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ConfigError(f"--port {port}: {why}; name another, or leave it out for a free one") from error
-    return opened
+        raise ConfigError(f"--port {port}: {why}; choose another, or omit --port for a free one") from error
+    return listener
 
 
-def server_of(app: Starlette) -> uvicorn.Server:
-    """A server that says nothing and ends at once when it is stopped."""
+def create_server(app: Starlette) -> uvicorn.Server:
+    """Return a server that logs only errors and stops at once."""
     settings = uvicorn.Config(
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_level="error", access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=1,

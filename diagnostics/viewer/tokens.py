@@ -1,4 +1,4 @@
-"""The text of single tokens, by the tokenizer that lies beside a checkpoint; it reads no transformers."""
+"""Text of single tokens, by the tokenizer next to a checkpoint. Does not import transformers."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ _FILE = "tokenizer.json"
 
 
 def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple[str, ...], str]:
-    """The text that every token adds, as many as there are ids; or none, and why.
+    """Return the text of each token and "", or no texts and the reason.
 
-    A character that several tokens make belongs to the last of them. Special tokens are written as they are named. What
-    is said names no folder but the checkpoint's own: it may be in a copy that is shared.
+    A character that spans several tokens belongs to the last of them. Special tokens are included by name. The reason
+    contains no path, because a shared copy may include it.
     """
-    found = next(
+    tokenizer_path = next(
         (folder / _FILE for folder in tokenizer_folders(checkpoint_path, None) if (folder / _FILE).is_file()), None
     )
-    if found is None:
-        return (), f"their texts are not known: no {_FILE} of {checkpoint_path.name} is here"
+    if tokenizer_path is None:
+        return (), f"token texts are unknown: {checkpoint_path.name} has no {_FILE}"
     try:
-        tokenizer = _tokenizer(found, found.stat().st_mtime_ns)
-        return _decoded(tokenizer, token_ids), ""
-    # what a tokenizer file may hold, its library raises as plain Exception
+        tokenizer = _load_tokenizer(tokenizer_path, tokenizer_path.stat().st_mtime_ns)
+        return _decode_tokens(tokenizer, token_ids), ""
+    # the tokenizers library raises plain Exception for an invalid file
     except Exception as error:  # noqa: BLE001
         return (
             (),
-            f"their texts are not known: {_FILE} of {checkpoint_path.name} cannot be used ({type(error).__name__})",
+            f"token texts are unknown: {_FILE} of {checkpoint_path.name} cannot be loaded ({type(error).__name__})",
         )
 
 
-def _decoded(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:
+def _decode_tokens(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:
     from tokenizers.decoders import DecodeStream
 
     stream = DecodeStream(skip_special_tokens=False)
-    return tuple(stream.step(tokenizer, int(one)) or "" for one in token_ids)
+    return tuple(stream.step(tokenizer, int(token_id)) or "" for token_id in token_ids)
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(path: Path, _changed: int) -> Any:
+def _load_tokenizer(path: Path, _changed: int) -> Any:
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(path))

@@ -1,4 +1,4 @@
-"""An open store as the page asks for it: one question at a time, lists kept once they are made."""
+"""Answer the page's requests from an open store, one at a time, with cached lists."""
 
 from __future__ import annotations
 
@@ -22,77 +22,81 @@ from oversharp.diagnostics.viewer.records import (
 )
 
 _Answer = TypeVar("_Answer")
-#: Lists that are kept: pairs of checkpoints that were looked at last.
+#: Cached lists: the most recent pairs of checkpoints.
 _LISTS = 16
-#: What is kept of problems is without their responses.
+#: Cached problems, without their responses.
 _PROBLEMS = 64
 
 
 class Viewer:
-    """Answers the page's questions from a store that ``open_viewed`` opened. Safe to be asked by several threads."""
+    """Answer the page's requests from a store opened by ``open_viewed``. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._one_at_a_time = RLock()  # a connection of DuckDB is of one thread at a time
-        self._problems = lru_cache(_LISTS)(lambda asked: listing.problem_list(store, asked))
-        self._known = lru_cache(_PROBLEMS)(lambda series, problem: responses.known_problem(store, series, problem))
-        self._rows = lru_cache(_LISTS)(lambda asked: search.searched_rows(store, asked))
-        #: The series that can be looked at.
+        self._lock = RLock()  # a DuckDB connection is not thread-safe
+        self._problems = lru_cache(_LISTS)(lambda selection: listing.problem_list(store, selection))
+        self._known_problem = lru_cache(_PROBLEMS)(
+            lambda series, problem: responses.known_problem(store, series, problem)
+        )
+        self._rows = lru_cache(_LISTS)(lambda selection: search.find_rows(store, selection))
+        #: Series with at least two graded checkpoints.
         self.series: tuple[ViewedSeries, ...] = listing.series_of(store)
 
     @property
     def store_name(self) -> str:
-        """What the store is called: no path, which a copy would give away."""
+        """File name of the store, without its path: a shared copy must not contain that."""
         return self._store.path.name
 
     def selection(self, series: str, before: str | None = None, after: str | None = None) -> ViewSelection:
-        """Two checkpoints of ``series`` by key: by default the base and the last. Raises ``ConfigError``."""
-        keys = [point.key for one in self.series if one.name == series for point in one.checkpoints]
+        """Return a selection of two checkpoints by key, by default base and last. Raise ``ConfigError`` if invalid."""
+        keys = [point.key for viewed in self.series if viewed.name == series for point in viewed.checkpoints]
         last = next((key for key in reversed(keys) if key != (before or BASE)), "")
         chosen = ViewSelection(series=series, before=before or (keys or [BASE])[0], after=after or last)
         listing.require_pair(self.series, chosen)
         return chosen
 
-    def problems(self, asked: ViewSelection) -> ProblemList:
-        """All problems of a selection. Raises ``ConfigError`` and ``StoreError``."""
-        return self._alone(lambda: self._problems(replace(asked, only="all", search="")))
+    def problems(self, selection: ViewSelection) -> ProblemList:
+        """Return all problems of a selection. Raise ``StoreError`` if none has samples at both checkpoints."""
+        return self._run_locked(lambda: self._problems(replace(selection, only="all", search="")))
 
-    def problem(self, asked: ViewSelection, problem_id: str) -> ViewedProblem:
-        """One problem with its answers; of the responses those with the searched text come first."""
-        return self._alone(lambda: responses.viewed_problem(self._store, self._known(asked.series, problem_id), asked))
+    def problem(self, selection: ViewSelection, problem_id: str) -> ViewedProblem:
+        """Return a problem with its answers. Responses with the searched text come first."""
+        return self._run_locked(
+            lambda: responses.viewed_problem(self._store, self._known_problem(selection.series, problem_id), selection)
+        )
 
-    def response(self, asked: ViewSelection, problem_id: str, key: str, response_id: str) -> ViewedResponse:
-        """One response in full. Raises ``ConfigError`` where the checkpoint ``key`` did not say it."""
-        found = self.responses(asked, problem_id, key, [response_id])
-        if response_id not in found:
-            raise ConfigError(f"{asked.series}: {key} has no response {response_id!r} to problem {problem_id!r}")
-        return found[response_id]
+    def response(self, selection: ViewSelection, problem_id: str, key: str, response_id: str) -> ViewedResponse:
+        """Return one full response. Raise ``ConfigError`` if the checkpoint ``key`` did not generate it."""
+        by_id = self.responses(selection, problem_id, key, [response_id])
+        if response_id not in by_id:
+            raise ConfigError(f"{selection.series}: {key} has no response {response_id!r} to problem {problem_id!r}")
+        return by_id[response_id]
 
     def responses(
-        self, asked: ViewSelection, problem_id: str, key: str, response_ids: Sequence[str]
+        self, selection: ViewSelection, problem_id: str, key: str, response_ids: Sequence[str]
     ) -> dict[str, ViewedResponse]:
-        """Several of them, by id."""
-        return self._alone(
+        """Return several full responses by id."""
+        return self._run_locked(
             lambda: responses.viewed_responses(
-                self._store, self._known(asked.series, problem_id), asked, key, response_ids
+                self._store, self._known_problem(selection.series, problem_id), selection, key, response_ids
             )
         )
 
-    def search(self, asked: ViewSelection, start: int = 0) -> SearchPart:
-        """A part of what a search finds, from ``start`` on."""
-        place = replace(asked, only="all", search="")
-        return self._alone(lambda: search.search_part(self._store, asked, self._rows(place), start))
+    def search(self, selection: ViewSelection, start: int = 0) -> SearchPart:
+        """Return the matches of one part of a search, from row ``start`` on."""
+        place = replace(selection, only="all", search="")
+        return self._run_locked(lambda: search.search_rows(self._store, selection, self._rows(place), start))
 
-    def found(self, asked: ViewSelection) -> frozenset[str]:
-        """All problems that a search finds, to its end."""
-        found: set[str] = set()
+    def matching_problem_ids(self, selection: ViewSelection) -> frozenset[str]:
+        """Return the ids of all problems that match the search."""
+        problem_ids: set[str] = set()
         start: int | None = 0
         while start is not None:
-            part = self.search(asked, start)
-            found |= set(part.problem_ids)
+            part = self.search(selection, start)
+            problem_ids |= set(part.problem_ids)
             start = part.next
-        return frozenset(found)
+        return frozenset(problem_ids)
 
-    def _alone(self, question: Callable[[], _Answer]) -> _Answer:
-        with self._one_at_a_time:
-            return question()
+    def _run_locked(self, request: Callable[[], _Answer]) -> _Answer:
+        with self._lock:
+            return request()

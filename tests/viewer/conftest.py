@@ -1,4 +1,4 @@
-"""A small store to look at: a problem that is lost, one that is gained, and one whose texts want to be markup."""
+"""A small store: a lost problem, a gained one, and one whose texts contain markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Grad
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.viewer.listing import open_viewed
 from oversharp.diagnostics.viewer.records import ViewStart
-from oversharp.diagnostics.viewer.server import application, listening, server_of
+from oversharp.diagnostics.viewer.server import create_app, create_server, listen
 from oversharp.diagnostics.viewer.viewer import Viewer
 from tests.reports.parts import SETTINGS, audit_key
 
@@ -29,20 +29,20 @@ PROBLEMS = (
     Problem(task="mini", prompt=f"What is 2 + 3?\n{LONG}", gold="5", verifier="math", source_id="gained one"),
     Problem(task="mini", prompt=f"What is 4 + 5? {HOSTILE}", gold="9", verifier="math", source_id="<b>third</b>"),
 )
-#: Problem → step → (text, answer, correct, different boxes, cut off) of each of eight samples.
+#: Problem → step → (text, answer, correct, distinct boxes, truncated) of each of eight samples.
 _RIGHT, _WRONG = (SCORED, "6", True, 1, False), ("I say \\boxed{7}", "7", False, 1, False)
 _OTHER = ("\\boxed{7}, no: \\boxed{6}", "6", True, 2, False)
-_UNREAD = (f"{LONG}unfinished", "NA", False, 0, True)
+_UNPARSED = (f"{LONG}unfinished", "NA", False, 0, True)
 _FIVE, _NINE = ("\\boxed{5}", "5", True, 1, False), (HOSTILE, "9", True, 1, False)
-SAID = {
-    0: {0: [*[_RIGHT] * 6, _OTHER, _WRONG], 10: [*[_RIGHT] * 2, *[_WRONG] * 6], 20: [*[_WRONG] * 7, _UNREAD]},
+RESPONSES = {
+    0: {0: [*[_RIGHT] * 6, _OTHER, _WRONG], 10: [*[_RIGHT] * 2, *[_WRONG] * 6], 20: [*[_WRONG] * 7, _UNPARSED]},
     1: {0: [_WRONG] * 8, 10: [_WRONG] * 8, 20: [_FIVE, *[_WRONG] * 7]},
     2: {0: [_NINE] * 8, 10: [_NINE] * 8, 20: [_NINE] * 8},
 }
 
 
 def write_tokenizer(folder: Path) -> list[int]:
-    """A tokenizer of single bytes; the ids of ``SCORED``."""
+    """Write a byte-level tokenizer and return the ids of ``SCORED``."""
     from tokenizers import Tokenizer
     from tokenizers.decoders import ByteLevel as ByteDecoder
     from tokenizers.models import BPE
@@ -56,7 +56,7 @@ def write_tokenizer(folder: Path) -> list[int]:
 
 
 def write_store(folder: Path, names: tuple[str, ...] = ("grpo",)) -> Path:
-    """The store ``audit.duckdb``; its base has a tokenizer, and the scores of the first problem's first response."""
+    """Write ``audit.duckdb``; its base has a tokenizer and token scores of the first problem's first response."""
     ids = write_tokenizer(folder / "checkpoint-0")
     with Store.open(folder / "audit.duckdb") as store:
         store.add_problems(PROBLEMS)
@@ -79,8 +79,8 @@ def _write_series(store: Store, folder: Path, name: str, ids: list[int]) -> None
     grades = []
     for checkpoint in checkpoints:
         samples = []
-        for problem, said in zip(PROBLEMS, (SAID[i][checkpoint.step] for i in SAID), strict=True):
-            for index, (text, answer, correct, n_boxed, cut) in enumerate(said):
+        for problem, responses in zip(PROBLEMS, (RESPONSES[i][checkpoint.step] for i in RESPONSES), strict=True):
+            for index, (text, answer, correct, n_boxed, cut) in enumerate(responses):
                 samples.append(
                     Sample(
                         problem_id=problem.problem_id, sample_index=index, greedy=False, text=text,
@@ -108,13 +108,13 @@ def _write_series(store: Store, folder: Path, name: str, ids: list[int]) -> None
 
 @pytest.fixture(scope="session")
 def viewed_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store; nobody writes to it."""
+    """Path of the store; tests must not write to it."""
     return write_store(tmp_path_factory.mktemp("viewed"))
 
 
 @pytest.fixture(scope="session")
 def viewer(viewed_path: Path) -> Iterator[Viewer]:
-    """The store as it is served."""
+    """Viewer of the store."""
     with open_viewed(viewed_path, lambda total: SilentProgress().stage("count", total)) as store:
         yield Viewer(store)
 
@@ -127,16 +127,16 @@ class Served:
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://127.0.0.1:{self.port}/{TOKEN}/"
 
 
 @contextmanager
 def serving(viewer: Viewer, series: str = "grpo") -> Iterator[Served]:
-    """The page over HTTP in a thread."""
+    """Serve the page over HTTP from a thread."""
     start = ViewStart(store="audit.duckdb", series=viewer.series, selection=viewer.selection(series))
-    place = listening(0)
-    server = server_of(application(viewer, start, TOKEN))
+    place = listen(0)
+    server = create_server(create_app(viewer, start, TOKEN))
     thread = Thread(target=server.run, kwargs={"sockets": [place]})
     thread.start()
     try:
@@ -149,6 +149,6 @@ def serving(viewer: Viewer, series: str = "grpo") -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def served(viewer: Viewer) -> Iterator[Served]:
-    """The small store's page."""
-    with serving(viewer) as one:
-        yield one
+    """Server of the small store."""
+    with serving(viewer) as server:
+        yield server

@@ -1,4 +1,4 @@
-"""What the page is told: lists, answers, responses, searches, and what is refused."""
+"""Viewer requests: lists, answers, responses, searches, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.viewer import search
-from oversharp.diagnostics.viewer.listing import open_viewed, selected
+from oversharp.diagnostics.viewer.listing import filter_problems, open_viewed
 from oversharp.diagnostics.viewer.records import ONLY
 from oversharp.diagnostics.viewer.viewer import Viewer
 from tests.viewer.conftest import HOSTILE, PROBLEMS, SCORED, TOKEN, Served, write_store
@@ -31,19 +31,19 @@ LOST, GAINED, SAME = (one.problem_id for one in PROBLEMS)
 
 def test_filters_choose_the_problems_that_they_name(viewer: Viewer) -> None:
     listed = viewer.problems(viewer.selection("grpo"))
-    assert {one.problem_id: (one.state, one.correct, one.n) for one in listed.problems} == {
+    assert {problem.problem_id: (problem.state, problem.correct, problem.n) for problem in listed.problems} == {
         LOST: ("lost", (7, 0), (8, 8)), GAINED: ("gained", (0, 1), (8, 8)), SAME: ("unchanged", (8, 8), (8, 8)),
     }  # fmt: skip
-    assert listed.problems[0].problem_id == LOST  # the surest change first
+    assert listed.problems[0].problem_id == LOST  # most significant first
     assert "lost 1" in listed.sentence
-    chosen = {only: {one.problem_id for one in selected(listed, only)} for only in ONLY}
+    chosen = {only: {filter_problem.problem_id for filter_problem in filter_problems(listed, only)} for only in ONLY}
     assert chosen == {
         "all": {LOST, GAINED, SAME}, "lost": {LOST}, "fell": {LOST}, "gained": {GAINED}, "rose": {GAINED},
         "sure": {LOST}, "lenient": {LOST}, "cut": {LOST},
     }  # fmt: skip
 
 
-def test_an_accepted_response_that_the_problems_own_verifier_refuses_is_lenient(tmp_path: Path) -> None:
+def test_an_accepted_response_that_the_problems_own_verifier_rejects_is_lenient(tmp_path: Path) -> None:
     path = write_store(tmp_path)
     with Store.open(path) as store:
         run = store._database.rows
@@ -53,13 +53,15 @@ def test_an_accepted_response_that_the_problems_own_verifier_refuses_is_lenient(
     with open_viewed(path, lambda total: SilentProgress().stage("count", total)) as store:
         viewer = Viewer(store)
         chosen = viewer.selection("grpo")
-        lenient = {one.problem_id: one.lenient for one in viewer.problems(chosen).problems}
+        lenient = {problem.problem_id: problem.lenient for problem in viewer.problems(chosen).problems}
         assert lenient == {LOST: (1, 7), GAINED: (8, 7), SAME: (0, 0)}
-        said = [one for group in viewer.problem(chosen, LOST).sides[1].answers for one in group.responses]
-    assert [one.lenient for one in said] == ["the problem's own verifier refuses it", ""]
+        responses = [
+            response for group in viewer.problem(chosen, LOST).sides[1].answers for response in group.responses
+        ]
+        assert [response.lenient for response in responses] == ["the problem's own verifier rejects it", ""]
 
 
-def test_samples_of_another_tool_are_of_no_task_that_is_called_as_a_series_and_their_grader_is_told_in_words(
+def test_imported_samples_show_no_series_name_as_task_and_name_their_grader(
     tmp_path: Path,
 ) -> None:
     path = write_store(tmp_path)
@@ -68,44 +70,44 @@ def test_samples_of_another_tool_are_of_no_task_that_is_called_as_a_series_and_t
         run("INSERT INTO grades SELECT * REPLACE ('recorded:verl' AS verifier) FROM grades")
         run("UPDATE audits SET verifier = 'recorded:verl'")
         run("UPDATE problems SET task = 'grpo' WHERE source_id = 'lost one'")
-    told = []
+    views = []
     for kind in ("full", "recorded"):
         with Store.open(path) as store:
             store._database.rows(f"UPDATE checkpoints SET kind = '{kind}'")
         with open_viewed(path, lambda total: SilentProgress().stage("count", total)) as store:
             viewer = Viewer(store)
-            seen = [viewer.problem(viewer.selection("grpo"), one) for one in (LOST, GAINED)]
-        told.append([(one.task, one.grader) for one in seen])
+            problems = [viewer.problem(viewer.selection("grpo"), problem_id) for problem_id in (LOST, GAINED)]
+            views.append([(problem.task, problem.grader) for problem in problems])
     by = "the reward that verl recorded"
-    assert told == [[("grpo", by), ("mini", by)], [("", by), ("mini", by)]]
+    assert views == [[("grpo", by), ("mini", by)], [("", by), ("mini", by)]]
 
 
-def test_answers_stand_with_their_counts_and_responses(viewer: Viewer) -> None:
+def test_answers_have_counts_and_responses(viewer: Viewer) -> None:
     problem = viewer.problem(viewer.selection("grpo"), LOST)
     assert [(one.name, one.n_correct, one.n) for one in problem.course] == [
         ("base", 7, 8), ("step 10", 2, 8), ("step 20", 0, 8),
     ]  # fmt: skip
     before, after = problem.sides
-    assert [(one.answer, one.correct, one.n, one.n_responses) for one in before.answers] == [
+    assert [(answer.answer, answer.correct, answer.n, answer.n_responses) for answer in before.answers] == [
         ("6", True, 7, 2), ("7", False, 1, 1),
     ]  # fmt: skip
-    assert [(one.answer, one.n) for one in after.answers] == [("7", 7), (None, 1)]
+    assert [(answer.answer, answer.n) for answer in after.answers] == [("7", 7), (None, 1)]
     first, second = before.answers[0].responses
     assert (first.n, first.preview, first.lenient) == (6, SCORED, "")
     assert (second.n, second.lenient) == (1, "accepted with 2 different boxes")
-    (unread,) = after.answers[1].responses
-    assert unread.cut
-    assert unread.why.startswith("parse_fail")
+    (unparsed,) = after.answers[1].responses
+    assert unparsed.cut
+    assert unparsed.why.startswith("parse_fail")
 
 
 def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, tmp_path: Path) -> None:
     chosen = viewer.selection("grpo")
     first = viewer.problem(chosen, LOST).sides[0].answers[0].responses[0]
-    found = viewer.response(chosen, LOST, "base", first.response_id)
-    assert (found.before, found.answer, found.after) == ("so \\boxed{", "6", "}")
-    (score,) = found.scores  # the last checkpoint was not asked
+    scored = viewer.response(chosen, LOST, "base", first.response_id)
+    assert (scored.before, scored.answer, scored.after) == ("so \\boxed{", "6", "}")
+    (score,) = scored.scores  # the last checkpoint was not scored
     assert (score.name, score.logps[:2], score.entropies[0]) == ("base", (-0.01, -3.0), 0.5)
-    assert found.pieces == tuple(SCORED)
+    assert scored.pieces == tuple(SCORED)
     unscored = viewer.response(
         chosen, SAME, "20", viewer.problem(chosen, SAME).sides[1].answers[0].responses[0].response_id
     )
@@ -115,14 +117,14 @@ def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, 
     shutil.rmtree(tmp_path / "checkpoint-0")
     with open_viewed(moved, lambda total: SilentProgress().stage("count", total)) as store:
         gone = Viewer(store).response(chosen, LOST, "base", first.response_id)
-    assert (gone.pieces, gone.scores) == ((), found.scores)
-    assert gone.why_no_pieces == "their texts are not known: no tokenizer.json of checkpoint-0 is here"  # and no path
+    assert (gone.pieces, gone.scores) == ((), scored.scores)
+    assert gone.why_no_pieces == "token texts are unknown: checkpoint-0 has no tokenizer.json"  # without its path
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "problem_ids"),
     [
-        ("WHAT IS 2 * 3", {LOST}),  # a prompt, whatever the case
+        ("WHAT IS 2 * 3", {LOST}),  # a prompt; case is ignored
         ("ained on", {GAINED}),  # an id
         (GAINED[:8], {GAINED}),
         ("unfinished", {LOST}),  # a response of the later checkpoint
@@ -131,19 +133,19 @@ def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, 
     ],
 )
 def test_a_search_finds_prompts_ids_and_responses(
-    viewer: Viewer, text: str, found: set[str], monkeypatch: pytest.MonkeyPatch
+    viewer: Viewer, text: str, problem_ids: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert viewer.found(replace(viewer.selection("grpo"), search=text)) == found
+    assert viewer.matching_problem_ids(replace(viewer.selection("grpo"), search=text)) == problem_ids
     monkeypatch.setattr(search, "_ROWS", 5)  # in parts
     monkeypatch.setattr(search, "PART_S", 0.0)
-    assert viewer.found(replace(viewer.selection("grpo"), search=text)) == found
+    assert viewer.matching_problem_ids(replace(viewer.selection("grpo"), search=text)) == problem_ids
 
 
-def test_a_search_looks_at_the_two_checkpoints_alone(viewer: Viewer) -> None:
-    assert viewer.found(replace(viewer.selection("grpo", "base", "10"), search="unfinished")) == set()
+def test_a_search_covers_only_the_two_checkpoints(viewer: Viewer) -> None:
+    assert viewer.matching_problem_ids(replace(viewer.selection("grpo", "base", "10"), search="unfinished")) == set()
 
 
-def test_what_cannot_be_compared_is_one_line(viewer: Viewer) -> None:
+def test_an_invalid_pair_is_one_line(viewer: Viewer) -> None:
     for before, after, line in (("7", "20", "no samples of step '7'"), ("20", "20", "cannot be compared with itself")):
         with pytest.raises(ConfigError, match=line):
             viewer.selection("grpo", before, after)
@@ -151,39 +153,39 @@ def test_what_cannot_be_compared_is_one_line(viewer: Viewer) -> None:
         viewer.problem(viewer.selection("grpo"), "nothing")
 
 
-def asked(served: Served, path: str, *, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
+def send_request(served: Served, path: str, *, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
     with closing(HTTPConnection("127.0.0.1", served.port, timeout=10)) as connection:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
 
 
-def test_the_page_is_for_who_has_the_token_on_this_machine_and_only_reads(served: Served) -> None:
+def test_the_server_is_read_only_and_requires_the_token_and_a_local_host(served: Served) -> None:
     inside = f"/{TOKEN}/api/start"
-    status, body, headers = asked(served, inside)
+    status, body, headers = send_request(served, inside)
     assert (status, json.loads(body)["store"]) == (200, "audit.duckdb")
     assert headers["content-security-policy"].startswith("default-src 'none'")
     assert "access-control-allow-origin" not in headers
-    assert asked(served, inside, Host=f"localhost:{served.port}")[0] == 200
+    assert send_request(served, inside, Host=f"localhost:{served.port}")[0] == 200
     for path in ("/", "/api/start", f"/{TOKEN[:-1]}/api/start", f"/{TOKEN}x/api/start", "//api/start", "/%ff/"):
-        assert asked(served, path)[0] == 403, path
-    assert asked(served, inside, Host="attacker.example")[0] == 400
-    assert asked(served, inside, Sec_Fetch_Site="cross-site")[0] == 403
+        assert send_request(served, path)[0] == 403, path
+    assert send_request(served, inside, Host="attacker.example")[0] == 400
+    assert send_request(served, inside, Sec_Fetch_Site="cross-site")[0] == 403
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
-        status, _, headers = asked(served, inside, method=method)
+        status, _, headers = send_request(served, inside, method=method)
         assert (status, headers["allow"]) == (405, "GET, HEAD"), method
-    assert asked(served, f"/{TOKEN}/../../etc/passwd")[0] in (403, 404)
-    assert asked(served, f"/{TOKEN}/records.py")[0] == 404
+    assert send_request(served, f"/{TOKEN}/../../etc/passwd")[0] in (403, 404)
+    assert send_request(served, f"/{TOKEN}/records.py")[0] == 404
 
 
-def test_a_wrong_question_is_answered_in_one_line(served: Served) -> None:
+def test_an_invalid_request_gets_a_one_line_error(served: Served) -> None:
     for query, line in (
-        ("problems?series=nope", "--series nope: there is none"),
-        ("problems?series=grpo&b=11", "there are of base, 10, 20"),
+        ("problems?series=nope", "--series nope: no such series"),
+        ("problems?series=grpo&b=11", "available: base, 10, 20"),
         ("search?series=grpo&q=x&start=-1", "must be a whole number"),
         ("response?series=grpo&problem=x&at=base&response=y", "no samples of problem 'x'"),
     ):
-        status, body, _ = asked(served, f"/{TOKEN}/api/{query}")
+        status, body, _ = send_request(served, f"/{TOKEN}/api/{query}")
         assert status == 400
         assert line in json.loads(body)["error"]
 
@@ -219,19 +221,19 @@ def _without_audit(path: Path) -> None:
         (Path.unlink, "no such store"),
     ],
 )
-def test_a_store_that_cannot_be_looked_at_is_one_line(
+def test_a_store_that_cannot_be_viewed_is_one_line(
     viewed_path: Path, tmp_path: Path, spoil: Callable[[Path], None], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Path(shutil.copy(viewed_path, tmp_path))
     spoil(path)
     with pytest.raises(SystemExit):
         main(["view", str(path), "--no-open", "--quiet"])
-    said = capsys.readouterr().err
-    assert line in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert line in message
+    assert message.count("\n") == 1
 
 
-def test_a_store_that_an_audit_writes_at_this_moment_is_one_line(
+def test_a_store_locked_by_an_audit_is_one_line(
     viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = shutil.copy(viewed_path, tmp_path)
@@ -244,29 +246,29 @@ def test_a_store_that_an_audit_writes_at_this_moment_is_one_line(
         with pytest.raises(SystemExit):
             main(["view", str(path), "--no-open", "--quiet"])
         writer.communicate("\n")
-    said = capsys.readouterr().err
-    assert "locked by another process; wait for it to end" in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "locked by another process; wait for it to end" in message
+    assert message.count("\n") == 1
 
 
-def test_a_series_that_is_not_there_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
-    def counted(total: int) -> NoReturn:
+def test_a_missing_series_is_an_error_before_samples_are_counted(tmp_path: Path) -> None:
+    def fail_to_count(total: int) -> NoReturn:
         raise AssertionError(f"counted {total} samples")
 
     with pytest.raises(StoreError, match=r"--series other: .* there is: grpo"):
-        open_viewed(write_store(tmp_path), counted, series="other")
+        open_viewed(write_store(tmp_path), fail_to_count, series="other")
 
 
 def test_bad_flags_are_one_line(
     viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Served
 ) -> None:
     for flags, line in (
-        (["--port", str(served.port)], "in use by another program; name another"),
+        (["--port", str(served.port)], "in use by another program; choose another"),
         (["--port", "99999"], "must be between 1 and 65535"),
         (["--series", "other"], "holds no audit of it; there is: grpo"),
-        (["--step", "11"], "there are of base, 10, 20"),
+        (["--step", "11"], "available: base, 10, 20"),
         (["--bundle", str(tmp_path.parent)], "not an empty directory"),
-        (["--bundle", str(tmp_path / "copy"), "--search", "nobody says this"], "the selection has no problem"),
+        (["--bundle", str(tmp_path / "copy"), "--search", "no such text"], "the selection has no problems"),
         (["--most", "0"], "--most 0: must be 1 or more"),
         (["--memory-gib", "0"], "memory"),
     ):
@@ -288,7 +290,7 @@ def test_a_copy_holds_the_selection_and_no_path(
         "index.html", "view.css", "view.js", "data/start.js", "data/problems.js", "data/problem-0.js",
     }  # fmt: skip
     texts = "".join(path.read_text() for path in copy.rglob("*.js"))
-    assert "A copy of 1 problem, chosen of 3 by --only rose, with up to" in texts
+    assert "A copy of 1 problem, selected from 3 by --only rose. It contains" in texts
     assert GAINED in texts
     assert LOST not in texts
     assert str(viewed_path.parent) not in texts

@@ -98,10 +98,10 @@ def view(
 def _place(bundle: Path | None, port: int) -> AbstractContextManager[socket.socket | None]:
     """Where to serve; None for a copy. What cannot be used is refused before the store is read."""
     from oversharp.diagnostics.viewer.bundle import require_bundle_place
-    from oversharp.diagnostics.viewer.server import listening
+    from oversharp.diagnostics.viewer.server import listen
 
     if bundle is None:
-        return listening(port)
+        return listen(port)
     require_bundle_place(bundle)
     return nullcontext()
 
@@ -127,13 +127,13 @@ def _copy(viewer: Viewer, chosen: ViewSelection, folder: Path, most: int, progre
 
 def _serve(viewer: Viewer, chosen: ViewSelection, place: socket.socket, *, no_open: bool) -> int:
     from oversharp.diagnostics.viewer.records import ViewStart
-    from oversharp.diagnostics.viewer.server import ADDRESS, application, server_of
+    from oversharp.diagnostics.viewer.server import ADDRESS, create_app, create_server
 
     token = secrets.token_urlsafe(24)
     address = f"http://{ADDRESS}:{place.getsockname()[1]}/{token}/"
     viewer.problems(chosen)  # what the page asks for first is at hand then
     start = ViewStart(store=viewer.store_name, series=viewer.series, selection=chosen)
-    server = server_of(application(viewer, start, token))
+    server = create_server(create_app(viewer, start, token))
     print(address, flush=True)
     print("Ctrl-C ends it; until then no audit can write to the store", file=sys.stderr)
     if not no_open and _has_screen():

@@ -1,10 +1,10 @@
 "use strict";
-// Problems on the left, the answers of two checkpoints on the right. Texts of strangers become text nodes, never markup.
+// Problems on the left, the answers of two checkpoints on the right. Untrusted text becomes text nodes, never markup.
 
 const BUNDLED = document.documentElement.hasAttribute("data-bundle");
 const FIRST_ROWS = 200, PAGE = 10;
 const $ = (id) => document.getElementById(id);
-const made = (tag, attributes = {}, ...children) => {
+const createElement = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === true) element.setAttribute(name, "");
@@ -16,84 +16,84 @@ const made = (tag, attributes = {}, ...children) => {
 const number = (n) => n.toLocaleString("en-US");
 const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
 const percent = (part, whole) => `${Math.round((100 * part) / Math.max(whole, 1))} %`;
-// The policy forbids style attributes; a property that a script sets is none.
-const sized = (element, share) => {
+// The content security policy forbids style attributes, but not properties set by a script.
+const setShare = (element, share) => {
   element.style.setProperty("--share", share);
   return element;
 };
 
-// ---------------------------------------------------------------- questions
+// ---------------------------------------------------------------- requests
 
 const waiting = new Map(), kept = new Map();
-// In a static copy every answer is a script: from disk a browser reads nothing else.
+// In a static copy all data are scripts: a browser loads no other files from disk.
 window.oversharpData = (name, value) => waiting.get(name)(value);
-const copied = (name) => {
+const loadCopied = (name) => {
   if (!kept.has(name)) {
     kept.set(name, new Promise((resolve, reject) => {
       waiting.set(name, resolve);
-      const script = made("script", { src: `data/${name}.js` });
+      const script = createElement("script", { src: `data/${name}.js` });
       script.addEventListener("error", () => reject(Error(`data/${name}.js is missing from this copy`)));
       document.head.append(script);
     }));
   }
   return kept.get(name);
 };
-const ofCopy = async (name, query) => {
-  if (name === "start" || name === "problems") return copied(name);
-  const place = (await copied("problems")).problems.findIndex((one) => one.problem_id === query.problem);
-  if (place < 0) throw Error("this copy does not have that problem");
-  const held = await copied(`problem-${place}`);
-  const found = name === "problem" ? held.problem : held.responses[`${query.at}:${query.response}`];
-  if (!found) throw Error("this copy does not have that response in full");
-  return found;
+const requestFromCopy = async (name, query) => {
+  if (name === "start" || name === "problems") return loadCopied(name);
+  const place = (await loadCopied("problems")).problems.findIndex((entry) => entry.problem_id === query.problem);
+  if (place < 0) throw Error("this copy does not contain that problem");
+  const data = await loadCopied(`problem-${place}`);
+  const result = name === "problem" ? data.problem : data.responses[`${query.at}:${query.response}`];
+  if (!result) throw Error("this copy does not contain the full text of that response");
+  return result;
 };
-const ask = async (name, query = {}) => {
-  if (BUNDLED) return ofCopy(name, query);
+const request = async (name, query = {}) => {
+  if (BUNDLED) return requestFromCopy(name, query);
   let answer;
   try {
     answer = await fetch(`api/${name}?${new URLSearchParams(query)}`);
   } catch {
-    throw Error("nothing answers: oversharp view has ended; start it again and open the address that it prints");
+    throw Error("no connection: oversharp view has stopped; start it again and open the address that it prints");
   }
   const body = await answer.json();
   if (!answer.ok) throw Error(body.error);
   return body;
 };
 
-// ---------------------------------------------------------------- state, which a link holds
+// ---------------------------------------------------------------- state, stored in the link
 
 const state = { series: "", a: "", b: "", only: "all", q: "", p: "", r: "", answers: "all", heat: "" };
 const DEFAULTS = { only: "all", q: "", p: "", r: "", answers: "all", heat: "" };
-let start, gone = "", listed = { problems: [], names: ["", ""] }, shown = [], hits = null, problem = null, rendered = 0;
+let start, linkError = "", listed = { problems: [], names: ["", ""] }, shown = [], hits = null, problem = null, rendered = 0;
 const turns = { list: 0, search: 0, problem: 0 };
 
 const readHash = () => {
-  const held = new URLSearchParams(location.hash.slice(1));
+  const params = new URLSearchParams(location.hash.slice(1));
   const chosen = start.selection;
   Object.assign(state, DEFAULTS, {
     series: chosen.series, a: chosen.before, b: chosen.after, only: chosen.only, q: BUNDLED ? "" : chosen.search,
   });
-  for (const name of Object.keys(state)) if (held.has(name)) state[name] = held.get(name);
-  gone = mended(chosen);
+  for (const name of Object.keys(state)) if (params.has(name)) state[name] = params.get(name);
+  linkError = repairState(chosen);
 };
-// A link may be older than the store: what it names and nobody has is said, and what there is is shown.
-const mended = (chosen) => {
-  const own = start.series.find((one) => one.name === state.series);
+// A link may be older than the store. Replace a series or checkpoint that is missing, and return a message about it.
+const repairState = (chosen) => {
+  const own = start.series.find((series) => series.name === state.series);
   if (!own) {
-    const said = `There is no series ${state.series} here: ${chosen.series} is shown.`;
+    const message = `There is no series ${state.series} here; showing ${chosen.series}.`;
     Object.assign(state, { series: chosen.series, a: chosen.before, b: chosen.after, r: "" });
-    return said;
+    return message;
   }
-  const keys = own.checkpoints.map((one) => one.key);
+  const keys = own.checkpoints.map((checkpoint) => checkpoint.key);
   const missing = [state.a, state.b].filter((key) => !keys.includes(key));
   if (!missing.length) return "";
   Object.assign(state, { a: keys[0], b: keys[keys.length - 1], r: "" });
-  return `${own.name} has no checkpoint ${missing.join(" or ")} here: its first and its last are shown.`;
+  return `${own.name} has no checkpoint ${missing.join(" or ")} here; showing its first and last.`;
 };
 const writeHash = (isNew = false) => {
-  const held = new URLSearchParams();
-  for (const [name, value] of Object.entries(state)) if (value !== DEFAULTS[name]) held.set(name, value);
-  const address = `#${held}`;
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(state)) if (value !== DEFAULTS[name]) params.set(name, value);
+  const address = `#${params}`;
   if (address !== location.hash) history[isNew ? "pushState" : "replaceState"](null, "", address);
 };
 const pair = () => ({ series: state.series, a: state.a, b: state.b });
@@ -101,14 +101,14 @@ const pair = () => ({ series: state.series, a: state.a, b: state.b });
 // ---------------------------------------------------------------- the head
 
 const fill = (select, options, value) => {
-  select.replaceChildren(...options.map(([key, name]) => made("option", { value: key }, name)));
+  select.replaceChildren(...options.map(([key, name]) => createElement("option", { value: key }, name)));
   select.value = value;
   select.disabled = options.length < 2 || BUNDLED;
 };
 const showHead = () => {
-  const own = start.series.find((one) => one.name === state.series) || start.series[0];
-  const points = own.checkpoints.map((one) => [one.key, one.name === one.checkpoint ? one.name : `${one.name} · ${one.checkpoint}`]);
-  fill($("series"), start.series.map((one) => [one.name, one.name]), state.series);
+  const own = start.series.find((series) => series.name === state.series) || start.series[0];
+  const points = own.checkpoints.map(({ key, name, checkpoint }) => [key, name === checkpoint ? name : `${name} · ${checkpoint}`]);
+  fill($("series"), start.series.map(({ name }) => [name, name]), state.series);
   fill($("a"), points, state.a);
   fill($("b"), points, state.b);
   $("store").textContent = start.store;
@@ -117,33 +117,33 @@ const showHead = () => {
 
 // ---------------------------------------------------------------- the list
 
-const some = (counts) => counts.some((one) => one > 0);
-// The same rules as in listing.py.
+const some = (counts) => counts.some((count) => count > 0);
+// Keep in step with filter_problems in listing.py.
 const RULES = {
   all: ["all", () => true],
-  lost: ["lost", (one) => one.state === "lost"],
-  gained: ["gained", (one) => one.state === "gained"],
-  fell: ["fell", (one) => one.state === "lost" || one.state === "fell"],
-  rose: ["rose", (one) => one.state === "gained" || one.state === "rose"],
-  sure: ["surely changed", (one) => one.sure],
-  lenient: ["lenient grades", (one) => some(one.lenient)],
-  cut: ["cut off", (one) => some(one.cut)],
+  lost: ["lost", (entry) => entry.state === "lost"],
+  gained: ["gained", (entry) => entry.state === "gained"],
+  fell: ["fell", (entry) => entry.state === "lost" || entry.state === "fell"],
+  rose: ["rose", (entry) => entry.state === "gained" || entry.state === "rose"],
+  sure: ["significant", (entry) => entry.sure],
+  lenient: ["lenient grades", (entry) => some(entry.lenient)],
+  cut: ["truncated", (entry) => some(entry.cut)],
 };
 const MEANINGS = {
-  all: "All problems that both checkpoints have samples of", lost: "No correct sample is left at B", gained: "A first correct sample at B",
-  fell: "Solved less often at B, lost ones included", rose: "Solved more often at B, gained ones included",
-  sure: "More than luck, by an exact test corrected for the number of problems",
-  lenient: "Accepted responses with several different boxes, or that the problem's own verifier refuses",
-  cut: "Responses that the token limit ended",
+  all: "All problems that both checkpoints have samples of", lost: "Some correct samples at A, none at B", gained: "No correct samples at A, some at B",
+  fell: "Solved less often at B, including lost problems", rose: "Solved more often at B, including gained problems",
+  sure: "Significant change by an exact test, corrected for the number of problems",
+  lenient: "Problems with accepted responses that have several different \\boxed answers, or that the problem's own verifier rejects",
+  cut: "Problems with responses truncated by the token limit",
 };
 const showOnly = () => {
-  const known = { lenient: (one) => one.lenient.some((n) => n !== null), cut: (one) => one.cut.some((n) => n !== null) };
+  const isKnown = { lenient: (entry) => entry.lenient.some((n) => n !== null), cut: (entry) => entry.cut.some((n) => n !== null) };
   $("only").replaceChildren(...Object.entries(RULES).map(([name, [label, rule]]) => {
-    const told = !known[name] || listed.problems.some(known[name]);
-    const count = told ? number(listed.problems.filter(rule).length) : "not told";
-    const button = made("button", {
+    const hasCounts = !isKnown[name] || listed.problems.some(isKnown[name]);
+    const count = hasCounts ? number(listed.problems.filter(rule).length) : "unknown";
+    const button = createElement("button", {
       type: "button", "aria-pressed": String(state.only === name), title: MEANINGS[name], "data-only": name,
-    }, `${label} `, made("span", { class: "n" }, count));
+    }, `${label} `, createElement("span", { class: "n" }, count));
     button.addEventListener("click", () => {
       state.only = name;
       applyFilters();
@@ -151,36 +151,37 @@ const showOnly = () => {
     return button;
   }));
 };
-const bars = (one) => made("span", { class: "bars", "aria-hidden": "true" },
-  ...[0, 1].map((side) => sized(made("i"), one.correct[side] / one.n[side])));
-const item = (one, place) => {
-  const counts = [0, 1].map((side) => `${number(one.correct[side])}/${number(one.n[side])}`).join(" → ");
-  const element = made("li", {
-    role: "option", id: `o${place}`, "aria-selected": String(one.problem_id === state.p), "aria-setsize": shown.length, "aria-posinset": place + 1,
+const bars = (entry) => createElement("span", { class: "bars", "aria-hidden": "true" },
+  ...[0, 1].map((side) => setShare(createElement("i"), entry.correct[side] / entry.n[side])));
+  const changeLabel = (entry) => (entry.sure ? `${entry.state} (significant)` : entry.state);
+  const item = (entry, place) => {
+  const counts = [0, 1].map((side) => `${number(entry.correct[side])}/${number(entry.n[side])}`).join(" → ");
+  const element = createElement("li", {
+    role: "option", id: `o${place}`, "aria-selected": String(entry.problem_id === state.p), "aria-setsize": shown.length, "aria-posinset": place + 1,
   },
-  made("span", { class: "title" }, one.title || one.problem),
-  made("span", { class: "facts" }, bars(one), made("span", { class: "counts" }, counts),
-    made("span", { class: `state ${one.state}` }, one.sure ? `surely ${one.state}` : one.state),
-    made("span", { class: "id" }, one.problem)));
+  createElement("span", { class: "title" }, entry.title || entry.problem),
+  createElement("span", { class: "facts" }, bars(entry), createElement("span", { class: "counts" }, counts),
+    createElement("span", { class: `state ${entry.state}` }, changeLabel(entry)),
+    createElement("span", { class: "id" }, entry.problem)));
   element.addEventListener("click", () => choose(place, { isNew: true, open: true }));
   return element;
 };
 const renderUpTo = (wanted) => {
   const until = Math.min(shown.length, wanted);
-  if (until > rendered) $("list").append(...shown.slice(rendered, until).map((one, i) => item(one, rendered + i)));
+  if (until > rendered) $("list").append(...shown.slice(rendered, until).map((entry, i) => item(entry, rendered + i)));
   rendered = Math.max(rendered, until);
 };
 const applyFilters = () => {
   const [, rule] = RULES[state.only] || RULES.all;
-  shown = listed.problems.filter((one) => rule(one) && (hits === null || hits.has(one.problem_id)));
-  for (const one of $("only").children) one.setAttribute("aria-pressed", String(one.dataset.only === state.only));
+  shown = listed.problems.filter((entry) => rule(entry) && (hits === null || hits.has(entry.problem_id)));
+  for (const button of $("only").children) button.setAttribute("aria-pressed", String(button.dataset.only === state.only));
   rendered = 0;
   $("list").replaceChildren();
   renderUpTo(FIRST_ROWS);
-  const place = shown.findIndex((one) => one.problem_id === state.p);
+  const place = shown.findIndex((entry) => entry.problem_id === state.p);
   if (place >= 0) mark(place);
   else if (shown.length && !narrow()) choose(0, {});
-  else if (!shown.length) nothing("No problem passes these filters.");
+  else if (!shown.length) showMessage("No problem matches these filters.");
   writeHash();
   showCount();
 };
@@ -190,7 +191,7 @@ const showCount = (progress = "") => {
 };
 const mark = (place) => {
   renderUpTo(place + 50);
-  for (const one of $("list").querySelectorAll("[aria-selected=true]")) one.setAttribute("aria-selected", "false");
+  for (const option of $("list").querySelectorAll("[aria-selected=true]")) option.setAttribute("aria-selected", "false");
   const element = $(`o${place}`);
   element.setAttribute("aria-selected", "true");
   $("list").setAttribute("aria-activedescendant", element.id);
@@ -204,7 +205,7 @@ const choose = (place, { isNew = false, open = false }) => {
   writeHash(isNew && other);
   if (other || !problem) showProblem();
 };
-const placeNow = () => shown.findIndex((one) => one.problem_id === state.p);
+const placeNow = () => shown.findIndex((entry) => entry.problem_id === state.p);
 const narrow = () => matchMedia("(max-width: 800px)").matches;
 
 // ---------------------------------------------------------------- search
@@ -218,74 +219,74 @@ const search = async () => {
   hits = new Set();
   if (BUNDLED) {
     const low = text.toLowerCase();
-    for (const one of listed.problems) if (`${one.title}\n${one.problem}\n${one.problem_id}`.toLowerCase().includes(low)) hits.add(one.problem_id);
+    for (const entry of listed.problems) if (`${entry.title}\n${entry.problem}\n${entry.problem_id}`.toLowerCase().includes(low)) hits.add(entry.problem_id);
     return applyFilters();
   }
   let next = 0;
   while (next !== null) {
-    const part = await ask("search", { ...pair(), q: text, start: next });
+    const part = await request("search", { ...pair(), q: text, start: next });
     if (turn !== turns.search) return;
     const before = hits.size;
-    part.problem_ids.forEach((one) => hits.add(one));
+    part.problem_ids.forEach((id) => hits.add(id));
     if (hits.size !== before || next === 0) applyFilters();
     next = part.next;
     showCount(next === null ? "" : ` · ${percent(part.done, part.total)} of the responses searched`);
   }
-  if (state.p) showProblem(); // its responses with the text come first now
+  if (state.p) showProblem(); // list responses with the text first
 };
 
 // ---------------------------------------------------------------- a problem
 
-const nothing = (text, isError = false) => {
+const showMessage = (text, isError = false) => {
   problem = null;
-  $("problem").replaceChildren(made("p", { class: isError ? "error" : "note", role: isError ? "alert" : null }, text));
+  $("problem").replaceChildren(createElement("p", { class: isError ? "error" : "note", role: isError ? "alert" : null }, text));
 };
 const showProblem = async () => {
   const turn = ++turns.problem;
   try {
-    const found = await ask("problem", { ...pair(), q: state.q, problem: state.p });
+    const answer = await request("problem", { ...pair(), q: state.q, problem: state.p });
     if (turn !== turns.problem) return;
-    problem = found;
+    problem = answer;
     renderProblem();
   } catch (error) {
-    if (turn === turns.problem) nothing(error.message, true);
+    if (turn === turns.problem) showMessage(error.message, true);
   }
 };
-const course = () => made("div", {
+const trajectoryBars = () => createElement("div", {
   class: "course", role: "img",
-  "aria-label": `Correct samples: ${problem.course.map((one) => `${one.name} ${one.n_correct} of ${one.n}`).join(", ")}`,
-}, ...problem.course.map((one) => sized(made("i", {
-  class: one.key === state.a || one.key === state.b ? "here" : null, title: `${one.name}: ${one.n_correct} of ${one.n} correct`,
-}), one.n_correct / one.n)));
+  "aria-label": `Correct samples: ${problem.course.map((point) => `${point.name} ${point.n_correct} of ${point.n}`).join(", ")}`,
+  }, ...problem.course.map((point) => setShare(createElement("i", {
+  class: point.key === state.a || point.key === state.b ? "here" : null, title: `${point.name}: ${point.n_correct} of ${point.n} correct`,
+  }), point.n_correct / point.n)));
 const renderProblem = () => {
-  const listedOne = listed.problems.find((one) => one.problem_id === problem.problem_id);
-  const back = made("button", { type: "button", class: "back" }, "‹ Problems");
+  const entry = listed.problems.find(({ problem_id }) => problem_id === problem.problem_id);
+  const back = createElement("button", { type: "button", class: "back" }, "‹ Problems");
   back.addEventListener("click", () => {
     document.body.dataset.pane = "list";
     $("list").focus();
   });
-  const answers = made("select", { id: "answers" }, ...[["all", "all"], ["a", "only in A"], ["b", "only in B"]]
-    .map(([value, text]) => made("option", { value }, text)));
+  const answers = createElement("select", { id: "answers" }, ...[["all", "all"], ["a", "only in A"], ["b", "only in B"]]
+    .map(([value, text]) => createElement("option", { value }, text)));
   answers.value = state.answers;
   answers.addEventListener("change", () => {
     state.answers = answers.value;
     writeHash();
     renderSides();
   });
-  const prompt = made("pre", { class: "prompt", tabindex: "0", "aria-label": "Prompt" });
+  const prompt = createElement("pre", { class: "prompt", tabindex: "0", "aria-label": "Prompt" });
   prompt.append(...withHits(problem.prompt));
   $("problem").replaceChildren(
     back,
-    made("div", { class: "about" },
-      made("h2", {}, problem.problem),
-      listedOne ? made("span", { class: `state ${listedOne.state}` }, listedOne.sure ? `surely ${listedOne.state}` : listedOne.state) : null,
-      made("span", { class: "note" }, `${problem.task && `${problem.task} · `}graded by ${problem.grader}`)),
+    createElement("div", { class: "about" },
+      createElement("h2", {}, problem.problem),
+      entry ? createElement("span", { class: `state ${entry.state}` }, changeLabel(entry)) : null,
+      createElement("span", { class: "note" }, `${problem.task && `${problem.task} · `}graded by ${problem.grader}`)),
     prompt,
-    made("div", { class: "facts" },
-      made("span", { class: "gold" }, "gold ", made("code", {}, problem.gold)),
-      made("span", { class: "note" }, "correct by checkpoint ", course()),
-      made("label", {}, "answers ", answers)),
-    made("div", { id: "sides" }),
+    createElement("div", { class: "facts" },
+      createElement("span", { class: "gold" }, "gold ", createElement("code", {}, problem.gold)),
+      createElement("span", { class: "note" }, "correct by checkpoint ", trajectoryBars()),
+      createElement("label", {}, "answers ", answers)),
+    createElement("div", { id: "sides" }),
   );
   renderSides();
   $("problem").scrollTop = 0;
@@ -295,27 +296,27 @@ const renderSides = () => {
   $("sides").replaceChildren(...problem.sides.map((side, place) => {
     const letter = "AB"[place], wanted = state.answers === "all" || state.answers === letter.toLowerCase();
     const groups = side.answers.filter((group) => state.answers === "all" || (wanted && only(place, group)));
-    const said = side.answers.length;
-    return made("section", { class: "side", "aria-label": `${letter}: ${side.name}` },
-      made("h3", {}, made("b", {}, letter), ` ${side.name} `, made("span", { class: "note" },
-        `${number(side.n_correct)} of ${number(side.n)} correct · ${plural(said, "answer")}`)),
-      ...groups.map((group) => groupOf(group, side, place)),
-      groups.length ? null : made("p", { class: "note" }, wanted ? `No answer is ${letter}'s alone.` : "Not shown."));
+    const nAnswers = side.answers.length;
+    return createElement("section", { class: "side", "aria-label": `${letter}: ${side.name}` },
+      createElement("h3", {}, createElement("b", {}, letter), ` ${side.name} `, createElement("span", { class: "note" },
+        `${number(side.n_correct)} of ${number(side.n)} correct · ${plural(nAnswers, "answer")}`)),
+      ...groups.map((group) => answerGroup(group, side, place)),
+      groups.length ? null : createElement("p", { class: "note" }, wanted ? `No answer occurs only in ${letter}.` : "Not shown."));
   }));
   openFirst();
 };
-const chip = (text, kind = "") => made("span", { class: `chip ${kind}` }, text);
-const groupOf = (group, side, place) => {
-  const box = made("div", { class: `group ${group.correct ? "correct" : "wrong"}` });
-  const row = made("button", { type: "button", class: "row answer", "aria-expanded": "false" },
-    made("span", { class: "n" }, `${number(group.n)}×`),
-    sized(made("span", { class: "share", "aria-hidden": "true" }), group.n / Math.max(side.n, 1)),
-    made("span", { class: "mark" }, group.correct ? "✓" : "✗", made("span", { class: "unseen" }, group.correct ? "correct" : "wrong")),
-    group.answer === null ? made("span", { class: "text none" }, "no readable answer") : made("code", { class: "text" }, group.answer),
+const chip = (text, kind = "") => createElement("span", { class: `chip ${kind}` }, text);
+const answerGroup = (group, side, place) => {
+  const box = createElement("div", { class: `group ${group.correct ? "correct" : "wrong"}` });
+  const row = createElement("button", { type: "button", class: "row answer", "aria-expanded": "false" },
+    createElement("span", { class: "n" }, `${number(group.n)}×`),
+    setShare(createElement("span", { class: "share", "aria-hidden": "true" }), group.n / Math.max(side.n, 1)),
+    createElement("span", { class: "mark" }, group.correct ? "✓" : "✗", createElement("span", { class: "unseen" }, group.correct ? "correct" : "wrong")),
+    group.answer === null ? createElement("span", { class: "text none" }, "unparsed") : createElement("code", { class: "text" }, group.answer),
     only(place, group) ? chip(`only in ${"AB"[place]}`, "alone") : null);
-  const inside = made("div", { class: "responses", hidden: true });
+  const inside = createElement("div", { class: "responses", hidden: true });
   row.addEventListener("click", () => {
-    if (!inside.childElementCount) inside.append(...responsesOf(group, side));
+    if (!inside.childElementCount) inside.append(...responseRows(group, side));
     inside.hidden = !inside.hidden;
     row.setAttribute("aria-expanded", String(!inside.hidden));
   });
@@ -324,48 +325,48 @@ const groupOf = (group, side, place) => {
   box.side = side;
   return box;
 };
-const responsesOf = (group, side) => {
-  const rows = group.responses.flatMap((one) => {
-    const row = made("button", { type: "button", class: "row response", "aria-expanded": "false", "data-id": `${side.key}:${one.response_id}` },
-      made("span", { class: "n" }, one.n ? `${number(one.n)}×` : ""),
-      made("span", { class: "text" }, one.preview || "(empty)"),
-      one.hit ? chip("match") : null, one.cut ? chip("cut off", "warn") : null, one.greedy ? chip("greedy") : null,
-      one.why ? chip(one.why.split(":")[0].replace("_", " "), "warn") : null, one.lenient ? chip("lenient", "warn") : null);
-    const full = made("div", { class: "full", hidden: true });
-    row.addEventListener("click", () => openResponse(row, full, one, side));
+const responseRows = (group, side) => {
+  const rows = group.responses.flatMap((response) => {
+    const row = createElement("button", { type: "button", class: "row response", "aria-expanded": "false", "data-id": `${side.key}:${response.response_id}` },
+      createElement("span", { class: "n" }, response.n ? `${number(response.n)}×` : ""),
+      createElement("span", { class: "text" }, response.preview || "(empty)"),
+      response.hit ? chip("match") : null, response.cut ? chip("truncated", "warn") : null, response.greedy ? chip("greedy") : null,
+      response.why ? chip(response.why.split(":")[0].replace("_", " "), "warn") : null, response.lenient ? chip("lenient", "warn") : null);
+    const full = createElement("div", { class: "full", hidden: true });
+    row.addEventListener("click", () => openResponse(row, full, response, side));
     return [row, full];
   });
   const left = group.n_responses - group.responses.length;
-  if (left > 0) rows.push(made("p", { class: "note" }, `${plural(left, "more different response")} ${BUNDLED ? "not in this copy" : "not listed"}.`));
+  if (left > 0) rows.push(createElement("p", { class: "note" }, `${plural(left, "more distinct response")} ${BUNDLED ? "not in this copy" : "not listed"}.`));
   return rows;
 };
-const openResponse = async (row, full, one, side, noted = true) => {
+const openResponse = async (row, full, listedResponse, side, inLink = true) => {
   full.hidden = !full.hidden;
   row.setAttribute("aria-expanded", String(!full.hidden));
-  if (noted) {
+  if (inLink) {
     state.r = full.hidden ? "" : row.dataset.id;
     writeHash();
   }
   if (full.hidden || full.childElementCount) return;
   try {
-    const held = await ask("response", { ...pair(), problem: problem.problem_id, at: side.key, response: one.response_id });
-    renderFull(full, one, held);
+    const fullResponse = await request("response", { ...pair(), problem: problem.problem_id, at: side.key, response: listedResponse.response_id });
+    renderFull(full, listedResponse, fullResponse);
   } catch (error) {
-    full.replaceChildren(made("p", { class: "error", role: "alert" }, error.message));
+    full.replaceChildren(createElement("p", { class: "error", role: "alert" }, error.message));
   }
 };
-// What a side shows at once: A what there was to lose, B what is said now; or what a link names or a search found.
+// Open one response per side: the linked one, else a search match, else in A a correct one, else the most frequent.
 const openFirst = () => {
   const linked = state.r;
   for (const [place, element] of [...document.querySelectorAll(".side")].entries()) {
     const groups = [...element.querySelectorAll(".group")];
-    const named = groups.find((one) => one.group.responses.some((held) => `${one.side.key}:${held.response_id}` === linked));
-    const hit = state.q && groups.find((one) => one.group.responses.some((held) => held.hit));
-    const first = named || hit || (place === 0 && groups.find((one) => one.group.correct)) || groups[0];
+    const named = groups.find((box) => box.group.responses.some((response) => `${box.side.key}:${response.response_id}` === linked));
+    const hit = state.q && groups.find((box) => box.group.responses.some((response) => response.hit));
+    const first = named || hit || (place === 0 && groups.find((box) => box.group.correct)) || groups[0];
     if (!first) continue;
     first.firstElementChild.click();
     const rows = [...first.querySelectorAll(".response")];
-    const row = (named && rows.find((one) => one.dataset.id === linked)) || rows[0];
+    const row = (named && rows.find((candidate) => candidate.dataset.id === linked)) || rows[0];
     if (!row) continue;
     const response = first.group.responses[rows.indexOf(row)];
     openResponse(row, row.nextElementSibling, response, first.side, false);
@@ -378,91 +379,92 @@ const openFirst = () => {
 const withHits = (text) => {
   const parts = [], wanted = BUNDLED ? "" : state.q.toLowerCase(), low = text.toLowerCase();
   let from = 0;
-  // letters whose lower case is longer would shift every place behind them
+  // a letter whose lower case is longer shifts all later positions: show no hits then
   for (let at = wanted && low.length === text.length ? low.indexOf(wanted) : -1; at >= 0; at = low.indexOf(wanted, from)) {
-    parts.push(text.slice(from, at), made("mark", { class: "hit" }, text.slice(at, at + wanted.length)));
+    parts.push(text.slice(from, at), createElement("mark", { class: "hit" }, text.slice(at, at + wanted.length)));
     from = at + wanted.length;
   }
   return [...parts, text.slice(from)];
 };
-const plainText = (held) => {
-  const box = made("pre", { tabindex: "0", "aria-label": "Response" }, ...withHits(held.before));
-  if (held.answer) box.append(made("mark", { class: "read", title: "read as the answer" }, ...withHits(held.answer)));
-  box.append(...withHits(held.after));
+const plainText = (response) => {
+  const box = createElement("pre", { tabindex: "0", "aria-label": "Response" }, ...withHits(response.before));
+  if (response.answer) box.append(createElement("mark", { class: "read", title: "extracted answer" }, ...withHits(response.answer)));
+  box.append(...withHits(response.after));
   return box;
 };
-// From likely to unlikely, from sure to unsure: where a colour begins, in probability and in nats.
+// Thresholds of the heat colours: probability (from likely to unlikely) and entropy in nats (from low to high).
 const STEPS = { logp: [0.9, 0.5, 0.1, 0.01], entropy: [0.1, 0.5, 1, 2] };
 const heatOf = (kind, value) => {
   if (kind === "entropy") return value === null ? 4 : STEPS.entropy.filter((edge) => value >= edge).length;
   return value === null ? 4 : STEPS.logp.filter((edge) => Math.exp(value) < edge).length;
 };
 const LEGENDS = { logp: ["p ≥ 0.9", "≥ 0.5", "≥ 0.1", "≥ 0.01", "less"], entropy: ["below 0.1 nats", "0.1", "0.5", "1", "2 and more"] };
-const heatText = (held, kind, score) => {
+const heatText = (response, kind, score) => {
   const values = kind === "logp" ? score.logps : score.entropies;
-  const whole = held.before + held.answer + held.after, first = held.before.length, last = first + held.answer.length;
-  const fits = held.pieces.length === values.length && held.pieces.join("").startsWith(whole);
+  const whole = response.before + response.answer + response.after;
+  const first = response.before.length, last = first + response.answer.length;
+  const fits = response.pieces.length === values.length && response.pieces.join("").startsWith(whole);
   let from = 0;
-  const box = made("pre", { tabindex: "0", class: "heated", "aria-label": "Response, token by token" });
+  const box = createElement("pre", { tabindex: "0", class: "heated", "aria-label": "Response, token by token" });
   values.forEach((value, i) => {
-    const piece = held.pieces.length ? held.pieces[i] : `${held.token_ids[i] ?? "?"} `;
+    const piece = response.pieces.length ? response.pieces[i] : `${response.token_ids[i] ?? "?"} `;
     const until = from + piece.length;
-    const inside = fits && held.answer && from < last && until > first;
+    const inside = fits && response.answer && from < last && until > first;
     const logp = score.logps[i], entropy = score.entropies[i];
     const p = logp === null ? "0" : Math.exp(logp).toPrecision(3);
-    box.append(made("span", {
+    box.append(createElement("span", {
       class: `t h${heatOf(kind, value)}${inside ? " read" : ""}`,
-      title: `p ${p}, log-probability ${logp === null ? "−∞" : logp} nats, entropy ${entropy === null ? "not known" : `${entropy} nats`}`,
+      title: `p ${p}, log-probability ${logp === null ? "−∞" : logp} nats, entropy ${entropy === null ? "unknown" : `${entropy} nats`}`,
     }, piece));
     from = until;
   });
   return box;
 };
-const mean = (values) => values.reduce((sum, one) => sum + one, 0) / values.length;
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const summary = (score) => {
-  const known = score.logps.filter((one) => one !== null);
-  return `${score.name}: ${known.length === score.logps.length && known.length ? `${mean(known).toFixed(3).replace("-", "−")} nats a token` : "impossible"}`;
+  const finite = score.logps.filter((logp) => logp !== null);
+  return `${score.name}: ${finite.length === score.logps.length && finite.length ? `${mean(finite).toFixed(3).replace("-", "−")} nats per token` : "probability 0"}`;
 };
-const heats = (held) => held.scores.flatMap((score) => [
+const heats = (response) => response.scores.flatMap((score) => [
   [`logp:${score.name}`, `probability under ${score.name}`], [`entropy:${score.name}`, `entropy under ${score.name}`],
 ]);
-const renderFull = (full, one, held) => {
-  const facts = [`sample ${one.sample_index}`];
-  if (one.n_tokens !== null) facts.push(plural(one.n_tokens, "token"));
-  if (one.cut) facts.push("cut off by the token limit");
-  if (one.greedy) facts.push("the greedy response");
-  if (one.why) facts.push(one.why);
-  if (one.lenient) facts.push(one.lenient);
-  const meta = made("div", { class: "meta" }, made("span", {}, facts.join(" · ")));
+const renderFull = (full, listedResponse, response) => {
+  const facts = [`sample ${listedResponse.sample_index}`];
+  if (listedResponse.n_tokens !== null) facts.push(plural(listedResponse.n_tokens, "token"));
+  if (listedResponse.cut) facts.push("truncated by the token limit");
+  if (listedResponse.greedy) facts.push("greedy response");
+  if (listedResponse.why) facts.push(listedResponse.why);
+  if (listedResponse.lenient) facts.push(listedResponse.lenient);
+  const meta = createElement("div", { class: "meta" }, createElement("span", {}, facts.join(" · ")));
   full.replaceChildren(meta);
-  const choices = heats(held);
+  const choices = heats(response);
   if (choices.length) {
-    const select = made("select", { class: "heat" }, made("option", { value: "" }, "none"),
-      ...choices.map(([value, text]) => made("option", { value }, text)));
+    const select = createElement("select", { class: "heat" }, createElement("option", { value: "" }, "none"),
+      ...choices.map(([value, text]) => createElement("option", { value }, text)));
     select.value = choices.some(([value]) => value === state.heat) ? state.heat : "";
     select.addEventListener("change", () => setHeat(select.value));
-    meta.append(made("label", {}, "heat ", select), made("span", {}, held.scores.map(summary).join(" · ")));
+    meta.append(createElement("label", {}, "heat ", select), createElement("span", {}, response.scores.map(summary).join(" · ")));
   }
-  full.held = [one, held];
+  full.responses = [listedResponse, response];
   const [kind, ...name] = state.heat.split(":");
-  const score = held.scores.find((each) => each.name === name.join(":"));
+  const score = response.scores.find((each) => each.name === name.join(":"));
   if (score) {
-    full.append(made("p", { class: "legend" }, ...LEGENDS[kind].map((text, i) => made("span", { class: `t h${i}` }, text))), heatText(held, kind, score));
-    if (held.why_no_pieces) full.append(made("p", { class: "note" }, `Tokens by number: ${held.why_no_pieces}.`), plainText(held));
+    full.append(createElement("p", { class: "legend" }, ...LEGENDS[kind].map((text, i) => createElement("span", { class: `t h${i}` }, text))), heatText(response, kind, score));
+    if (response.why_no_pieces) full.append(createElement("p", { class: "note" }, `Showing token ids: ${response.why_no_pieces}.`), plainText(response));
     return;
   }
-  if (state.heat) full.append(made("p", { class: "note" }, `No heat here: ${held.why_no_scores || "it was not scored under that checkpoint"}.`));
-  full.append(plainText(held));
+  if (state.heat) full.append(createElement("p", { class: "note" }, `No heat: ${response.why_no_scores || "the response was not scored under that checkpoint"}.`));
+  full.append(plainText(response));
 };
 const setHeat = (heat) => {
   const active = document.activeElement, inFull = active && active.closest && active.closest(".full");
   state.heat = heat;
   writeHash();
-  for (const full of document.querySelectorAll(".full")) if (full.held) renderFull(full, ...full.held);
+  for (const full of document.querySelectorAll(".full")) if (full.responses) renderFull(full, ...full.responses);
   if (inFull) inFull.querySelector("select.heat")?.focus();
 };
 const nextHeat = () => {
-  const all = [...new Set([...document.querySelectorAll(".full")].flatMap((full) => (full.held ? heats(full.held[1]).map(([value]) => value) : [])))];
+  const all = [...new Set([...document.querySelectorAll(".full")].flatMap((full) => (full.responses ? heats(full.responses[1]).map(([value]) => value) : [])))];
   if (all.length) setHeat(["", ...all][(all.indexOf(state.heat) + 2) % (all.length + 1)]);
 };
 
@@ -537,38 +539,38 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// ---------------------------------------------------------------- beginning
+// ---------------------------------------------------------------- start
 
 const showList = async () => {
   const turn = ++turns.list;
   showHead();
-  if (state.a === state.b) return nothing("A and B are the same checkpoint: choose another.", true);
+  if (state.a === state.b) return showMessage("A and B are the same checkpoint; choose another.", true);
   try {
-    const found = await ask("problems", pair());
+    const answer = await request("problems", pair());
     if (turn !== turns.list) return;
-    listed = found;
+    listed = answer;
     problem = null;
-    const held = state.p;
+    const problemId = state.p;
     showOnly();
-    for (const one of $("left").querySelectorAll(".notes")) one.remove();
-    if (gone) $("list").before(made("p", { class: "notes", role: "alert" }, gone));
-    const said = [start.note, found.sentence, ...found.notes].filter(Boolean);
-    $("list").before(made("details", { class: "notes" }, made("summary", {}, "What became of them"), ...said.map((text) => made("p", {}, text))));
-    if (held && listed.problems.some((one) => one.problem_id === held)) showProblem();
+    for (const note of $("left").querySelectorAll(".notes")) note.remove();
+    if (linkError) $("list").before(createElement("p", { class: "notes", role: "alert" }, linkError));
+    const notes = [start.note, answer.sentence, ...answer.notes].filter(Boolean);
+    $("list").before(createElement("details", { class: "notes" }, createElement("summary", {}, "Summary of changes"), ...notes.map((text) => createElement("p", {}, text))));
+    if (problemId && listed.problems.some((entry) => entry.problem_id === problemId)) showProblem();
     else state.p = "";
     await search();
   } catch (error) {
-    if (turn === turns.list) nothing(error.message, true);
+    if (turn === turns.list) showMessage(error.message, true);
   }
 };
 const changed = () => {
-  gone = "";
+  linkError = "";
   Object.assign(state, { series: $("series").value, a: $("a").value, b: $("b").value, r: "" });
   showList();
 };
 $("series").addEventListener("change", () => {
-  const own = start.series.find((one) => one.name === $("series").value).checkpoints.map((one) => one.key);
-  gone = "";
+  const own = start.series.find(({ name }) => name === $("series").value).checkpoints.map(({ key }) => key);
+  linkError = "";
   Object.assign(state, { series: $("series").value, a: own[0], b: own[own.length - 1], r: "" });
   showList();
 });
@@ -580,7 +582,7 @@ $("q").addEventListener("input", () => {
   typed = setTimeout(() => {
     state.q = $("q").value.trim();
     writeHash();
-    search().catch((error) => nothing(error.message, true));
+    search().catch((error) => showMessage(error.message, true));
   }, 150);
 });
 $("list").addEventListener("scroll", () => {
@@ -606,11 +608,11 @@ const begin = () => {
 };
 (async () => {
   try {
-    start = await ask("start");
+    start = await request("start");
     if (BUNDLED) $("q").placeholder = $("q").ariaLabel = "Search titles and ids";
     begin();
     if (!narrow()) $("list").focus();
   } catch (error) {
-    nothing(error.message, true);
+    showMessage(error.message, true);
   }
 })();
