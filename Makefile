@@ -97,53 +97,53 @@ docs: $(VENV)/.docs  ## the pages as a site, links checked: build/site/index.htm
 
 # PEER_PYTHON: an interpreter with the extra `peers` (lm-eval, bergson, TRL); without it these comparisons are left out.
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
-	$(BIN)/python benchmarks/speed/verification.py
-	$(BIN)/python benchmarks/speed/grading_memory.py
-	$(BIN)/python benchmarks/speed/demo.py
-	$(BIN)/python benchmarks/speed/audit.py
-	$(BIN)/python benchmarks/speed/sampling.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
-	$(BIN)/python benchmarks/speed/scoring.py
-	$(BIN)/python benchmarks/speed/kernel.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
-	$(BIN)/python benchmarks/speed/count_statistics.py
-	$(BIN)/python benchmarks/speed/report.py
-	$(BIN)/python benchmarks/speed/importing.py
-	$(BIN)/python benchmarks/speed/large_import.py
-	$(BIN)/python benchmarks/speed/ways_stage.py
-	$(BIN)/python benchmarks/speed/viewing.py
-	$(BIN)/python benchmarks/speed/training.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
-	$(BIN)/python benchmarks/speed/dlc.py
-	$(BIN)/python benchmarks/speed/loss_memory.py
-	$(BIN)/python benchmarks/speed/repair.py
-	$(BIN)/python benchmarks/kernel_reach.py
-	$(BIN)/python benchmarks/demo_truth.py
+	$(BIN)/python -m benchmarks.speed.verification
+	$(BIN)/python -m benchmarks.speed.grading_memory
+	$(BIN)/python -m benchmarks.speed.demo
+	$(BIN)/python -m benchmarks.speed.audit
+	$(BIN)/python -m benchmarks.speed.sampling $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python -m benchmarks.speed.scoring
+	$(BIN)/python -m benchmarks.speed.kernel $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python -m benchmarks.speed.count_statistics
+	$(BIN)/python -m benchmarks.speed.report
+	$(BIN)/python -m benchmarks.speed.importing
+	$(BIN)/python -m benchmarks.speed.large_import
+	$(BIN)/python -m benchmarks.speed.ways_stage
+	$(BIN)/python -m benchmarks.speed.viewing
+	$(BIN)/python -m benchmarks.speed.training $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
+	$(BIN)/python -m benchmarks.speed.dlc
+	$(BIN)/python -m benchmarks.speed.loss_memory
+	$(BIN)/python -m benchmarks.speed.repair
+	$(BIN)/python -m benchmarks.papers.kernel_reach
+	$(BIN)/python -m benchmarks.calibration.demo_truth
 
 calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
-	$(BIN)/python benchmarks/calibration.py
-	$(BIN)/python benchmarks/real_life.py
-	$(BIN)/python benchmarks/held_out.py
-	$(BIN)/python benchmarks/shipping.py
+	$(BIN)/python -m benchmarks.calibration.rule
+	$(BIN)/python -m benchmarks.calibration.real_life
+	$(BIN)/python -m benchmarks.calibration.held_out
+	$(BIN)/python -m benchmarks.calibration.shipping
 
 frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: benchmarks/results/frontier.md
-	$(BIN)/python benchmarks/frontier.py
-	$(BIN)/python benchmarks/agreeing.py
+	$(BIN)/python -m benchmarks.frontier.demo_frontier
+	$(BIN)/python -m benchmarks.frontier.agreeing
 
 objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
-	$(BIN)/python benchmarks/objectives.py
-	$(BIN)/python benchmarks/palindromes.py
-	$(BIN)/python benchmarks/shipping_exact.py
-	$(BIN)/python benchmarks/transfer.py
-	$(BIN)/python benchmarks/batches.py
+	$(BIN)/python -m benchmarks.objectives.runs
+	$(BIN)/python -m benchmarks.objectives.palindromes
+	$(BIN)/python -m benchmarks.calibration.shipping_exact
+	$(BIN)/python -m benchmarks.objectives.transfer
+	$(BIN)/python -m benchmarks.objectives.batches
 
 papers: $(VENV)/.runtime  ## re-run the papers' claims: benchmarks/results/papers.md and runs/papers.html
 	$(BIN)/python -m benchmarks.papers
 
 # SIZE: full (hours), quick, or smallest. Stopped, the same command goes on.
 llm: $(VENV)/.tests  ## train and audit a real pretrained model, nine series: hours; tables behind every audit
-	$(BIN)/python benchmarks/real_model.py --size $(or $(SIZE),full) --jobs $(or $(JOBS),1)
+	$(BIN)/python -m benchmarks.real_model.runs --size $(or $(SIZE),full) --jobs $(or $(JOBS),1)
 
 # DEVICE=cpu SIZE=smallest runs the same way without a GPU. Stopped, the same command goes on.
 gpu: $(VENV)/.tests  ## what wants a GPU: tests, speeds of the parts, two series with audits; 40 minutes
-	$(BIN)/python benchmarks/gpu.py --device $(or $(DEVICE),cuda) --size $(or $(SIZE),full)
+	$(BIN)/python -m benchmarks.gpu.kit --device $(or $(DEVICE),cuda) --size $(or $(SIZE),full)
 
 # Full disks need the right to mount a small file system, which root has; without it they are left out.
 torture: $(VENV)/.tests  ## kills, full disks, damaged files, 20 minutes: benchmarks/results/torture.md

@@ -1,6 +1,6 @@
 """Speed of the audit: 9 checkpoints × 100 problems × n = 256 with the transformers sampler.
 
-``python benchmarks/speed/audit.py`` audits ``runs/demo/grpo`` (made by ``make demo``) into a fresh directory and
+``python -m benchmarks.speed.audit`` audits ``runs/demo/grpo`` (made by ``make demo``) into a fresh directory and
 writes ``benchmarks/results/audit_speed.json``. The peer is what people write by hand: a script per checkpoint in a
 fresh process that loads the model and calls ``generate`` for the same number of samples, with the same batch size,
 keeping neither log-probabilities nor seeds. It runs on three of the checkpoints; times are per checkpoint.
@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from results import Took, circumstances, timed, write
-
+from benchmarks.speed.results import Took, circumstances, timed, write
 from oversharp import open_store
 
 ROOT = Path(__file__).parents[2]

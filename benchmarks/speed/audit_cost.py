@@ -1,6 +1,6 @@
 """What one core does in each stage of an audit of a real model: the table that ``oversharp plan --cost`` rests on.
 
-    python benchmarks/speed/audit_cost.py RUN --model BASE    # a series of SmolLM2-135M, as `make llm` trains them
+    python -m benchmarks.speed.audit_cost RUN --model BASE    # a series of SmolLM2-135M, as `make llm` trains them
 
 Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
 at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
@@ -20,12 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from process_costs import Line, cost_of
-from results import circumstances, digits, write
-
 import oversharp
+from benchmarks.speed.process_costs import Line, cost_of
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
 from oversharp.diagnostics.models.core_speed import measure_core
 

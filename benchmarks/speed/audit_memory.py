@@ -1,7 +1,7 @@
 """Peak memory of an audit of a real model's shapes, with vLLM, teacher forcing and kernel, stage by stage.
 
-    python benchmarks/speed/audit_memory.py --tokenizer MODEL                # SmolLM2-135M's and Qwen2.5-.5B's shapes
-    python benchmarks/speed/audit_memory.py --tokenizer MODEL --case smollm2
+    python -m benchmarks.speed.audit_memory --tokenizer MODEL                # SmolLM2-135M's and Qwen2.5-.5B's shapes
+    python -m benchmarks.speed.audit_memory --tokenizer MODEL --case smollm2
 
 Weights are random in bfloat16, as memory does not depend on them: a base, in shards, and two adapters of rank 16 or two
 sets of all weights. A CPU without products of bfloat16 holds them in float32, and takes more memory than one with them.
@@ -25,12 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from process_memory import Held, memory_of
-from results import RESULTS, circumstances, digits
-
 import oversharp
+from benchmarks.speed.process_memory import Held, memory_of
+from benchmarks.speed.results import RESULTS, circumstances, digits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -189,7 +186,7 @@ def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> d
     """One case, its series made anew by a process that is gone when the audit begins."""
     case = CASES[name]
     place = folder / name
-    making = [sys.executable, __file__, "--tokenizer", str(tokenizer), "--case", name, "--make", str(place)]
+    making = [sys.executable, "-m", __spec__.name, "--tokenizer", str(tokenizer), "--case", name, "--make", str(place)]
     subprocess.run(making, check=True)
     held = audited(case, place / "base", place / "run", place / "audit", more)
     peaks = {what: digits(gib) for what, gib in held.peaks().items()}

@@ -1,6 +1,6 @@
 """What the statistics cost, from samples to counts and from counts to the verdict.
 
-``python benchmarks/speed/count_statistics.py`` (three minutes) writes ``benchmarks/results/statistics_speed.json``:
+``python -m benchmarks.speed.count_statistics`` (three minutes) writes ``benchmarks/results/statistics_speed.json``:
 
 - counts → statistics: 500 problems × 40 checkpoints × n = 1024; every computed measure of correct or answer counts, and
   the verdict. Goal: 60 s and 2 GiB.
@@ -28,10 +28,10 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
-from results import circumstances, digits, write
-from synthetic_responses import FATES, N_MODES, Plan, ResponseLaw
-from synthetic_store import STEPS_BETWEEN, audit_key, build_store
 
+from benchmarks.speed.results import circumstances, digits, write
+from benchmarks.speed.synthetic_responses import FATES, N_MODES, Plan, ResponseLaw
+from benchmarks.speed.synthetic_store import STEPS_BETWEEN, audit_key, build_store
 from oversharp.diagnostics.audit.counts import read_counts
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence
@@ -196,7 +196,7 @@ CHILDREN: Mapping[str, Callable[[Path], dict[str, Any]]] = {
 
 def child(name: str, path: Path) -> dict[str, Any]:
     """Run one part in a process of its own; its result with its peak memory."""
-    command = [sys.executable, __file__, "--child", name, str(path)]
+    command = [sys.executable, "-m", __spec__.name, "--child", name, str(path)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
 

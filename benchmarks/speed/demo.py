@@ -1,6 +1,6 @@
 """Cost of ``make demo`` on a fresh clone: installation included, and again with nothing to do.
 
-``python benchmarks/speed/demo.py`` clones the committed state into a temporary directory with an empty home, runs
+``python -m benchmarks.speed.demo`` clones the committed state into a temporary directory with an empty home, runs
 ``make demo`` twice there, and writes ``benchmarks/results/demo_cost.json``. Peak memory is the largest resident set
 of a single process, as the operating system accounts for it. Takes several minutes.
 """

@@ -1,6 +1,6 @@
 """What DLC's memory network costs a rollout: against plain rollouts of the same policy on the same engine.
 
-``python benchmarks/speed/dlc.py`` writes ``benchmarks/results/dlc_speed.json`` (about six minutes, and one more the
+``python -m benchmarks.speed.dlc`` writes ``benchmarks/results/dlc_speed.json`` (about six minutes, and one more the
 first time, which trains the small policy); ``--print-only`` leaves the file alone.
 
 All ways take turns in one process on the same prompts, and the unit is CPU seconds of one thread. Two policies: the
@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measured_models import STEPS, make_series
-from results import circumstances, digits, write
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.speed.measured_models import STEPS, make_series
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.models.devices import cpu_threads
 from oversharp.diagnostics.models.load import LoadedModel, load_path
 from oversharp.diagnostics.models.tokens import encode_prompt

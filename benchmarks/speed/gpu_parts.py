@@ -1,6 +1,6 @@
 """What a device does in each part of the work, small enough for minutes: ``make gpu`` runs the parts one by one.
 
-    python benchmarks/speed/gpu_parts.py training --device cuda --size full     # prints one line of JSON
+    python -m benchmarks.speed.gpu_parts training --device cuda --size full     # prints one line of JSON
 
 ``full`` takes the sizes of Qwen2.5-0.5B with random weights in bfloat16, ``smallest`` a model of .6 million in float32,
 which shows that the part runs and measures nothing worth keeping. Times are medians of the turns, by the wall clock
@@ -13,7 +13,6 @@ import argparse
 import copy
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -21,12 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # where nothing is installed, the checkout is imported
-
 import torch
-from results import digits
-from training_models import HALF_BILLION, SMALL, Size, random_model
 
+from benchmarks.speed.results import digits
+from benchmarks.speed.training_models import HALF_BILLION, SMALL, Size, random_model
 from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
 from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
 from oversharp.diagnostics.models.load import Dtype, LoadedModel, load_path

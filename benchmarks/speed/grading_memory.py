@@ -1,6 +1,6 @@
 """The memory that grading takes: a store of long responses, graded in blocks, and the peer, which reads them all first.
 
-``python benchmarks/speed/grading_memory.py`` (minutes; ``--samples`` for fewer) writes ``results/grading_memory.json``.
+``python -m benchmarks.speed.grading_memory`` (minutes; ``--samples`` for fewer) writes ``results/grading_memory.json``.
 Every response is another one and ends in a box; each way of grading runs in a process of its own. The peer needs
 several times the texts, and so has a quarter of the samples. ``--folder`` keeps stores and measurements, and a run that
 was broken off goes on with those it finds there.
@@ -18,8 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from results import circumstances, digits, write
-
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.engine.grading import grade_responses
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
@@ -112,7 +111,7 @@ def took(way: str, path: Path) -> dict[str, float]:
     with Store.open(path) as store:  # what a way that was broken off has graded
         Database.rows(store._database, "DELETE FROM grades")
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, __file__, "--way", way, str(path)])
+    process = subprocess.Popen([sys.executable, "-m", __spec__.name, "--way", way, str(path)])
     _, status, used = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"{way} failed with {os.waitstatus_to_exitcode(status)}")

@@ -1,6 +1,6 @@
 """What importing another tool's dump costs: one JSON Lines file of verl's layout, larger than the memory it may take.
 
-``python benchmarks/speed/importing.py`` (ten minutes, ``--gib 1`` for three) writes ``results/importing.json``.
+``python -m benchmarks.speed.importing`` (ten minutes, ``--gib 1`` for three) writes ``results/importing.json``.
 Goals: 50,000 samples per second of CPU time on one core, from the file to graded samples in the store, and at most
 2 GiB resident. Beside it pandas reads the same file with ``read_json(lines=True)`` in chunks and keeps nothing: no
 store, no grades, no check of a field. Each runs in a process of its own on one core, in turns. Most of what a sample
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results import circumstances, digits, write
+from benchmarks.speed.results import circumstances, digits, write
 
 GOAL_SAMPLES_PER_S = 50_000
 GOAL_GIB = 2.0
@@ -101,7 +101,7 @@ def child(what: str, path: Path, store: Path) -> dict[str, float]:
 
 def turn(what: str, path: Path, store: Path) -> dict[str, float]:
     """One turn in a fresh process."""
-    command = [sys.executable, __file__, "--turn", what, str(path), str(store)]
+    command = [sys.executable, "-m", __spec__.name, "--turn", what, str(path), str(store)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{what} failed: {done.stderr.strip()[-2000:]}")

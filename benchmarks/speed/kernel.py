@@ -1,6 +1,6 @@
 """Cost of the exact gradient kernel in units of one plain training step, beside other ways to the same numbers.
 
-``python benchmarks/speed/kernel.py --peer-python PYTHON`` writes ``benchmarks/results/kernel.json``; with
+``python -m benchmarks.speed.kernel --peer-python PYTHON`` writes ``benchmarks/results/kernel.json``; with
 ``--device cuda`` it measures larger models by CUDA events, peak memory too, and writes ``kernel_cuda.json``. PYTHON is
 an interpreter that has bergson, torch and transformers; by default the one that runs this.
 
@@ -33,7 +33,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from kernel_peers import (
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from benchmarks.speed.kernel_peers import (
     Bergson,
     certificate_taken_out,
     exact_kernel,
@@ -44,11 +48,7 @@ from kernel_peers import (
     row_by_row,
     vmapped,
 )
-from results import circumstances, digits, timed, write
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
+from benchmarks.speed.results import circumstances, digits, timed, write
 from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
 from oversharp.diagnostics.models.devices import cpu_threads, default_threads, pick_device
 from oversharp.diagnostics.models.load import LoadedModel
@@ -392,7 +392,7 @@ def measured_apart(index: int, device: str, python: str) -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         "TQDM_DISABLE": "1",
     }
-    command = [python, str(Path(__file__)), "--device", device, "--case", str(index)]
+    command = [python, "-m", __spec__.name, "--device", device, "--case", str(index)]
     try:
         took = timed(command, environment)
     except subprocess.CalledProcessError as error:

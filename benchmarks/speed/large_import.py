@@ -1,6 +1,6 @@
 """What a large import costs, and what is asked of its store then: 1,000 problems x 40 steps x 256 short responses.
 
-``python benchmarks/speed/large_import.py`` (several minutes; ``--steps 10`` for a quarter) writes
+``python -m benchmarks.speed.large_import`` (several minutes; ``--steps 10`` for a quarter) writes
 ``results/large_import.json``. Goals: an import of 120 CPU seconds and 2 GiB, up to verdict and report, with temporary
 files of at most three times the dump; a report of 20 CPU seconds. Every command runs in a process of its own. The
 import of a quarter of the steps beside it gives the slopes by which 100 million samples are estimated.
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from results import circumstances, digits, write
+
+from benchmarks.speed.results import circumstances, digits, write
 
 GOAL_CPU_S, GOAL_GIB, GOAL_TIMES_THE_DUMP, GOAL_REPORT_CPU_S = 120.0, 2.0, 3.0, 20.0
 RUN = "from oversharp.diagnostics.app.cli import main; main()"

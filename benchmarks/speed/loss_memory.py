@@ -1,6 +1,6 @@
 """Peak memory of the loss on a vocabulary of 150,000: chunked log-probabilities against materialised logits.
 
-``python benchmarks/speed/loss_memory.py`` writes ``benchmarks/results/loss_memory.json`` (five minutes). Every way
+``python -m benchmarks.speed.loss_memory`` writes ``benchmarks/results/loss_memory.json`` (five minutes). Every way
 runs forward and backward in a process of its own. On a CPU the peak is that of the process's resident memory over what
 it held before, on a GPU that of torch's allocator; the gradient of the head's weights, which all have, is counted.
 
@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from results import circumstances, digits, write
 from torch import Tensor, nn
 
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.trainers.model.head import LogitLaw, ResponseHead, chunked_logps
 
 VOCABULARY, WIDTH = 150_000, 512
@@ -101,7 +101,7 @@ def _status_bytes(name: str) -> float:
 
 def in_own_process(way: str, *, positions: int, vocabulary: int) -> dict[str, float]:
     """``measure`` in a fresh process."""
-    command = [sys.executable, __file__, way, str(positions), str(vocabulary)]
+    command = [sys.executable, "-m", __spec__.name, way, str(positions), str(vocabulary)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found

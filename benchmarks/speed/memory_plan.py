@@ -1,6 +1,6 @@
 """How far the memory plan of a run lies from the peak that its first steps reach.
 
-``python benchmarks/speed/memory_plan.py`` writes ``benchmarks/results/memory_plan.json`` (five minutes). The model has
+``python -m benchmarks.speed.memory_plan`` writes ``benchmarks/results/memory_plan.json`` (five minutes). The model has
 the layers of a 14-million-parameter Qwen3 with random weights; each case runs in a process of its own. The plan covers
 what comes on top of the weights: gradients, optimizer, activations, logits.
 """
@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 import torch
-from loss_memory import peak_bytes, resident_bytes
-from results import circumstances, digits, write
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.speed.loss_memory import peak_bytes, resident_bytes
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.model.device_memory import measure_footprint, plan_device_memory
@@ -83,7 +83,7 @@ def main() -> None:
     """Measure every case and write the result."""
     cases = []
     for vocabulary, recompute, precision in CASES:
-        command = [sys.executable, __file__, str(vocabulary), str(int(recompute)), precision]
+        command = [sys.executable, "-m", __spec__.name, str(vocabulary), str(int(recompute)), precision]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         planned, reached = json.loads(done.stdout)
         cases.append(

@@ -1,6 +1,6 @@
 """Sampling and scoring of a real chat model against what people write by hand, in CPU seconds of one core.
 
-    python benchmarks/speed/real_model_speed.py models/smollm2
+    python -m benchmarks.speed.real_model_speed models/smollm2
 
 Sampling: word problems in the chat template, 64 responses at a time: vLLM through our sampler with entropies,
 log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Once 64 responses to a problem, as
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import circumstances, digits, write
 
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, budget_for, teacher_force
 from oversharp.diagnostics.models.devices import has_products_of
 from oversharp.diagnostics.models.holder import ModelHolder

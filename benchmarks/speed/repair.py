@@ -1,12 +1,12 @@
 """What `oversharp repair` costs: five points of a model of 135 million numbers, and one of tensors as in a 7B model.
 
-``python benchmarks/speed/repair.py`` (some minutes, 13 GB of disk in ``--directory``) writes ``results/repair.json``.
+``python -m benchmarks.speed.repair`` (some minutes, 13 GB of disk in ``--directory``) writes ``results/repair.json``.
 The weights are made up, in the shapes of SmolLM2-135M, and in those of Qwen2.5-7B with fewer layers: memory is that of
 what is read at a time, so layers add none. Goals: five points in 60 s on two cores, 4 GiB resident. Beside it the
 script that one writes: both models loaded by transformers, mixed, saved. Every call is a process of its own, with the
 files in the page cache.
 
-``python benchmarks/speed/repair.py --full`` mixes one point of a whole 7B instead, all 28 layers (31 GB of disk: its
+``python -m benchmarks.speed.repair --full`` mixes one point of a whole 7B instead, all 28 layers (31 GB of disk: its
 base is zeros, which take none), and adds that to what ``results/repair.json`` holds.
 """
 
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import RESULTS, circumstances, digits, timed, write
 
+from benchmarks.speed.results import RESULTS, circumstances, digits, timed, write
 from oversharp.diagnostics.repair.tensor_files import PlannedTensor, _header, _write_index, write_files
 from oversharp.diagnostics.series.numbers import rounded, stored_bytes
 

@@ -1,6 +1,6 @@
 """How long a report takes and how large it is, from stores of made-up series (``synthetic_store.py``).
 
-``python benchmarks/speed/report.py`` (a few minutes, most of them for the stores) writes
+``python -m benchmarks.speed.report`` (a few minutes, most of them for the stores) writes
 ``benchmarks/results/report_speed.json``. Goals: 500 problems × 11 checkpoints in 20 s and 600 kB, 5,000 × 40 in 3 MB;
 two reports of one store are equal to the byte. Every report is built in a process of its own, from the command line.
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from results import circumstances, digits, timed, write
-from synthetic_responses import Plan
-from synthetic_store import build_store
+from benchmarks.speed.results import circumstances, digits, timed, write
+from benchmarks.speed.synthetic_responses import Plan
+from benchmarks.speed.synthetic_store import build_store
 
 REPORT = "from oversharp.diagnostics.app.cli import main; main()"
 

@@ -1,6 +1,6 @@
 """Speed and memory of the sampling stage with vLLM: one engine for a series against what people do without.
 
-``python benchmarks/speed/sampling.py --peer-python PYTHON`` writes ``benchmarks/results/sampling.json`` (about six
+``python -m benchmarks.speed.sampling --peer-python PYTHON`` writes ``benchmarks/results/sampling.json`` (about six
 minutes, and one more the first time, which trains the series). PYTHON is an interpreter that has lm-eval and the same
 vLLM; by default the one that runs this. ``--memory-samples 1024`` draws as much as the memory's goal names: five
 minutes more.
@@ -18,11 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from entropy_hook import HookCost, hook_cost
-from measured_models import STEPS, WIDE_VOCABULARY, make_series, make_wide_model
-from results import Took, circumstances, digits, timed, write
-from sampling_peers import HarnessRun, fresh_vllm, harness, pass_at_1_difference
-
+from benchmarks.speed.entropy_hook import HookCost, hook_cost
+from benchmarks.speed.measured_models import STEPS, WIDE_VOCABULARY, make_series, make_wide_model
+from benchmarks.speed.results import Took, circumstances, digits, timed, write
+from benchmarks.speed.sampling_peers import HarnessRun, fresh_vllm, harness, pass_at_1_difference
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks import countdown
 from oversharp.diagnostics.tasks.countdown import RESPONSE_TOKENS
@@ -31,7 +30,7 @@ from oversharp.trainers.run.checkpointing import checkpoint_path
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
-STAGE = Path(__file__).with_name("sampling_stage.py")
+STAGE = "benchmarks.speed.sampling_stage"
 N_SHORT, N_LONG = 16, 256
 LONG_CHECKPOINTS = 2
 MEMORY_PROBLEMS = 1000
@@ -43,9 +42,9 @@ def stage(run: Path, *flags: str) -> tuple[Took, dict[str, Any]]:
     """What a process that does our sampling stage took, and what it says of itself."""
     with tempfile.TemporaryDirectory(prefix="oversharp-speed-") as out:
         try:
-            took = timed([sys.executable, str(STAGE), str(run), out, *flags])
+            took = timed([sys.executable, "-m", STAGE, str(run), out, *flags])
         except subprocess.CalledProcessError as error:
-            sys.exit(f"{STAGE.name} {' '.join(flags)} failed: {error.stderr.strip()[-500:]}")
+            sys.exit(f"{STAGE} {' '.join(flags)} failed: {error.stderr.strip()[-500:]}")
     return took, json.loads(took.output.splitlines()[-1])
 
 

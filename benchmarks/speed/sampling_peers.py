@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from results import Took, timed
-
+from benchmarks.speed.results import Took, timed
 from oversharp.diagnostics.records.types import Problem
 
 ENVIRONMENT = {

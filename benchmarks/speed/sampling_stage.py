@@ -1,6 +1,6 @@
 """The sampling stage of an audit with vLLM in one process, taken apart: start, load, swap, probe, draw, store.
 
-``python benchmarks/speed/sampling_stage.py SERIES OUT --n 256`` draws into ``OUT/audit.duckdb`` what an audit would
+``python -m benchmarks.speed.sampling_stage SERIES OUT --n 256`` draws into ``OUT/audit.duckdb`` what an audit would
 draw, and prints its timings and its memory as JSON. ``--grade`` adds how many samples of the first checkpoint are
 correct, by prompt.
 """

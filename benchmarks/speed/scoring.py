@@ -1,6 +1,6 @@
 """Speed of teacher forcing against a plain batched forward pass of transformers over the same tokens.
 
-``python benchmarks/speed/scoring.py`` writes ``benchmarks/results/scoring.json`` (about three minutes). The peer is
+``python -m benchmarks.speed.scoring`` writes ``benchmarks/results/scoring.json`` (about three minutes). The peer is
 what people write by hand: rows sorted by length and padded on the right, batches of the same number of padded tokens,
 ``log_softmax`` over all positions and ``gather``. It computes no entropies; ours does. Both take turns, with as many
 threads. The prompt log-probabilities of vLLM are measured once, in a process of their own.
@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from measured_models import WIDE_VOCABULARY, make_wide_model
-from results import circumstances, digits, write
-from sampling_peers import ENVIRONMENT
 
+from benchmarks.speed.measured_models import WIDE_VOCABULARY, make_wide_model
+from benchmarks.speed.results import circumstances, digits, write
+from benchmarks.speed.sampling_peers import ENVIRONMENT
 from oversharp.diagnostics.engine.teacher_forcing import TOKEN_BUDGET, ForcedRequest, teacher_force
 from oversharp.diagnostics.models.devices import cpu_threads, default_threads
 from oversharp.diagnostics.models.load import LoadedModel, load_path

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from planted import N_MODES, Kind, PlantedProblems, draw_problems, mass_at
 
+from benchmarks.calibration.planted import N_MODES, Kind, PlantedProblems, draw_problems, mass_at
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem, response_id
 
 #: What becomes of a series, by its name.

@@ -1,6 +1,6 @@
 """A store as an audit leaves it, of any size, without a model: samples of a planted series, measured by the real stage.
 
-``python benchmarks/speed/synthetic_store.py --problems 500 --checkpoints 11 --n 64 OUT_DIR`` writes
+``python -m benchmarks.speed.synthetic_store --problems 500 --checkpoints 11 --n 64 OUT_DIR`` writes
 ``OUT_DIR/audit.duckdb``. The responses are short sums; four of them are correct and listed as the problem's modes. What
 a model would have said of them, log-probabilities and entropies, follows from the planted law.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from synthetic_responses import FATES, Plan, ResponseLaw, Responses, draw
 
+from benchmarks.speed.synthetic_responses import FATES, Plan, ResponseLaw, Responses, draw
 from oversharp.diagnostics.audit.measure import conclude, measure
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import (

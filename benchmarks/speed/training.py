@@ -1,6 +1,6 @@
 """Training throughput, rollouts included: ``oversharp train`` against TRL's GRPOTrainer with its own generation.
 
-``python benchmarks/speed/training.py --peer-python PYTHON`` writes ``benchmarks/results/training.json`` (about ten
+``python -m benchmarks.speed.training --peer-python PYTHON`` writes ``benchmarks/results/training.json`` (about ten
 minutes on a CPU). PYTHON is an interpreter that has TRL; without one our side is measured alone. Where there is a GPU
 a model of half a billion parameters joins in, with tokens per second, model FLOP utilisation and peak memory.
 ``--chat-model CHECKPOINT`` measures that alone, by LoRA in bfloat16 on word problems in its chat template, and writes
@@ -18,13 +18,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from results import circumstances, digits, write
-from training_models import (
+
+from benchmarks.speed.results import circumstances, digits, write
+from benchmarks.speed.training_models import (
     HALF_BILLION,
     SMALL,
     chat_problems,
@@ -34,7 +36,8 @@ from training_models import (
     toss_problems,
 )
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
+OURS, PEER = ("-m", "benchmarks.speed.training_ours"), ("-m", "benchmarks.speed.training_peer")
 MODELS = ROOT / "runs" / "speed"
 DEMO_BASE = ROOT / "runs" / "demo" / "base"
 GOAL, GOAL_OF_LORA = 2.0, 1.5
@@ -102,11 +105,11 @@ def speed(told: dict[str, Any], warm_up: int) -> Speed:
     )
 
 
-def turn(python: str, script: str, case: Path, warm_up: int) -> Speed:
+def turn(python: str, side: Sequence[str], case: Path, warm_up: int) -> Speed:
     """One side's process on one case. Ends the benchmark where it fails."""
-    done = subprocess.run([python, str(HERE / script), str(case)], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([python, *side, str(case)], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
-        sys.exit(f"{script} failed: {done.stderr.strip()[-2000:]}")
+        sys.exit(f"{side[-1]} failed: {done.stderr.strip()[-2000:]}")
     return speed(json.loads(done.stdout.splitlines()[-1]), warm_up)
 
 
@@ -118,9 +121,9 @@ def measure(case: Case, *, peer_python: str | None, turns: int) -> dict[str, Any
         path = Path(scratch) / "case.json"
         path.write_text(json.dumps({**asdict(case), "scratch": scratch}))
         for _ in range(turns):
-            ours.append(turn(sys.executable, "training_ours.py", path, case.warm_up))
+            ours.append(turn(sys.executable, OURS, path, case.warm_up))
             if peer_python is not None:
-                peer.append(turn(peer_python, "training_peer.py", path, case.warm_up))
+                peer.append(turn(peer_python, PEER, path, case.warm_up))
     n_parameters = parameters(Path(case.model))
     result = {
         "what": case.what,

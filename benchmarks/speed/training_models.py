@@ -17,9 +17,9 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from training_toss import NAME
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.speed.training_toss import NAME
 from oversharp.diagnostics.models.load import quiet_transformers
 from oversharp.diagnostics.tasks import countdown, load_problems
 from oversharp.trainers.run import checkpointing

@@ -1,4 +1,4 @@
-"""``oversharp train`` on one case: ``python benchmarks/speed/training_ours.py CASE.json``; prints what the peer prints.
+"""``oversharp train`` on one case: ``python -m benchmarks.speed.training_ours CASE.json``; prints what the peer prints.
 
 What it does beside training is left in: rollouts and metrics are kept, every response is graded by its verifier.
 Checkpoints are written outside the measured steps.
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from training_toss import announce
 
+from benchmarks.speed.training_toss import announce
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.loop import train
 

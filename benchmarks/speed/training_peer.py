@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on one case: ``python benchmarks/speed/training_peer.py CASE.json``, in TRL's interpreter.
+"""TRL's GRPOTrainer on one case: ``python -m benchmarks.speed.training_peer CASE.json``, in TRL's interpreter.
 
 Knows nothing of oversharp. Prints one line of JSON: the clock after each step, samples, tokens, rewards, peak memory.
 
@@ -21,9 +21,10 @@ warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
 from datasets import Dataset, disable_progress_bars  # noqa: E402
-from training_toss import is_even  # noqa: E402
 from transformers import TrainerCallback, TrainerControl, TrainerState  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
+
+from benchmarks.speed.training_toss import is_even  # noqa: E402
 
 
 class Clock(TrainerCallback):

@@ -1,6 +1,6 @@
 """Speed of the "math" verifier: repeated answers, and what one poisoned answer costs.
 
-``python benchmarks/speed/verification.py`` prints the numbers and writes ``benchmarks/results/verification.json``.
+``python -m benchmarks.speed.verification`` prints the numbers and writes ``benchmarks/results/verification.json``.
 The peer is math-verify called in a plain loop, one call per sample, in the same process and run.
 """
 

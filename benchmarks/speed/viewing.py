@@ -1,6 +1,6 @@
 """How long ``oversharp view`` takes to answer, and its memory, at ten million samples: ``large_import.py``'s store.
 
-``python benchmarks/speed/viewing.py`` (several minutes, most of them for the import; ``--store PATH`` takes one that is
+``python -m benchmarks.speed.viewing`` (several minutes, most of them for the import; ``--store PATH`` takes one that is
 there) writes ``results/viewing.json``. Goals: 300 ms of the server's CPU time for any view, 1 GiB. The questions are
 asked over HTTP, as the page asks them, every problem, response and pair of steps for the first time unless it says
 "again".
@@ -24,8 +24,9 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import numpy as np
-from large_import import IMPORT, took, write_dump
-from results import circumstances, digits, write
+
+from benchmarks.speed.large_import import IMPORT, took, write_dump
+from benchmarks.speed.results import circumstances, digits, write
 
 GOAL_MS, GOAL_GIB = 300.0, 1.0
 #: A rare text, a frequent one, and one that nobody says: for each all of both checkpoints are read.

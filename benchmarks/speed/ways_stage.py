@@ -1,6 +1,6 @@
 """What reading the ways of an audit costs: the stage, and the counts that measures ask for, in a process of its own.
 
-``python benchmarks/speed/ways_stage.py`` (some minutes; ``--problems 50`` for a tenth) builds a store of 500 problems
+``python -m benchmarks.speed.ways_stage`` (some minutes; ``--problems 50`` for a tenth) builds a store of 500 problems
 at 11 checkpoints with 256 responses of 1.5 kB each, half of them correct, and writes ``results/ways_stage.json``.
 Goals: 2,000 texts a second, 60 CPU seconds for the whole stage, 1 GiB.
 """
@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import argparse
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import numpy as np
 import pandas as pd
-from results import circumstances, digits, write
-from ways_generated import APPROACHES, drawn_problem, render
 
+from benchmarks.reading.ways_generated import APPROACHES, drawn_problem, render
+from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.engine.ways import read_ways
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import response_id
@@ -107,7 +104,7 @@ def main() -> None:
             counted_s = time.process_time() - start - read_s
             texts = int(store.frame("SELECT count(*) AS n FROM response_ways")["n"].item())
     write("ways_stage", {
-        "command": "python benchmarks/speed/ways_stage.py", "problems": given.problems,
+        "command": "python -m benchmarks.speed.ways_stage", "problems": given.problems,
         "checkpoints": given.checkpoints, "samples_each": given.n, "characters": CHARACTERS,
         "different_correct_texts": texts, "correct_samples": int(counts.loc[counts["level"] == "way", "n"].sum()),
         "read_and_joined_cpu_s": digits(read_s), "texts_per_s": digits(texts / read_s),

@@ -65,7 +65,7 @@ def unseen_room(
 
     (f₁/n) · (1 + log n): f₁/n estimates the probability of all answers that were never drawn (Good 1953, Biometrika
     40:237), and one that a sample of n just misses has a surprise of about log n. A rule of thumb, wide enough in every
-    law of ``benchmarks/interval_coverage.py``, where the estimate alone lies up to 0.9 nats too low.
+    law of ``benchmarks/calibration/interval_coverage.py``, where the estimate alone lies up to 0.9 nats too low.
 
     >>> float(unseen_room(np.array([3, 1]), np.array([0, 0]), 1)[0].round(4))  # ¼ (1 + log 4)
     0.5966

@@ -188,8 +188,9 @@ def size_given_label(change: float, error: float) -> float:
     """A change of pass@k that was called a loss, with what the calling adds to it taken away: shrunk by z² / (z² + 1).
 
     Only clear falls are called a loss, and of several k the largest is printed, so that sizes look larger than they
-    are, the more the nearer they lie to their standard error ``error``. ``benchmarks/real_life.py`` measures what is
-    left. (The law of normal numbers beyond the point where the keys see a fall takes away too much: 2 of 5 points.)
+    are, the more the nearer they lie to their standard error ``error``. ``benchmarks/calibration/real_life.py``
+    measures what is left. (The law of normal numbers beyond the point where the keys see a fall takes away too much: 2
+    of 5 points.)
 
     Source: Thompson 1968 (J. Am. Stat. Assoc. 63:113).
 

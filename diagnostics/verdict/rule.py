@@ -1,6 +1,6 @@
 """The rule that turns counts into a label. It was fixed before looking at any series.
 
-``benchmarks/calibration.py`` simulates how often it cries wolf and what it misses; its results are committed.
+``benchmarks/calibration/rule.py`` simulates how often it cries wolf and what it misses; its results are committed.
 """
 
 from __future__ import annotations

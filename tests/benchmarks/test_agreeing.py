@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from agreeing import KINDS, MOST_OFF, SAMPLES, of_base, off
-from free_controls import Law
-from speed.results import RESULTS
 
+from benchmarks.frontier.agreeing import KINDS, MOST_OFF, SAMPLES, of_base, off
+from benchmarks.frontier.free_controls import Law
+from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.measures._frontier import AGREEING
 from oversharp.diagnostics.records.types import NO_ANSWER
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from audit_cost import measured_rates, stage_cpu_s
-from process_costs import Line
-from speed.results import digits
 
+from benchmarks.speed.audit_cost import measured_rates, stage_cpu_s
+from benchmarks.speed.process_costs import Line
+from benchmarks.speed.results import digits
 from oversharp.diagnostics.audit.cost.measured import MEASURED
 from oversharp.diagnostics.audit.cost.shapes import ModelShape
 

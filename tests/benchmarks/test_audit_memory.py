@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_memory import findings_digest, stage_peaks, write_beside
-from process_memory import Held, Look, Said, memory_of
 
+from benchmarks.speed.audit_memory import findings_digest, stage_peaks, write_beside
+from benchmarks.speed.process_memory import Held, Look, Said, memory_of
 from oversharp.diagnostics.store import Store
 
 HOLDING = """

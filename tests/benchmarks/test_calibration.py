@@ -6,10 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import calibration
 import numpy as np
 import pytest
-from calibration_series import (
+from scipy.special import logit
+from scipy.stats import binom
+
+from benchmarks.calibration import rule as calibration
+from benchmarks.calibration.planted import Kind, dominant_modes, draw_problems, mass_at, mean_pass_at_k
+from benchmarks.calibration.series import (
     ALTERNATIVES,
     BAR,
     POSITIVE,
@@ -23,11 +27,7 @@ from calibration_series import (
     joined,
     simulate,
 )
-from calibration_table import tables
-from planted import Kind, dominant_modes, draw_problems, mass_at, mean_pass_at_k
-from scipy.special import logit
-from scipy.stats import binom
-
+from benchmarks.calibration.table import tables
 from oversharp.diagnostics.verdict.rule import Ruling, SeenCounts, rule
 
 SERIES = 200

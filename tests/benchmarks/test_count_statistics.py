@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import count_statistics
 import pandas as pd
 import pytest
+
+from benchmarks.speed import count_statistics
 
 SMALL = replace(count_statistics.SAMPLED, n_problems=12, n_checkpoints=3, n=4)
 

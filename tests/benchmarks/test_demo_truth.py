@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import demo_truth
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.calibration import demo_truth
 from oversharp.diagnostics.tasks import countdown
 from oversharp.trainers.countdown_base import build_model, build_tokenizer
 

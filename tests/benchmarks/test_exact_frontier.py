@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from exact_frontier import FINE, ExactFrontier, ExactTask, load, mixed, pass_at, tokenizer_of
-from free_controls import Law, audited, exact_frontiers
-from frontier_positions import FrontierPosition, Ground, position_markdown, position_row, ranked
-from shipping_exact import COLDER, HOTTER, RULES, Asked, Run, draw, regret
 
+from benchmarks.calibration.shipping_exact import COLDER, HOTTER, RULES, Asked, Run, draw, regret
+from benchmarks.frontier.exact_frontier import FINE, ExactFrontier, ExactTask, load, mixed, pass_at, tokenizer_of
+from benchmarks.frontier.free_controls import Law, audited, exact_frontiers
+from benchmarks.frontier.positions import FrontierPosition, Ground, position_markdown, position_row, ranked
 from oversharp.diagnostics.measures._frontier import controls
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem
 from oversharp.diagnostics.verdict.shipping.choice import recommend

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gpu
 import pytest
 import torch
-from gpu import Outcome, Stage, run_all, stages
-from gpu_base import SIZES, build
 
+from benchmarks.gpu import kit as gpu
+from benchmarks.gpu.base import SIZES, build
+from benchmarks.gpu.kit import Outcome, Stage, run_all, stages
 from oversharp.diagnostics.app.cli import app
 
 

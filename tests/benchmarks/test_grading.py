@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import grading
 import pytest
-from results import RESULTS
 
+from benchmarks.reading import grading
+from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.verifiers import RULES
 from oversharp.diagnostics.verifiers.math import MathVerifier, StrictMathVerifier
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from held_out import broken, fingerprint, joined, row_of, table
-from held_out_cells import CELLS
-from held_out_laws import Course, drifting, items, moved, shifted
-from held_out_series import Judged, changes, drawn, judged, said_of
-from results import RESULTS
 
+from benchmarks.calibration.held_out import broken, fingerprint, joined, row_of, table
+from benchmarks.calibration.held_out_cells import CELLS
+from benchmarks.calibration.held_out_laws import Course, drifting, items, moved, shifted
+from benchmarks.calibration.held_out_series import Judged, changes, drawn, judged, said_of
+from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.verdict.decide import verdict_of
 
 ROWS = json.loads((RESULTS / "held_out.json").read_text())["rows"]

@@ -2,10 +2,11 @@
 
 import json
 
-import interval_coverage
 import pytest
-from interval_coverage import BOUND, all_cases, row_of
-from results import RESULTS
+
+from benchmarks.calibration import interval_coverage
+from benchmarks.calibration.interval_coverage import BOUND, all_cases, row_of
+from benchmarks.speed.results import RESULTS
 
 
 def published():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import kernel
 import numpy as np
 import pytest
 import torch
-from kernel import (
+
+from benchmarks.speed import kernel
+from benchmarks.speed.kernel import (
     BARE,
     CASES,
     Case,
@@ -24,7 +25,7 @@ from kernel import (
     take_turns,
     verdicts,
 )
-from kernel_peers import (
+from benchmarks.speed.kernel_peers import (
     exact_kernel,
     exact_kernel_of_linear_layers,
     largest_difference,
@@ -33,7 +34,6 @@ from kernel_peers import (
     row_by_row,
     vmapped,
 )
-
 from oversharp.diagnostics.kernel import gradient_kernel
 from oversharp.diagnostics.models.devices import cpu_threads
 from oversharp.diagnostics.models.load import LoadedModel

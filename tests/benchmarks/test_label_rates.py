@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from label_rates import Rate, label_table, worst_rates
-from results import RESULTS
-
+from benchmarks.calibration.label_rates import Rate, label_table, worst_rates
+from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.verdict.record import POSITIVE, TITLES
 
 CUT_OFF = {"name": "cut off", "what": "a fifth is cut off", "null": True, "series": 100}

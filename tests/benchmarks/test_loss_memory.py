@@ -6,9 +6,10 @@ import json
 
 import pytest
 import torch
-from loss_memory import WAYS
-from results import RESULTS
 from torch import nn
+
+from benchmarks.speed.loss_memory import WAYS
+from benchmarks.speed.results import RESULTS
 
 
 def test_every_way_computes_the_same_log_probabilities() -> None:

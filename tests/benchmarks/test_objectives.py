@@ -2,10 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from frontier_positions import summary
-from objectives import COLUMNS, TABLES, Outcome, at_level, folder_name, outcome, table_markdown, table_rows
-from palindromes import SETTINGS, build_tokenizer, modes_of
 
+from benchmarks.frontier.positions import summary
+from benchmarks.objectives.palindromes import SETTINGS, build_tokenizer, modes_of
+from benchmarks.objectives.runs import (
+    COLUMNS,
+    TABLES,
+    Outcome,
+    at_level,
+    folder_name,
+    outcome,
+    table_markdown,
+    table_rows,
+)
 from oversharp.trainers import objectives
 
 

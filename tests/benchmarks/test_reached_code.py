@@ -8,7 +8,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from reached_code import _is_below, code_reached
+
+from benchmarks.calibration import reached_code
+from benchmarks.calibration.reached_code import _is_below, code_reached
 
 #: A drawing function, made by another one, and what it draws with in a second module.
 MAIN = """
@@ -103,4 +105,4 @@ def test_imports_are_followed_of_modules_below_the_root_inside_functions_too(rea
 def test_a_package_that_is_installed_below_the_root_is_not_followed():
     root = Path(sys.prefix).parent  # a checkout that has its environment inside
     assert not _is_below(root, "numpy")
-    assert _is_below(Path(sys.modules["reached_code"].__file__).parent, "reached_code")
+    assert _is_below(Path(reached_code.__file__).parents[2], reached_code.__name__)

@@ -6,12 +6,20 @@ import json
 
 import numpy as np
 import pytest
-from real_life import broken, joined, row_of, table
-from real_life_cases import CASES, Case
-from real_life_dumps import copied, in_luck, no_draws_of_their_own, right_or_wrong, short_answers, shuffled
-from real_life_plans import PlanOutcome
-from real_life_series import Outcome
-from results import RESULTS
+
+from benchmarks.calibration.real_life import broken, joined, row_of, table
+from benchmarks.calibration.real_life_cases import CASES, Case
+from benchmarks.calibration.real_life_dumps import (
+    copied,
+    in_luck,
+    no_draws_of_their_own,
+    right_or_wrong,
+    short_answers,
+    shuffled,
+)
+from benchmarks.calibration.real_life_plans import PlanOutcome
+from benchmarks.calibration.real_life_series import Outcome
+from benchmarks.speed.results import RESULTS
 
 ROWS = json.loads((RESULTS / "real_life.json").read_text())["rows"]
 ROW = {"null": True, "most": 0.05, "series": 100, "count": 5, "sum_promised": None}

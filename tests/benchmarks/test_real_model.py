@@ -13,16 +13,16 @@ from pathlib import Path
 
 import duckdb
 import pytest
-import real_model
-import real_model_repair
-import real_model_tables
-from process_costs import cost_of
-from real_model import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
-from real_model_tables import base_of, costs_of, form_row, kept_from, kind_row, markdown, series_row
 from safetensors.torch import load_file, save_file
-from speed.results import RESULTS
 
 import oversharp
+from benchmarks.real_model import repair as real_model_repair
+from benchmarks.real_model import runs as real_model
+from benchmarks.real_model import tables as real_model_tables
+from benchmarks.real_model.runs import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
+from benchmarks.real_model.tables import base_of, costs_of, form_row, kept_from, kind_row, markdown, series_row
+from benchmarks.speed.process_costs import cost_of
+from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.app.cli import app
 from oversharp.diagnostics.models.fetching import fetch_model
 from oversharp.diagnostics.records.errors import CheckpointError
@@ -226,7 +226,7 @@ def cut_to_layers(model: Path, folder: Path, n_layers: int) -> Path:
 @pytest.mark.timeout(1200)
 def test_a_real_model_goes_all_the_way(tmp_path: Path) -> None:
     cut_to_layers(converted_model(tmp_path / "fetched"), tmp_path / "model", 2)
-    command = [sys.executable, "benchmarks/real_model.py", "--size", "smallest", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.real_model.runs", "--size", "smallest", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     result = json.loads((tmp_path / "real_model.json").read_text())
     [row] = result["series"]

@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from repair import FULL, GOAL_GIB, GOAL_WALL_S, LARGE, SMALL, write_model
-from results import RESULTS
 from safetensors.torch import load_file
+
+from benchmarks.speed.repair import FULL, GOAL_GIB, GOAL_WALL_S, LARGE, SMALL, write_model
+from benchmarks.speed.results import RESULTS
 
 
 def test_the_shapes_are_those_of_the_models_that_they_are_named_after() -> None:

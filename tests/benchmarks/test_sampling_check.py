@@ -7,8 +7,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from sampling_check import agree, agreements
 
+from benchmarks.speed.sampling_check import agree, agreements
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from sampling_peers import METRIC, TASK, pass_at_1_difference
+
+from benchmarks.speed.sampling_peers import METRIC, TASK, pass_at_1_difference
 
 
 def metric(doc: dict[str, Any], results: list[Any]) -> dict[str, float]:

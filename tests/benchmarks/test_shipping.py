@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import shipping
-from results import RESULTS
-from shipping import BOUND, CERTIFIED, RULES, Cell, Truth, draw, simulate, truth_of
 
+from benchmarks.calibration import shipping
+from benchmarks.calibration.shipping import BOUND, CERTIFIED, RULES, Cell, Truth, draw, simulate, truth_of
+from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 
 

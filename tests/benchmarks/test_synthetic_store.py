@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic_responses import N_MODES, Plan, ResponseLaw, Responses, draw
-from synthetic_store import build_store
 
+from benchmarks.speed.synthetic_responses import N_MODES, Plan, ResponseLaw, Responses, draw
+from benchmarks.speed.synthetic_store import build_store
 from oversharp import open_store
 from oversharp.diagnostics.records.types import Grade
 from oversharp.diagnostics.verifiers.modes import ModesVerifier

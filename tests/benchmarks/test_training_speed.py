@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from training import Case, measure, ratio, speed, step_flops, turn
-from training_models import Size, parameters, random_model, toss_problems
-from training_toss import NAME, announce, is_even
 
+from benchmarks.speed.training import Case, measure, ratio, speed, step_flops, turn
+from benchmarks.speed.training_models import Size, parameters, random_model, toss_problems
+from benchmarks.speed.training_toss import NAME, announce, is_even
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.verifiers import get_verifier
 
@@ -104,7 +104,7 @@ def test_a_side_that_fails_ends_the_benchmark_with_its_last_words(tmp_path: Path
     side = tmp_path / "side.py"
     side.write_text("import sys\nopen(sys.argv[1])\n")
     with pytest.raises(SystemExit, match=r"(?s)side\.py failed: .*missing\.json"):
-        turn(sys.executable, str(side), tmp_path / "missing.json", 1)
+        turn(sys.executable, [str(side)], tmp_path / "missing.json", 1)
 
 
 def test_random_weights_are_the_same_everywhere(tmp_path: Path) -> None:

@@ -6,13 +6,19 @@ import json
 import random
 from pathlib import Path
 
-import batches
 import pytest
-import transfer
-from batches import BATCH_PROMPTS, N_TRIPLES, PER_TRIPLE, arranged, chosen_triples, matched_difference
-from objectives import COLUMNS, Outcome, numbers_of
-from transfer_tasks import TASKS, all_problems, audited, build_tokenizer, example
 
+from benchmarks.objectives import batches, transfer
+from benchmarks.objectives.batches import (
+    BATCH_PROMPTS,
+    N_TRIPLES,
+    PER_TRIPLE,
+    arranged,
+    chosen_triples,
+    matched_difference,
+)
+from benchmarks.objectives.runs import COLUMNS, Outcome, numbers_of
+from benchmarks.objectives.transfer_tasks import TASKS, all_problems, audited, build_tokenizer, example
 from oversharp.diagnostics.verifiers.modes import ModesVerifier
 
 

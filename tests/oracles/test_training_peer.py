@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from training import Case
-from training_models import Size, random_model, toss_problems
+
+from benchmarks.speed.training import Case
+from benchmarks.speed.training_models import Size, random_model, toss_problems
 
 ROOT = Path(__file__).parents[2]
 SIZE = Size(

@@ -1,0 +1,244 @@
+"""One held-out series: counts drawn from true chances, what the verdict says of them, and what of that is false."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from benchmarks.calibration.held_out_cells import Cell
+from benchmarks.calibration.held_out_laws import Course
+from oversharp.diagnostics.verdict import decide
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.record import Rates, StepClaim
+from oversharp.diagnostics.verdict.rule import MARGIN
+
+#: Problems from which pass@k over all problems of a law is known; what their number leaves open is no fall.
+LARGE, OPEN = 20_000, 0.0005
+#: Less is no fall of any problem, but of the arithmetic.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A series as an audit sees it, with the chances that it was drawn from.
+
+    ``minority_SP`` are those of right samples outside the way that dominated the base's first half.
+    """
+
+    counts: SeriesCounts
+    course: Course
+    minority_SP: Float[np.ndarray, "step problem"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a verdict says of a series: its label at these k, and every checkpoint's claim.
+
+    ``window``: places of the window among the checkpoints.
+    """
+
+    label: str
+    window: list[int]
+    ks: tuple[int, ...]
+    steps: tuple[StepClaim, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What was said of one series, and whether it is wrong.
+
+    ``loss``: the label, or a checkpoint that is told as lost without another cause, tells of a loss that is none;
+    ``no_loss``: no loss is found although more than 2 points were lost; ``kept``: a checkpoint is said to have kept
+    what it lost more than 2 points of.
+    """
+
+    label: str
+    loss: bool
+    no_loss: bool
+    kept: bool
+
+
+def drawn(cell: Cell, rng: np.random.Generator) -> Drawn:
+    """One series of a cell."""
+    course = cell.law(rng, cell.n_problems)
+    n_S = cell.n_S * len(course.able_SP) if len(cell.n_S) == 1 else cell.n_S
+    correct_S, minority_S, shows_P, minority_SP = _correct(course, n_S, rng)
+    unread_S = _unread(course, n_S, correct_S, rng)
+    base, *trained = (
+        _checkpoint(10 * step, *of) for step, of in enumerate(zip(n_S, correct_S, minority_S, unread_S, strict=True))
+    )
+    counts = SeriesCounts(
+        series="run",
+        base=base,
+        trained=tuple(trained),
+        shows_modes_P=shows_P,
+        tasks=("held out",),
+        graders=("exact",),
+        tokens_per_sample=None,
+        cluster_P=course.cluster_P,
+    )
+    return Drawn(counts=counts, course=course, minority_SP=minority_SP)
+
+
+Counts = Sequence[Int[np.ndarray, " problem"]]
+
+
+def _correct(
+    course: Course, n_S: Sequence[int], rng: np.random.Generator
+) -> tuple[Counts, Counts, Bool[np.ndarray, " problem"], Float[np.ndarray, "step problem"]]:
+    """Correct counts, those outside the dominant way, where one dominates, and the chances outside it."""
+    if course.modes_SPM is None:
+        correct_S = [rng.binomial(n, p_P) for n, p_P in zip(n_S, course.graded, strict=True)]
+        none_P = np.zeros_like(correct_S[0])
+        return correct_S, [none_P] * len(n_S), none_P.astype(bool), np.zeros_like(course.able_SP)
+    wrong_SP1 = 1.0 - course.modes_SPM.sum(axis=2, keepdims=True)
+    chances_SPM = np.concatenate([course.modes_SPM, np.clip(wrong_SP1, 0.0, 1.0)], axis=2)
+    first_PM = rng.multinomial(n_S[0] // 2, chances_SPM[0])[:, :-1]
+    n_second_S = (n_S[0] - n_S[0] // 2, *n_S[1:])
+    second_SPM = [rng.multinomial(n, of_PM)[:, :-1] for n, of_PM in zip(n_second_S, chances_SPM, strict=True)]
+    others_PM = np.arange(first_PM.shape[1]) != first_PM.argmax(axis=1)[:, None]
+    correct_S = [of_PM.sum(axis=1) for of_PM in second_SPM]
+    correct_S[0] = correct_S[0] + first_PM.sum(axis=1)
+    minority_S = [(of_PM * others_PM).sum(axis=1) for of_PM in second_SPM]
+    return correct_S, minority_S, first_PM.any(axis=1), (course.modes_SPM * others_PM).sum(axis=2)
+
+
+def _unread(
+    course: Course, n_S: Sequence[int], correct_S: Counts, rng: np.random.Generator
+) -> Sequence[Int[np.ndarray, " problem"] | None]:
+    if course.unread_SP is None:
+        return [None] * len(n_S)
+    of_wrong_SP = np.clip(course.unread_SP / np.maximum(1.0 - course.graded, 1e-12), 0.0, 1.0)
+    return [rng.binomial(n - correct_P, p_P) for n, correct_P, p_P in zip(n_S, correct_S, of_wrong_SP, strict=True)]
+
+
+def _checkpoint(
+    step: int,
+    n: int,
+    correct_P: Int[np.ndarray, " problem"],
+    minority_P: Int[np.ndarray, " problem"],
+    unread_P: Int[np.ndarray, " problem"] | None,
+) -> CheckpointCounts:
+    name = f"checkpoint-{step}"
+    cut = 0.0 if unread_P is None else float(unread_P.sum() / (n * len(unread_P)))
+    return CheckpointCounts(
+        step=step,
+        checkpoint=name,
+        n=n,
+        n_most=n,
+        correct_P=correct_P,
+        minority_P=minority_P,
+        rates=Rates(step=step, checkpoint=name, truncated=cut, not_parsed=0.0, timed_out=0.0, ambiguous=0.0),
+        unread_P=np.zeros_like(correct_P) if unread_P is None else unread_P,
+    )
+
+
+def said_of(counts: SeriesCounts) -> Said:
+    """The parts of ``verdict_of`` that are judged, with its random numbers: the rest of it costs twice as much.
+
+    A test holds that both say the same.
+    """
+    if decide._why_none(counts, counts.trained) is not None:
+        return Said(label="no_verdict", window=[], ks=(), steps=())
+    n_window = window_size(len(counts.trained))
+    rng = np.random.default_rng(decide.SEED).spawn(5)[0]
+    seen, ruling = decide._ruled(counts, counts.trained, counts.trained[-n_window:], rng)
+    return Said(
+        label=decide._label(ruling, counts, seen.ks),
+        window=list(range(len(counts.trained)))[-n_window:],
+        ks=tuple(seen.ks),
+        steps=decide._step_claims(counts.trained, ruling, decide._too_few(counts)),
+    )
+
+
+def judged(cell: Cell, series: Drawn, said: Said) -> Judged:
+    """What is false of a verdict, by the rates that its counts were drawn from."""
+    if said.label == "no_verdict":
+        return Judged(label=said.label, loss=False, no_loss=False, kept=False)
+    truth = _Truth.of(cell, series, said)
+    lost = [place for place, one in enumerate(said.steps) if one.lost and one.cause is None]
+    kept = [place for place, one in enumerate(said.steps) if one.kept]
+    accepted_K = truth.accepted_like_TK[said.window].mean(axis=0)
+    return Judged(
+        label=said.label,
+        loss=truth.is_false(said.label) or not all(truth.step_lost(place) for place in lost),
+        no_loss=said.label == "no_loss" and bool(accepted_K.min() < -MARGIN),
+        kept=any(bool(truth.accepted_like_TK[place].min() < -MARGIN) for place in kept),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Truth:
+    """True changes of mean pass@k (probability) at checkpoints T and the verdict's k.
+
+    ``here``: of the series' own problems, ``like``: of the law's; both of what the model is able to. ``accepted`` are
+    those of what the grader accepts. ``window``: places of the verdict's window among the checkpoints.
+    """
+
+    window: list[int]
+    here_TK: Float[np.ndarray, "checkpoint k"]
+    like_TK: Float[np.ndarray, "checkpoint k"]
+    accepted_here_TK: Float[np.ndarray, "checkpoint k"]
+    accepted_like_TK: Float[np.ndarray, "checkpoint k"]
+    minority_TK: Float[np.ndarray, "checkpoint k"]
+
+    @classmethod
+    def of(cls, cell: Cell, series: Drawn, said: Said) -> _Truth:
+        course, shows_P = series.course, series.counts.shows_modes_P
+        able_TK, accepted_TK = changes_of_law(cell, said.ks)
+        minority_SP = series.minority_SP[:, shows_P]
+        return cls(
+            window=said.window,
+            here_TK=changes(course.able_SP, said.ks),
+            like_TK=able_TK,
+            accepted_here_TK=changes(course.graded, said.ks),
+            accepted_like_TK=accepted_TK,
+            minority_TK=changes(minority_SP, said.ks) if shows_P.any() else np.zeros_like(able_TK),
+        )
+
+    def is_false(self, label: str) -> bool:
+        """Whether a label tells of a loss that is none."""
+        fell_here = self._fell(self.here_TK)
+        true = {
+            "over_sharpened": fell_here and self._fell(self.like_TK, OPEN),
+            "over_sharpened_here": fell_here,
+            "degraded": fell_here and self.here_TK[self.window, 0].mean() < 0,
+            "mode_collapse": self._fell(self.minority_TK),
+            "format": self._fell(self.accepted_here_TK),
+            "guessing": self._fell(self.accepted_here_TK),
+        }
+        return not true.get(label, True)
+
+    def step_lost(self, place: int) -> bool:
+        """Whether a checkpoint lost something, of these problems and of problems like them."""
+        return bool(self.here_TK[place].min() < -ROUNDING and self.like_TK[place].min() < -OPEN)
+
+    def _fell(self, change_TK: Float[np.ndarray, "checkpoint k"], least: float = ROUNDING) -> bool:
+        return bool(change_TK[self.window].mean(axis=0).min() < -least)
+
+
+@cache
+def changes_of_law(
+    cell: Cell, ks: tuple[int, ...]
+) -> tuple[Float[np.ndarray, "checkpoint k"], Float[np.ndarray, "checkpoint k"]]:
+    """Changes over the law's problems: of what the model is able to, and of what the grader accepts."""
+    course = cell.law(np.random.default_rng(0), LARGE)
+    if cell.stays:
+        nothing_TK = np.zeros((len(course.able_SP) - 1, len(ks)))
+        return nothing_TK, nothing_TK
+    return changes(course.able_SP, ks), changes(course.graded, ks)
+
+
+def changes(chance_SP: Float[np.ndarray, "step problem"], ks: Sequence[int]) -> Float[np.ndarray, "checkpoint k"]:
+    """True changes of mean pass@k against the base, row 0.
+
+    >>> changes(np.array([[0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]), [1, 2]).tolist()
+    [[0.0, 0.0], [0.25, 0.375]]
+    """
+    reach_SK = np.stack([(1.0 - (1.0 - chance_SP) ** k).mean(axis=1) for k in ks], axis=1)
+    return np.asarray(reach_SK[1:] - reach_SK[0])

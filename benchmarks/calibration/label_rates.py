@@ -1,0 +1,75 @@
+"""How often each label of the verdict is given wrongly: the highest rate over all cases of ``make calibration``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.calibration.real_life_cases import CASES
+from benchmarks.calibration.real_life_series import Outcome
+from benchmarks.calibration.series import STRICT_NULLS, interval
+from oversharp.diagnostics.verdict.record import POSITIVE, TITLES
+from oversharp.diagnostics.verdict.rule import MARGIN
+
+#: What a label says that is wrong where nothing was lost, and what is wrong where something was.
+_OF_A_LOSS = tuple(label for label in POSITIVE if label != "format")
+_OF_ANOTHER_CAUSE = ("format", "guessing", "no_loss")
+
+
+class Rate(NamedTuple):
+    """Series of one case to which a label was given wrongly."""
+
+    label: str
+    count: int
+    series: int
+    case: str
+
+
+def worst_rates(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]]) -> list[Rate]:
+    """For every label the case in which it was given wrongly most often: ``rows`` of real life and ``calibrated``."""
+    rates = [*_of_nulls(rows, calibrated), *_of_losses(rows, calibrated)]
+    worst = {label: max((one for one in rates if one.label == label), key=_share) for label in _labels(rates)}
+    return [worst[label] for label in (*_OF_A_LOSS, *_OF_ANOTHER_CAUSE) if label in worst]
+
+
+def label_table(rates: Sequence[Rate]) -> str:
+    """The rates as a table of Markdown."""
+    lines = ["| label | wrong, % (95 % interval) | in |", "|---|---:|---|"]
+    for one in rates:
+        low, high = interval(one.count, one.series)
+        told = f"{100 * _share(one):.1f} ({100 * low:.1f}–{100 * high:.1f})"
+        lines.append(f"| {TITLES[one.label]} | {told} | {one.case} |")
+    return "\n".join(lines)
+
+
+def _labels(rates: Sequence[Rate]) -> set[str]:
+    return {one.label for one in rates}
+
+
+def _share(one: Rate) -> float:
+    return one.count / one.series
+
+
+def _of_nulls(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]]) -> Iterator[Rate]:
+    for row in rows:
+        if row["null"]:
+            wrong = [label for label in _OF_A_LOSS if CASES[row["name"]].counts(Outcome(label=label))]
+            yield from (Rate(label, row["labels"].get(label, 0), row["series"], row["what"]) for label in wrong)
+    for row in calibrated:
+        if row["kind"] in STRICT_NULLS:
+            yield from (Rate(label, row["labels"][label], row["series"], _cell(row)) for label in _OF_A_LOSS)
+
+
+def _of_losses(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]]) -> Iterator[Rate]:
+    for row in rows:
+        if "killed" in row["name"] or row["name"].startswith("plan"):
+            yield from (
+                Rate(label, row["labels"].get(label, 0), row["series"], row["what"]) for label in _OF_ANOTHER_CAUSE
+            )
+    for row in calibrated:
+        if row["true_change_points"] < -100 * MARGIN:
+            yield Rate("no_loss", row["labels"]["no_loss"], row["series"], _cell(row))
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    return f"{row['kind'].replace('_', ' ')}; {row['n_problems']} problems, n = {row['n']}"

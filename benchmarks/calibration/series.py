@@ -1,0 +1,190 @@
+"""Series with a known truth, as the verdict's rule sees them, and how often it gives each label."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from jaxtyping import Int
+from scipy.stats import binomtest
+
+from benchmarks.calibration.planted import (
+    KINDS,
+    N_MODES,
+    Kind,
+    PlantedProblems,
+    dominant_modes,
+    draw_problems,
+    mass_at,
+    mean_pass_at_k,
+)
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.record import POSITIVE
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, SeenCounts, rule
+
+STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
+ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")
+SIMULATED: tuple[Kind, ...] = (*STRICT_NULLS, "churn", *ALTERNATIVES)
+#: Most false positives under a strict null.
+BAR = 0.05
+N_CHECKPOINTS, WINDOW = 9, 3
+
+Judge = Callable[..., Ruling]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is simulated: a fate, problems, and samples per problem and checkpoint."""
+
+    kind: Kind
+    n_problems: int
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesCounts:
+    """What the rule sees of one series, and the truth: changes from the base to the last checkpoint at k = n / 2."""
+
+    total: PairedCounts
+    window: tuple[PairedCounts, ...]
+    minority: PairedCounts
+    change: float  # of pass@k
+    minority_change: float  # of pass@k that counts no hit of the base's dominant mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Results of one cell: series by label, how often each test rejected by itself, the mean truth (probability)."""
+
+    cell: Cell
+    series: int
+    labels: dict[Label, int]
+    exact: int
+    population: int
+    minority: int
+    change: float
+    minority_change: float
+    cpu_s: float
+
+    @property
+    def positives(self) -> int:
+        """Series that were called a loss."""
+        return sum(self.labels[label] for label in POSITIVE)
+
+    @property
+    def bar_held(self) -> bool:
+        """Whether no more than ``BAR`` of the series of a strict null were called a loss; True for other series."""
+        return self.cell.kind not in STRICT_NULLS or self.positives <= BAR * self.series
+
+
+def draw_series(cell: Cell, rng: np.random.Generator) -> SeriesCounts:
+    """One series: its truth, then the counts of an audit of it."""
+    problems = draw_problems(cell.n_problems, rng)
+    base_PJ = problems.mass_PJ
+    choosing_PJ, counted_PJ = (_drawn(base_PJ, cell.n, rng) for _ in range(2))
+    progress = [step / N_CHECKPOINTS for step in range(N_CHECKPOINTS - WINDOW + 1, N_CHECKPOINTS + 1)]
+    window_TPJ = np.stack([_drawn(mass_at(cell.kind, problems, s), cell.n, rng) for s in progress])
+    late_PJ = window_TPJ.sum(axis=0)
+    base_P = (choosing_PJ + counted_PJ).sum(axis=1)
+    shown_P = choosing_PJ.sum(axis=1) > 0
+    other_PJ = np.arange(N_MODES) != choosing_PJ.argmax(axis=1)[:, None]
+    change, minority_change = _truth(cell, problems)
+    return SeriesCounts(
+        total=PairedCounts(
+            base_P=base_P,
+            late_P=late_PJ.sum(axis=1),
+            n_base=2 * cell.n,
+            n_late=WINDOW * cell.n,
+        ),
+        window=tuple(
+            PairedCounts(base_P=base_P, late_P=late_P, n_base=2 * cell.n, n_late=cell.n)
+            for late_P in window_TPJ.sum(axis=2)
+        ),
+        minority=PairedCounts(
+            base_P=(counted_PJ * other_PJ).sum(axis=1)[shown_P],
+            late_P=(late_PJ * other_PJ).sum(axis=1)[shown_P],
+            n_base=cell.n,
+            n_late=WINDOW * cell.n,
+        ),
+        change=change,
+        minority_change=minority_change,
+    )
+
+
+def _drawn(mass_PJ: np.ndarray, n: int, rng: np.random.Generator) -> Int[np.ndarray, "problem mode"]:
+    wrong_P = np.maximum(1 - mass_PJ.sum(axis=1), 0.0)
+    return rng.multinomial(n, np.concatenate([mass_PJ, wrong_P[:, None]], axis=1))[:, :-1]
+
+
+def _truth(cell: Cell, problems: PlantedProblems) -> tuple[float, float]:
+    base_PJ, last_PJ = problems.mass_PJ, mass_at(cell.kind, problems, 1.0)
+    other_PJ = 1 - dominant_modes(base_PJ)
+    k = cell.n // 2
+    return (
+        mean_pass_at_k(last_PJ.sum(axis=1), k) - mean_pass_at_k(base_PJ.sum(axis=1), k),
+        mean_pass_at_k((last_PJ * other_PJ).sum(axis=1), k) - mean_pass_at_k((base_PJ * other_PJ).sum(axis=1), k),
+    )
+
+
+def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge = rule) -> Row:
+    """Label ``series`` series by ``judge``, from number ``first`` on."""
+    start = time.process_time()
+    rng = np.random.default_rng([seed, KINDS.index(cell.kind), cell.n_problems, cell.n, first])
+    ks = inference_ks(cell.n)
+    labels: Counter[Label] = Counter(dict.fromkeys(get_args(Label), 0))
+    exact = population = minority = 0
+    changes = []
+    for _ in range(series):
+        drawn = draw_series(cell, rng)
+        seen = SeenCounts(
+            total=drawn.total, window=drawn.window, steps=drawn.window, ks=ks, step_ks=ks,
+            minority=drawn.minority, minority_ks=ks,
+        )  # fmt: skip
+        ruling = judge(seen, rng=rng)
+        labels[ruling.label] += 1
+        exact += ruling.p_exact <= KEY_LEVEL
+        population += ruling.p_population <= KEY_LEVEL
+        minority += ruling.modes_collapsed
+        changes.append((drawn.change, drawn.minority_change))
+    change, minority_change = np.mean(changes, axis=0)
+    return Row(
+        cell=cell,
+        series=series,
+        labels=dict(labels),
+        exact=exact,
+        population=population,
+        minority=minority,
+        change=float(change),
+        minority_change=float(minority_change),
+        cpu_s=time.process_time() - start,
+    )
+
+
+def joined(parts: Sequence[Row]) -> Row:
+    """Rows of one cell as one."""
+    n = sum(part.series for part in parts)
+    return Row(
+        cell=parts[0].cell,
+        series=n,
+        labels={label: sum(part.labels[label] for part in parts) for label in parts[0].labels},
+        exact=sum(part.exact for part in parts),
+        population=sum(part.population for part in parts),
+        minority=sum(part.minority for part in parts),
+        change=sum(part.change * part.series for part in parts) / n,
+        minority_change=sum(part.minority_change * part.series for part in parts) / n,
+        cpu_s=sum(part.cpu_s for part in parts),
+    )
+
+
+def interval(count: int, of: int) -> tuple[float, float]:
+    """95 % interval of a rate, Clopper–Pearson.
+
+    >>> [round(bound, 3) for bound in interval(40, 1000)]
+    [0.029, 0.054]
+    """
+    bounds = binomtest(count, of).proportion_ci(0.95, method="exact")
+    return float(bounds.low), float(bounds.high)

@@ -1,0 +1,513 @@
+"""Whether what ``oversharp ship`` guarantees is true, and what its choice costs beside other rules.
+
+``python -m benchmarks.calibration.shipping`` (some five minutes of one core) draws series of 6 to 10 checkpoints of 100
+problems by courses of training whose truth is known, over all problems of the kind, and asks ``recommend`` which to
+ship.
+
+*Guarantee*: pass@1 rose by at least x and pass@k fell at no k by more than y, both true at the chosen checkpoint; held
+to every k from 1 to n / 2, not only to those that were looked at. Counted over series in which one is given.
+
+*Regret* in points, against the exact best: the highest true pass@1 among the base and the checkpoints of which no true
+pass@k lies more than 2 points below the base's. A choice that lost more than that has the excess as its regret, another
+what its pass@1 lacks.
+
+Writes ``benchmarks/results/shipping.json`` and ``.md``; ends with 1 where the guarantee is true in less than 95 %.
+
+``--controls`` lets every audit draw its base at three lower temperatures and its last checkpoint at two higher ones,
+half as many samples of each, so that these are answers too; fewer series, ``shipping_controls.json`` and ``.md``.
+``--series`` names another number a cell: then the result is printed and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit, logit
+
+from benchmarks.speed.results import RESULTS, circumstances, write
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
+from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
+from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
+
+PROBLEMS, SEED = 100, 20_261_122
+#: Problems over which the truth is taken.
+POPULATION = 20_000
+SAMPLES, CHECKPOINTS = (64, 256), (6, 10)
+SERIES, CONTROLLED_SERIES = 100, 50
+#: Temperatures of controls, and the ``strength`` of ``_apart`` that stands for each: the base colder, the last one
+#: hotter, about one pivot. The base at .6 loses about 2 points of pass@128, so that it may be the right answer.
+COLDER: Mapping[float, float] = {0.6: 0.2, 0.3: 0.7, 0.15: 1.3}
+HOTTER: Mapping[float, float] = {1.2: -0.2, 1.5: -0.4}
+CONTROL_PIVOT = 0.04
+BOUND = 0.95
+#: A share among fewer says little.
+LEAST_GIVEN = 50
+
+#: Success at ``s`` from 0 to 1 of training, given that at the base and what is peculiar to each problem (uniform, two
+#: numbers): the course of a problem.
+Course = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+
+
+def _moved(success_P: np.ndarray, by_P: np.ndarray | float) -> np.ndarray:
+    return np.where(success_P > 0, expit(logit(np.clip(success_P, 1e-12, 1 - 1e-12)) + by_P), 0.0)
+
+
+def _apart(success_P: np.ndarray, strength: float, pivot: float) -> np.ndarray:
+    """The likelier problems rise and the less likely fall, in proportion to their distance from ``pivot`` in logits."""
+    return _moved(success_P, strength * (logit(np.clip(success_P, 1e-12, 1 - 1e-12)) - logit(pivot)))
+
+
+def _killed(success_P: np.ndarray, own_PU: np.ndarray, s: float, *, share: float, rise: float) -> np.ndarray:
+    """All rise, and ``share`` of the problems die one after the other, at moments of their own."""
+    dead_P = (own_PU[:, 0] < share) & (own_PU[:, 1] < s)
+    return np.where(dead_P, 0.0, _moved(success_P, rise * s))
+
+
+def _up_and_down(success_P: np.ndarray, own_PU: np.ndarray, s: float) -> np.ndarray:
+    swing_P = np.sin(2 * np.pi * (own_PU[:, 0] + s * (0.5 + own_PU[:, 1])))
+    return _moved(success_P, 1.0 * s * swing_P)
+
+
+COURSES: Mapping[str, Course] = {
+    "nothing changes": lambda p, _, __: p,
+    "all problems rise": lambda p, _, s: _moved(p, 1.0 * s),
+    "a rise that stops halfway": lambda p, _, s: _moved(p, 1.5 * min(s, 0.5)),
+    "sharpened from the start (GRPO)": lambda p, _, s: _apart(p, 1.2 * s, 0.1),
+    "a little sharpened": lambda p, _, s: _apart(p, 0.4 * s, 0.05),
+    "a rise, then sharpened": lambda p, _, s: _apart(_moved(p, 1.2 * min(s, 0.5)), 2.4 * max(s - 0.5, 0.0), 0.2),
+    "1 problem in 6 dies, the others rise": lambda p, u, s: _killed(p, u, s, share=1 / 6, rise=1.2),
+    "1 problem in 15 dies, the others rise": lambda p, u, s: _killed(p, u, s, share=1 / 15, rise=0.4),
+    "problems go up and down": _up_and_down,
+    "a rise, then worse than the base": lambda p, _, s: _moved(p, 2.0 * s - 4.0 * max(s - 0.4, 0.0)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One course of training, with so many samples and checkpoints; ``controls``: drawn at other temperatures too."""
+
+    course: str
+    n: int
+    checkpoints: int
+    controls: bool = False
+
+    def row(self, one: ShippingStep) -> int:
+        """Where the truth has it: the base, the checkpoints, then what controls draw."""
+        if one.temperature is None:
+            return one.step
+        return self.checkpoints + 1 + [*COLDER, *HOTTER].index(one.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """pass@k at the base (row 0), each checkpoint and each control over all problems, for every k from 1 to n / 2."""
+
+    pass_at_TK: Float[np.ndarray, "step k"]
+
+    @property
+    def fall(self) -> np.ndarray:
+        """How far pass@k lies below the base's where it lies furthest below."""
+        return (self.pass_at_TK[0] - self.pass_at_TK).max(axis=1)
+
+    def regret(self, chosen: int) -> float:
+        """See the module."""
+        excess_T = self.fall - MARGIN
+        if excess_T[chosen] > 0:
+            return float(excess_T[chosen])
+        return float(self.pass_at_TK[excess_T <= 0, 0].max() - self.pass_at_TK[chosen, 0])
+
+    def holds(self, said: Recommendation, chosen: int) -> bool:
+        """Whether what is guaranteed is true."""
+        sure = said.guarantee
+        assert sure is not None
+        gained = self.pass_at_TK[chosen, 0] - self.pass_at_TK[0, 0]
+        return bool(gained >= sure.gain - 1e-9 and self.fall[chosen] <= sure.loss + 1e-9)
+
+
+def problems(n_problems: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The base's chances of success, as the papers' bases have them (see ``planted.py``), and the problems' own."""
+    success_P = expit(rng.normal(-2.6, 2.6, n_problems))
+    success_P[rng.random(n_problems) < 0.1] = 0.0
+    return success_P, rng.random((n_problems, 2))
+
+
+def courses(cell: Cell, success_P: np.ndarray, own_PU: np.ndarray) -> np.ndarray:
+    """Chances of success at the base and every checkpoint, then of every control."""
+    course = COURSES[cell.course]
+    own = [course(success_P, own_PU, t / cell.checkpoints) for t in range(cell.checkpoints + 1)]
+    if cell.controls:
+        own += [_apart(own[0], strength, CONTROL_PIVOT) for strength in COLDER.values()]
+        own += [_apart(own[cell.checkpoints], strength, CONTROL_PIVOT) for strength in HOTTER.values()]
+    return np.stack(own)
+
+
+def truth_of(cell: Cell) -> Truth:
+    """Over so many problems that the truth is known to a fraction of a point."""
+    rate_TP = courses(cell, *problems(POPULATION, np.random.default_rng(SEED)))
+    miss_TP, power_TP, found = 1 - rate_TP, np.ones_like(rate_TP), []
+    for _ in range(cell.n // 2):
+        power_TP *= miss_TP
+        found.append(1 - power_TP.mean(axis=1))
+    return Truth(pass_at_TK=np.stack(found, axis=1))
+
+
+def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
+    """The counts of an audit of new problems of the kind, and the checkpoints that its verdict calls lost."""
+    rate_TP = courses(cell, *problems(PROBLEMS, rng))
+    correct_TP = rng.binomial(cell.n, rate_TP[: cell.checkpoints + 1])
+    drawn_TP = rng.binomial(cell.n // 2, rate_TP[cell.checkpoints + 1 :])
+    controls = [
+        ControlCounts(
+            step=step, checkpoint=f"checkpoint-{step}", temperature=temperature, n=cell.n // 2, correct_P=correct_P
+        )
+        for (temperature, step), correct_P in zip(
+            [*((t, 0) for t in COLDER), *((t, cell.checkpoints) for t in HOTTER)], drawn_TP, strict=False
+        )
+    ]
+    base, *trained = [
+        CheckpointCounts(
+            step=step, checkpoint=f"checkpoint-{step}", n=cell.n, n_most=cell.n, correct_P=correct_P,
+            minority_P=np.zeros_like(correct_P), rates=None,
+        )
+        for step, correct_P in enumerate(correct_TP)
+    ]  # fmt: skip
+    counts = SeriesCounts(
+        series="run", base=base, trained=tuple(trained), shows_modes_P=np.zeros(PROBLEMS, dtype=bool),
+        tasks=("planted",), graders=("exact",), tokens_per_sample=None, controls=tuple(controls),
+    )  # fmt: skip
+    return JudgedSeries(counts=counts)
+
+
+def ruled(series: JudgedSeries, rng: np.random.Generator) -> Sequence[StepRuling]:
+    """What a verdict says of every checkpoint."""
+    base = series.counts.base
+    pairs = [
+        PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n)
+        for one in series.counts.trained
+    ]
+    return rule_steps(pairs, ks=inference_ks(base.n), level=STEP_LEVEL, exact_level=KEY_LEVEL, margin=MARGIN, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a rule may look at: what ``ship`` says, with and without ``--held-out``, and what the verdict says."""
+
+    cell: Cell
+    said: Recommendation
+    held_out: Recommendation
+    rulings: Sequence[StepRuling]
+
+
+def _best(asked: Asked, may: Callable[[ShippingStep], bool]) -> int:
+    """The checkpoint with the highest pass@1 of those that may be shipped, and the base."""
+    steps = [one for one in asked.said.steps if one.temperature is None and (one.is_base or may(one))]
+    return max(steps, key=lambda one: one.pass_at_1 or 0.0).step
+
+
+def _surely_out(one: ShippingStep) -> bool:
+    return one.out_by in ("band", "verdict")
+
+
+def _within(asked: Asked, most: float) -> int:
+    """Also out what fell by more than ``most`` in the estimate, at the k where it fell most."""
+    return _best(asked, lambda one: not _surely_out(one) and one.worst is not None and one.worst.change >= -most)
+
+
+def _chosen(cell: Cell, said: Recommendation) -> int:
+    assert said.recommended is not None
+    return cell.row(said.recommended)
+
+
+#: What says how sure it is.
+CERTIFIED = ("ship", "ship --held-out")
+#: The shipped rule first.
+RULES: Mapping[str, Callable[[Asked], int]] = {
+    "ship": lambda asked: _chosen(asked.cell, asked.said),
+    "ship --held-out": lambda asked: _chosen(asked.cell, asked.held_out),
+    "out only what surely fell": partial(_within, most=1.0),
+    "out by 1 point in the estimate": partial(_within, most=0.01),
+    "out by 3 points in the estimate": partial(_within, most=0.03),
+    "kept by the verdict": lambda asked: _best(asked, lambda one: asked.rulings[one.step - 1].kept),
+    "the best pass@1": lambda asked: _best(asked, lambda _: True),
+    "the last": lambda asked: asked.cell.checkpoints,
+    "the base": lambda _: 0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell: how often a guarantee is given and true, its mean x and y, and the regret of every rule; points.
+
+    ``other_temperature``: of those given, how many are of what a control drew.
+    """
+
+    cell: Cell
+    series: int
+    given: Mapping[str, int]
+    true: Mapping[str, int]
+    other_temperature: Mapping[str, int]
+    gain: Mapping[str, float | None]
+    loss: Mapping[str, float | None]
+    mean_regret: Mapping[str, float]
+    largest_regret: Mapping[str, float]
+
+
+def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
+    """Ask all rules of so many series."""
+    truth, rng = truth_of(cell), np.random.default_rng(seed)
+    regrets: dict[str, list[float]] = {name: [] for name in RULES}
+    held: dict[str, list[bool]] = {name: [] for name in CERTIFIED}
+    gain: dict[str, list[float]] = {name: [] for name in CERTIFIED}
+    loss: dict[str, list[float]] = {name: [] for name in CERTIFIED}
+    other = dict.fromkeys(CERTIFIED, 0)
+    for _ in range(series):
+        drawn = draw(cell, rng)
+        rulings = ruled(drawn, rng)
+        judged = replace(drawn, lost=[step + 1 for step, one in enumerate(rulings) if one.lost])
+        split_P = certifying([str(name) for name in rng.integers(0, 1 << 40, PROBLEMS)])
+        asked = Asked(
+            cell=cell,
+            said=recommend([judged]),
+            held_out=recommend([judged], certifying_P=split_P),
+            rulings=rulings,
+        )
+        for name, rule in RULES.items():
+            regrets[name].append(100 * truth.regret(rule(asked)))
+        for name, said in zip(CERTIFIED, (asked.said, asked.held_out), strict=True):
+            if said.guarantee is not None:
+                held[name].append(truth.holds(said, _chosen(cell, said)))
+                other[name] += said.recommended is not None and said.recommended.temperature is not None
+                gain[name].append(100 * said.guarantee.gain)
+                loss[name].append(100 * said.guarantee.loss)
+    return Row(
+        cell=cell,
+        series=series,
+        given={name: len(one) for name, one in held.items()},
+        true={name: sum(one) for name, one in held.items()},
+        other_temperature=other,
+        gain={name: round(float(np.mean(one)), 2) if one else None for name, one in gain.items()},
+        loss={name: round(float(np.mean(one)), 2) if one else None for name, one in loss.items()},
+        mean_regret={name: round(float(np.mean(one)), 3) for name, one in regrets.items()},
+        largest_regret={name: round(float(np.max(one)), 2) for name, one in regrets.items()},
+    )
+
+
+def cells(*, controls: bool = False) -> Iterator[Cell]:
+    """Every course, with every number of samples and of checkpoints; with controls of the smaller number."""
+    for course, n, checkpoints in product(COURSES, SAMPLES, CHECKPOINTS[:1] if controls else CHECKPOINTS):
+        yield Cell(course=course, n=n, checkpoints=checkpoints, controls=controls)
+
+
+#: So many checkpoints, as of several runs and their repaired weights, and series of them.
+MANY, MANY_SERIES = 60, 30
+
+
+def many_cells() -> Iterator[Cell]:
+    """As many checkpoints as one chooses from where runs and repaired weights are compared."""
+    for course in ("a little sharpened", "problems go up and down"):
+        yield Cell(course=course, n=64, checkpoints=MANY)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Regret of every rule in points: its worst cell, the mean over cells, and the largest in any series."""
+    return {
+        name: {
+            "worst": round(max(row.mean_regret[name] for row in rows), 2),
+            "mean": round(float(np.mean([row.mean_regret[name] for row in rows])), 2),
+            "largest": round(max(row.largest_regret[name] for row in rows), 1),
+        }
+        for name in RULES
+    }
+
+
+def guarantees(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """How often a guarantee is given, and is true: over all series, and in the cell where it is least often."""
+    return {
+        name: {
+            "given": sum(row.given[name] for row in rows),
+            "true": sum(row.true[name] for row in rows),
+            "share": round(sum(row.true[name] for row in rows) / sum(row.given[name] for row in rows), 4),
+            "least": round(
+                min((row.true[name] / row.given[name] for row in rows if row.given[name] >= LEAST_GIVEN), default=1.0),
+                3,
+            ),
+        }
+        for name in CERTIFIED
+    }
+
+
+def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
+    """The results as a page."""
+    n_series = sum(row.series for row in rows)
+    told, cost = guarantees(rows), summary(rows)
+    courses_told = {course: [row for row in rows if row.cell.course == course] for course in COURSES}
+    lines = [
+        "# Which checkpoint to ship: is it true, and what does it cost?",
+        "",
+        f"{n_series:,} simulated series of {' or '.join(map(str, CHECKPOINTS))} checkpoints, {PROBLEMS} problems, n = "
+        f"{' or '.join(map(str, SAMPLES))}, {SERIES} for each course of",
+        "training, n and number of checkpoints. The truth is that over all problems of the kind. Written by",
+        "`python -m benchmarks.calibration.shipping`.",
+        "",
+        "## What is sure",
+        "",
+        "*pass@1 rose by at least x, and pass@k fell at no k from 1 to n / 2 by more than y*: 95 % of what is said.",
+        "",
+        "| | said | true | share | least in a cell |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{name}` | {one['given']:.0f} | {one['true']:.0f} | {one['share']:.2%} | {one['least']:.1%} |"
+            for name, one in told.items()
+        ),
+        "",
+        "## What the choice costs",
+        "",
+        "Regret in points against the exact best: the highest true pass@1 of the base and the checkpoints of which no",
+        "true pass@k lies more than 2 points below the base's. A choice that lost more has the excess as its regret.",
+        "",
+        "| rule | worst course | mean | largest in any series |",
+        "|---|---|---|---|",
+        *(f"| {name} | {one['worst']:.2f} | {one['mean']:.2f} | {one['largest']:.1f} |" for name, one in cost.items()),
+        "",
+        "*out only what surely fell* ships losses that few data cannot show. *kept by the verdict* asks for a proof",
+        "that nothing was lost, which few data cannot give, and ships the base. The 2 points of the rule are those of",
+        "the regret: who calls other losses too large names them with `--allow-loss`.",
+        "",
+        "Mean regret by course of training, and the means of x and y in points:",
+        "",
+        "| course | x | y | " + " | ".join(RULES) + " |",
+        "|---|---|---|" + "---|" * len(RULES),
+        *(
+            f"| {course} | {_mean(row.gain['ship'] for row in own)} | {_mean(row.loss['ship'] for row in own)} | "
+            + " | ".join(_mean((row.mean_regret[name] for row in own), 2) for name in RULES)
+            + " |"
+            for course, own in courses_told.items()
+        ),
+        "",
+        "## What held-out problems are worth",
+        "",
+        f"Means of x, y and regret in points, n = 64; {MANY} checkpoints: {MANY_SERIES} series a row.",
+        "",
+        "| course | checkpoints | x | y | regret | x, held out | y, held out | regret, held out |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {course} | {checkpoints} | "
+            + " | ".join(
+                f"{_mean(row.gain[name] for row in own)} | {_mean(row.loss[name] for row in own)} | "
+                f"{_mean((row.mean_regret[name] for row in own), 2)}"
+                for name in CERTIFIED
+            )
+            + " |"
+            for course, checkpoints, own in _by_number(rows, many)
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _by_number(rows: Sequence[Row], many: Sequence[Row]) -> Iterator[tuple[str, int, list[Row]]]:
+    """The courses of ``many``, at n = 64, with few checkpoints and with many."""
+    for last in many:
+        alike = [row for row in rows if (row.cell.course, row.cell.n) == (last.cell.course, last.cell.n)]
+        for row in (*alike, last):
+            yield row.cell.course, row.cell.checkpoints, [row]
+
+
+def _mean(numbers: Iterable[float | None], places: int = 1) -> str:
+    known = [one for one in numbers if one is not None]
+    return f"{np.mean(known) + 0.0:.{places}f}" if known else "–"
+
+
+def controlled_text(rows: Sequence[Row]) -> str:
+    """What controls change, as a page."""
+    told = guarantees(rows)
+    lines = [
+        "# Which checkpoint to ship, where controls were drawn: is it true?",
+        "",
+        f"{sum(row.series for row in rows):,} simulated series of {CHECKPOINTS[0]} checkpoints, {PROBLEMS} problems, "
+        f"n = {' or '.join(map(str, SAMPLES))}; the base drawn at T = {', '.join(map(str, COLDER))} and the last",
+        f"checkpoint at T = {', '.join(map(str, HOTTER))} too, n / 2 samples of each. Written by "
+        "`python -m benchmarks.calibration.shipping --controls`.",
+        "",
+        "| | said | of another temperature | true | share |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{name}` | {one['given']:.0f} | {sum(row.other_temperature[name] for row in rows)} | "
+            f"{one['true']:.0f} | {one['share']:.2%} |"
+            for name, one in told.items()
+        ),
+        "",
+        "Mean regret in points against the exact best, the controls among it; how many of the choices of `ship` are of",
+        "another temperature than the audit's:",
+        "",
+        "| course | of another temperature | ship | ship --held-out | the best pass@1 | the base |",
+        "|---|---|---|---|---|---|",
+        *(_controlled_row(course, [row for row in rows if row.cell.course == course]) for course in COURSES),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _controlled_row(course: str, rows: Sequence[Row]) -> str:
+    other = sum(row.other_temperature[CERTIFIED[0]] for row in rows)
+    given = sum(row.given[CERTIFIED[0]] for row in rows)
+    regrets = (
+        _mean((row.mean_regret[name] for row in rows), 2) for name in (*CERTIFIED, "the best pass@1", "the base")
+    )
+    return f"| {course} | {other} of {given} | {' | '.join(regrets)} |"
+
+
+def _published(name: str, what: str, rows: Sequence[Row], start: float, **more: object) -> dict[str, object]:
+    return {
+        "benchmark": name,
+        "what": what,
+        "problems": PROBLEMS,
+        "series": sum(row.series for row in rows),
+        "bound": BOUND,
+        "guarantee": guarantees(rows),
+        "regret": summary(rows),
+        "rows": [asdict(row) for row in rows],
+        **more,
+        "cpu_s": round(time.process_time() - start),
+        **circumstances(["numpy", "scipy"]),
+    }
+
+
+WHAT = "how often what `oversharp ship` says is sure is true, and the regret of its choice in points"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--controls", action="store_true", help="draw at other temperatures too")
+    parser.add_argument("--series", type=int, help="series a cell; print the result and write nothing")
+    asked = parser.parse_args(arguments)
+    start, by_cell = time.process_time(), enumerate(cells(controls=asked.controls))
+    if asked.controls:
+        each = asked.series or CONTROLLED_SERIES
+        rows = [simulate(cell, series=each, seed=[SEED, 2000 + number]) for number, cell in by_cell]
+        name, page, more = "shipping_controls", controlled_text(rows), {}
+    else:
+        rows = [simulate(cell, series=asked.series or SERIES, seed=[SEED, number]) for number, cell in by_cell]
+        each = asked.series or MANY_SERIES
+        many = [simulate(cell, series=each, seed=[SEED, 1000 + number]) for number, cell in enumerate(many_cells())]
+        name, page, more = "shipping", text(rows, many), {"many_checkpoints": [asdict(row) for row in many]}
+    if asked.series is None:
+        write(name, _published(name, WHAT, rows, start, **more))
+        (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
+    else:
+        print(page)
+    return 0 if all(one["share"] >= BOUND for one in guarantees(rows).values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

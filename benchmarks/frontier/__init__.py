@@ -1,0 +1,1 @@
+"""Trained checkpoints against the base sampled at lower temperatures."""

@@ -1,0 +1,1 @@
+"""Tests, speeds and audits on a GPU."""

@@ -1,0 +1,105 @@
+"""A Countdown model of 32 million parameters, trained from random weights: the base of the series of ``make gpu``.
+
+    python -m benchmarks.gpu.base FOLDER --device cuda --size full
+
+The demo's own is trained the same way and has a hundredth of the weights. Killed, it begins anew. ``smallest`` is the
+demo's model after 150 steps: enough that some of its answers are right and a step of training moves it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from oversharp.diagnostics.models.load import quiet_transformers
+from oversharp.diagnostics.tasks import countdown
+from oversharp.trainers import countdown_base
+from oversharp.trainers.config import SftConfig
+from oversharp.trainers.run import checkpointing
+from oversharp.trainers.sft import BETAS, batch_table, learning_rate, response_loss
+
+SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseSize:
+    """Steps of training, examples of each, and what the demo's configuration is changed to."""
+
+    steps: int
+    batch: int
+    rate: float
+    changes: Mapping[str, int]
+
+
+SIZES: Mapping[str, BaseSize] = {
+    "full": BaseSize(
+        steps=1200,
+        batch=256,
+        rate=5e-4,
+        changes={
+            "hidden_size": 512,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 10,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 64,
+        },
+    ),
+    "smallest": BaseSize(steps=150, batch=64, rate=3e-3, changes={}),
+}
+
+
+def build(size: BaseSize) -> PreTrainedModel:
+    """The demo's model at this size, with random weights."""
+    plain = countdown_base.build_model(SEED)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = Qwen3ForCausalLM(Qwen3Config(**{**plain.config.to_dict(), "layer_types": None, **size.changes}))
+    model.generation_config = GenerationConfig(**plain.generation_config.to_dict())
+    return model
+
+
+def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
+    """Train it on worked examples and write the checkpoint."""
+    config = SftConfig(
+        output_dir=folder, max_steps=size.steps, batch_size=size.batch, learning_rate=size.rate, seed=SEED
+    )
+    queries, _ = countdown.split_queries()
+    n_examples = min(config.n_examples, size.steps * size.batch)
+    rows = countdown_base.examples(queries, n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
+    example_NT = torch.tensor(rows, device=device)
+    model = build(size).to(device).train()  # type: ignore[arg-type]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, betas=BETAS, fused=True)
+    for step, batch_B in enumerate(batch_table(config), start=1):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, config)
+        optimizer.zero_grad(set_to_none=True)
+        loss = response_loss(model, example_NT[batch_B.to(device) % n_examples])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        optimizer.step()
+        if step % 200 == 0:
+            print(f"step {step} of {size.steps}: loss {loss.item():.3f}", flush=True)
+    with checkpointing.atomic_folder(folder) as temporary, quiet_transformers():
+        model.eval().cpu().save_pretrained(temporary)
+        countdown_base.build_tokenizer().save_pretrained(temporary)
+
+
+def main() -> None:
+    """Train it unless it is there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", choices=list(SIZES), default="full")
+    asked = parser.parse_args()
+    if not (asked.folder / "model.safetensors").is_file():
+        train_base(asked.folder, torch.device(asked.device), SIZES[asked.size])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Training objectives over seeds, worlds and batch sizes."""

@@ -1,0 +1,72 @@
+"""Whether published benchmarks pass whole: every row is read, every gold is graded, its own answer right, others wrong.
+
+``python -m benchmarks.papers.published gsm8k=test.jsonl math500=… …`` takes files as ``--task benchmark:NAME=PATH``
+does and writes ``results/published.json``: figures, rows by their number and hashes of the files, never their texts.
+For each file it asks of every problem: does the verifier accept the gold in a box? Does it refuse the gold of the next
+problem that has another one? Rows that it answers wrongly are named; so are golds that only ``exact`` can grade. What
+was found of benchmarks that are not given stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.results import RESULTS, circumstances, write
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks.benchmarks import benchmark_of, benchmark_problems
+from oversharp.diagnostics.verifiers import Verifiers
+
+ACCEPTED = "So the answer is \\boxed{{{}}}."
+
+
+def tried(name: str, path: Path) -> dict[str, Any]:
+    """The figures of one file; places count its problems from 1, in their order."""
+    problems = benchmark_problems(f"{name}={path}")
+    others = [_next_gold(problems, place) for place in range(len(problems))]
+    with Verifiers() as verifiers:
+        own = verifiers.grade([(one, ACCEPTED.format(one.gold)) for one in problems])
+        other = verifiers.grade([(one, ACCEPTED.format(gold)) for one, gold in zip(problems, others, strict=True)])
+    content = path.read_bytes()
+    return {
+        "benchmark": name,
+        "sha256": sha256(content).hexdigest(),
+        "rows": sum(1 for line in content.splitlines() if line.strip()),
+        "rows_at_the_hub": benchmark_of(name).n_problems,
+        "problems": len(problems),
+        "graded_as_text": _places(one.verifier == "exact" for one in problems),
+        "own_gold_refused": _places(not grade.correct for grade in own),
+        "other_gold_accepted": _places(grade.correct for grade in other),
+    }
+
+
+def _next_gold(problems: tuple[Problem, ...], place: int) -> str:
+    """The gold of the first problem after this one, round the end, whose text differs."""
+    own = problems[place].gold
+    return next(one.gold for one in (*problems[place + 1 :], *problems[:place]) if one.gold != own)
+
+
+def _places(found: Any) -> list[int]:
+    return [place for place, holds in enumerate(found, start=1) if holds]
+
+
+def main() -> None:
+    """Try every file, write the result file and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="NAME=PATH")
+    files = []
+    for one in parser.parse_args().files:
+        name, _, path = one.partition("=")
+        files.append(tried(name, Path(path)))
+        print({key: len(value) if isinstance(value, list) else value for key, value in files[-1].items()})
+    kept = json.loads((RESULTS / "published.json").read_text(encoding="utf-8"))["files"]
+    named = {one["benchmark"] for one in files}
+    files = sorted([one for one in kept if one["benchmark"] not in named] + files, key=lambda one: one["benchmark"])
+    write("published", {"benchmark": "published", "files": files, **circumstances(("oversharp", "math-verify"))})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Graders on real solutions, judged answers and ways of solving."""

