@@ -5,14 +5,13 @@ docstring says what was corrected. Invalid input raises ``ValueError``.
 
 ========================  ==========================================================================================
 ``sampling_bias``         [A] 2.2: optimal and batch-optimal policy, Z(q), Z′(q), its two lower bounds, Δ_π
-``calibration``           [A] 3: inverse-probability and inverse-success advantages, DLC's sampling law
 ``coupling``              [A] 2.3: targets, α = K⁺ y, k^T K⁺ y, λ and ρ, cosine kernel, effective rank
 ``coupling_bounds``       [A] Theorem 2.4, Corollary 2.2, Appendix G, and when the bounds are proved
 ``assumptions``           [A] Assumptions 2.1 to 2.3 and what the proof needs besides, on a real kernel
-``softmax_dynamics``      [B] Lemma 1, Theorem 1, Remark 2, GRPO-N
 ``influence``             [C] Proposition 3.1, Definition 4.1, Eq 4 to 10, Eq 16
-``bandit``                [C] Lemma D.1
 ========================  ==========================================================================================
+
+Forms that only benchmarks check are in ``benchmarks/papers/theory``.
 
 [A] arXiv 2601.15609, [B] arXiv 2510.04028, [C] The Reasoning Boundary Paradox (OpenReview). The unbiased pass@k of
 [B] 4.1 is ``oversharp.diagnostics.statistics.pass_at_k``, the answer entropy of [B] C.5

@@ -19,9 +19,9 @@ from benchmarks.papers.families import FAMILIES, b_expected_update, b_two_stage,
 from benchmarks.papers.instances import batches, kernels
 from benchmarks.papers.page import build_page, page_html
 from benchmarks.papers.table import kind_counts, markdown, numbers_text, records, scope_text
+from benchmarks.papers.theory.softmax_dynamics import expected_group_update
 from benchmarks.papers.toy import is_collapsed, steps_to_collapse
 from benchmarks.toy import ToyConfig, ToyRun, cat_world, tabular_world
-from oversharp.diagnostics.theory.softmax_dynamics import expected_group_update
 
 TINY = Effort(seeds=64, steps=4, instances=40)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oversharp.diagnostics.theory.calibration import inverse_probability_advantages
+from benchmarks.papers.theory.calibration import inverse_probability_advantages
 from oversharp.diagnostics.theory.sampling_bias import (
     Tilted,
     batch_objective,

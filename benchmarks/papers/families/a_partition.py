@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort, Family, Finding, Form, Never
 from benchmarks.papers.estimates import counterexamples
 from benchmarks.papers.instances import BATCHES, Batch, batches
-from oversharp.diagnostics.theory.calibration import inverse_probability_advantages
+from benchmarks.papers.theory.calibration import inverse_probability_advantages
+from benchmarks.papers.theory.softmax_dynamics import expected_logit_update
 from oversharp.diagnostics.theory.sampling_bias import (
     PartitionBounds,
     Tilted,
@@ -20,7 +21,6 @@ from oversharp.diagnostics.theory.sampling_bias import (
     optimal_policy,
     partition_bounds,
 )
-from oversharp.diagnostics.theory.softmax_dynamics import expected_logit_update
 from oversharp.reports.numbers import fixed
 
 TITLE = "The batch partition function Z′"

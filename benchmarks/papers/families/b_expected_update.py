@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort, Family, Finding, Never
 from benchmarks.papers.estimates import counterexamples
-from oversharp.diagnostics.theory.softmax_dynamics import (
+from benchmarks.papers.theory.softmax_dynamics import (
     expected_group_update,
     logit_update,
     probability_change,

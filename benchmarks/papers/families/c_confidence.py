@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort, Family, Finding, Never
 from benchmarks.papers.estimates import counterexamples, enumerated
-from oversharp.diagnostics.theory.bandit import Objective, bandit_logit_update, confidence_ratio
+from benchmarks.papers.theory.bandit import Objective, bandit_logit_update, confidence_ratio
+from benchmarks.papers.theory.softmax_dynamics import probability_change
 from oversharp.diagnostics.theory.influence import group_advantages, self_learns
-from oversharp.diagnostics.theory.softmax_dynamics import probability_change
 
 TITLE = "Confidence ratios and wrong groups"
 ROUNDING = 1e-9

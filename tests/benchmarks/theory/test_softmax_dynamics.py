@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oversharp.diagnostics.theory.softmax_dynamics import (
+from benchmarks.papers.theory.softmax_dynamics import (
     expected_group_update,
     expected_logit_update,
     expected_probability_update,

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oversharp.diagnostics.theory.bandit import bandit_logit_update, confidence_ratio
+from benchmarks.papers.theory.bandit import bandit_logit_update, confidence_ratio
+from benchmarks.papers.theory.softmax_dynamics import probability_change
 from oversharp.diagnostics.theory.influence import reinforce_logit_gradient
-from oversharp.diagnostics.theory.softmax_dynamics import probability_change
 
 objectives = st.sampled_from(["reinforce", "mle"])
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oversharp.diagnostics.theory.calibration import calibrated_sampling, inverse_success_advantages
+from benchmarks.papers.theory.calibration import calibrated_sampling, inverse_success_advantages
 
 ADVANTAGE_PG = np.array([[0.5, 0.5, 0.5, -1.5], [3.0, -1.0, -1.0, -1.0]])
 CORRECT_PG = ADVANTAGE_PG > 0
