@@ -36,7 +36,7 @@ _BUILT_IN = {
 }
 #: Those that read an answer out of a text: a gold may list several, and thoughts may hold the answer.
 _READERS = ("choice", "exact", "math", "math_strict")
-_RAISED = {"choice": 4, "exact": 4, "math": 5, "math_strict": 5}
+_RAISED = {"choice": 5, "exact": 5, "math": 6, "math_strict": 6}
 #: By which rules each verifier grades today. Whoever changes what one accepts, or what it calls an answer, raises its
 #: number: grades by other rules are made again before they are counted with new ones.
 RULES: Mapping[str, int] = MappingProxyType(

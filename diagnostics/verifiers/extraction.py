@@ -7,6 +7,15 @@ import re
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
+#: Headings of Markdown that begin with four hashes too: "#### Step 10: check", "#### Final Answer".
+_HEADING = re.compile(
+    r"[\s*_]*(?:(?:step|case|part|section|problem|question|example|stage|phase|method|approach|option"
+    r"|sub-?problem)\s+"
+    r"(?:\d+|[ivx]+\b|[a-z]\b)|(?:final |the )?(?:answer|result|solution)\W*$|(?:conclusion|check|verification"
+    r"|explanation|summary"
+    r"|reasoning|analysis|calculation|proof|final step)\b|\d+[.)]\s+[A-Za-z])",
+    re.IGNORECASE,
+)
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
 #: Two letters in a row, or one of another script; Greek letters are mathematics.
 _WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹]")
@@ -75,13 +84,13 @@ def tagged_answer(text: str) -> str | None:
 
 
 def hash_answer(text: str) -> str | None:
-    """Rest of the last line that starts with ``####``, the way GSM8K ends its solutions.
+    """Return the rest of the last line that starts with ``####`` and is no heading; GSM8K ends its solutions so.
 
-    >>> hash_answer("6 + 7 = 13\\n#### 13")
-    '13'
+    >>> hash_answer("6 + 7 = 13\\n#### 13"), hash_answer("#### Step 2: add")
+    ('13', None)
     """
     found = _HASHES.findall(text) if "#" in text and "####" in text else []
-    return str(found[-1]).strip() if found else None
+    return next((str(line).strip() for line in reversed(found) if _HEADING.match(line) is None), None)
 
 
 def last_line(text: str) -> str | None:

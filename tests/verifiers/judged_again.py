@@ -132,7 +132,7 @@ MORE: dict[str, list[tuple[str, str, str]]] = {
         ("42", "ambiguous", "The answer is the cube of 42."),
         ("42", "ambiguous", "The answer is the opposite of 42."),
         ("42", "ambiguous", "The answer is 42 in reverse."),
-        ("42", "right", "The answer is 42 in base 5."),
+        ("42", "ambiguous", "The answer is 42 in base 5."),
         ("42", "ambiguous", "The answer is 42 factorial."),
         ("42", "ambiguous", "The answer is the complement of 42."),
         ("42", "ambiguous", "The answer is false that it is 42."),

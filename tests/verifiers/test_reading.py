@@ -7,7 +7,8 @@ import pytest
 
 from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers import Verifiers
-from oversharp.diagnostics.verifiers.reading.labels import ANNOUNCEMENTS, Announcement, labelled
+from oversharp.diagnostics.verifiers.reading.labels import labelled
+from oversharp.diagnostics.verifiers.reading.languages.announcements import ANNOUNCEMENTS, Announcement
 from oversharp.diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite, as_latex_notation, typeset
 from oversharp.diagnostics.verifiers.reading.page import PAGE, page
 from oversharp.diagnostics.verifiers.reading.responses import THOUGHTS, final_part

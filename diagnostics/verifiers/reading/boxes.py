@@ -24,6 +24,8 @@ _UNBRACED = re.compile(
 )
 #: Longest text between two boxes that is looked at, and most boxes of one statement.
 _MOST_BETWEEN, _MOST_JOINED = 60, 9
+#: Characters after a box in which a later statement may contradict it.
+_MOST_AFTER = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +81,7 @@ def boxes(text: str) -> Boxes | None:
         nested=found[-1].nested,
         n_different=1 if len(found) == 1 else len({_SPACES.sub("", text[box.inner : box.end]) for box in found}),
         before=text[max(0, joined[0].start - 120) : joined[0].start],
-        after=text[joined[-1].end + 1 : joined[-1].end + 300],
+        after=text[joined[-1].end + 1 : joined[-1].end + _MOST_AFTER],
     )
 
 

@@ -11,7 +11,7 @@ from oversharp.diagnostics.verifiers.reading.notation import typeset
 from oversharp.diagnostics.verifiers.reading.units import amounts, differ, unit_of
 
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox|textit|textbf)\s*\{([^{}]*)\}")
-_TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?(?:([ap])m)?")
+_TIME = re.compile(r"(\d{1,2})(?::([0-5]\d)(?::([0-5]\d))?)?(?:([ap])m)?")
 _ISO_DATE = re.compile(r"(\d{4})[-/](0[1-9]|1[0-2])[-/](0[1-9]|[12]\d|3[01])")
 _SLASH_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -34,6 +34,10 @@ _CODE = re.compile(rf"(?:{_ONE_CODE})(?:,(?:{_ONE_CODE}))*")
 _AROUND_CODE = re.compile(r"^[a-z]=|\\(?:texttt|mathtt)\{|[{}]")
 _OPENING, _CLOSING = {"(": "(", "[": "[", "\\{": "{"}, {")": ")", "]": "]", "\\}": "}"}
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
+_INTEGER, _TWO_NUMBERS = (
+    re.compile(r"-?\d{1,15}", re.ASCII),
+    re.compile(r"-?\d+(?:\.\d+)?(?::|\\colon)-?\d+(?:\.\d+)?", re.ASCII),
+)
 _SIDE_BY_SIDE = re.compile(r"\d+(?:[\s~]+\d+)+")
 _GROUPED = re.compile(r"\d{1,3}(?:[\s~]+\d{3})+")
 _ENDLESS = re.compile(r"\[\s*-\s*(?:\\infty|∞)|(?:\\infty|∞)\s*\]")
@@ -48,6 +52,7 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
     (True, None, None)
     """
     rules = (
+        _of_plain_number,
         _of_time,
         _of_date,
         _of_base,
@@ -81,30 +86,47 @@ def _plain(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(" ")
 
 
+def _clock(text: str) -> re.Match[str] | None:
+    plain = _plain(text).replace(".", "").replace(" ", "")
+    return _TIME.fullmatch(plain.removesuffix("o'clock").removesuffix("o’clock"))
+
+
 @lru_cache(maxsize=4096)
 def _time(text: str) -> tuple[int, int, int, str] | None:
     """Hour, minute, second and "a", "p" or ""; None for what may be a ratio in lowest terms."""
-    match = _TIME.fullmatch(_plain(text).replace(".", "").replace(" ", ""))
-    if match is None:
+    match = _clock(text)
+    if match is None or (match[2] is None and match[4] is None):
         return None
-    hour, minute, half = int(match[1]), int(match[2]), match[4] or ""
+    hour, minute, half = int(match[1]), int(match[2] or 0), match[4] or ""
     ratio = not half and match[3] is None and not match[1].startswith("0") and not match[2].startswith("0")
     if hour > 24 or (ratio and math.gcd(hour, minute) == 1):
         return None
     return hour, minute, int(match[3] or 0), half
 
 
+def _of_plain_number(gold: str, answer: str) -> bool | None:
+    """A ratio and a number to another base than ten are no plain number; a full hour is."""
+    if _INTEGER.fullmatch(gold) is None:
+        return None
+    time, number = _time(answer), _base(answer)
+    if time is not None:
+        return time[0] == int(gold) and time[1:3] == (0, 0)
+    if number is not None:
+        return number == (gold, 10)
+    return False if _TWO_NUMBERS.fullmatch(_bare(answer)) else None
+
+
 def _of_time(gold: str, answer: str) -> bool | None:
-    right, said = _time(gold), _time(answer)
+    right, stated = _time(gold), _time(answer)
     if right is None:
-        return None if said is None or ":" in gold else False
-    if said is None:
-        told = _TIME.fullmatch(_plain(answer).replace(".", "").replace(" ", ""))
-        said = (int(told[1]), int(told[2]), int(told[3] or 0), told[4] or "") if told else None
-    if said is None:
+        return None if stated is None or ":" in gold else False
+    if stated is None:
+        match = _clock(answer)
+        stated = (int(match[1]), int(match[2] or 0), int(match[3] or 0), match[4] or "") if match else None
+    if stated is None:
         return False
-    same = right[:3] == said[:3] and (right[3] == said[3] or not (right[3] and said[3]))
-    return same or _of_day(right) == _of_day(said)
+    same = right[:3] == stated[:3] and (right[3] == stated[3] or not (right[3] and stated[3]))
+    return same or _of_day(right) == _of_day(stated)
 
 
 def _of_day(time: tuple[int, int, int, str]) -> tuple[int, int, int]:

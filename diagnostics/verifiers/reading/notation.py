@@ -107,7 +107,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
     ),
     Rewrite(
         name="number in text",
-        pattern=r"^\s*\\(?:text|mathrm)\s*\{\s*(-?\d[\d.,/]*)\s*(\\?%)?\s*([^{}]*?)\s*\}\s*$",
+        pattern=r"^\s*\\(?:text|mathrm)\s*\{\s*(-?\d[\d.,/]*)\s*(\\?%)?\s*((?!(?:st|nd|rd|th|[Rr])\b)[^\W\d_(][^{}]*?)?\s*\}\s*$",
         to=lambda match: f"{match[1]}{match[2] or ''}" + (rf" \text{{{match[3]}}}" if match[3] else ""),
         example=(r"\text{42 apples}", r"42 \text{apples}"),
     ),
@@ -122,6 +122,12 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         pattern=r"^\s*\\text\s*\{\s*(-?\d[\d.,/]*)\s*\}",
         to=r"\1",
         example=(r"\text{42}\text{ cm}", r"42\text{ cm}"),
+    ),
+    Rewrite(
+        name="numbers in text",
+        pattern=r"^\s*\\text\s*\{\s*(-?\d[^{}A-Za-z\\]*|-?\d+\s*[Rr]\.?\s*\d+)\s*\}\s*$",
+        to=r"\1",
+        example=(r"\text{4:1}", "4:1"),
     ),
     Rewrite(name="currency", pattern=r"(?<=\d)\s*[€£¥₹₽]\s*\.?\s*$", to="", example=("73 €", "73")),
     Rewrite(name="pi in text", pattern=r"\\text\s*\{\s*pi\s*\}", to=r"\\pi", example=(r"6\text{ pi}", r"6\pi")),
@@ -141,10 +147,28 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
     Rewrite(name="degrees Celsius", pattern="℃", to=r"^\\circ C", example=("25℃", r"25^\circ C")),
     Rewrite(name="degrees Fahrenheit", pattern="℉", to=r"^\\circ F", example=("77℉", r"77^\circ F")),
     Rewrite(
+        name="sign of a result",
+        pattern=r"^\s*(?:=(?!=)|[-=]>|[→⇒➜➔]|\\(?:to|rightarrow|Rightarrow|implies|longrightarrow)(?![A-Za-z]))\s*(?=\S)",
+        to="",
+        example=(r"\rightarrow 7", "7"),
+    ),
+    Rewrite(
         name="ordinal",
-        pattern=r"(?<=\d)(?:\s*\^\s*)?\{?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\s*\}{0,2}(?=\s*(?:$|[.,;]|\\text))",
+        pattern=r"(?<=\d)(?:\s*\^\s*)?\{?\s*(?:\\(?:text|mathrm)\s*\{)?(?:st|nd|rd|th)\s*\}{0,2}(?=\s*(?:$|[.,;]))",
         to="",
         example=(r"12^{\text{th}}", "12"),
+    ),
+    Rewrite(
+        name="ordinal of something",
+        pattern=r"(?<=\d)\s*\^\s*\{?\s*\\(?:text|mathrm)\s*\{(st|nd|rd|th)\s*\}{1,2}(?=\s*\\text)",
+        to=r"\1",
+        example=(r"12^{\text{th}}\text{ prime}", r"12th\text{ prime}"),
+    ),
+    Rewrite(
+        name="fraction in Chinese",
+        pattern=r"(\d+)\s*(?:分之|分の|분의)\s*(\d+)",
+        to=r"\\frac{\2}{\1}",
+        example=("4分之1", r"\frac{1}{4}"),
     ),
     Rewrite(
         name="per cent",
@@ -286,7 +310,8 @@ def _compiled(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | 
 _TYPOGRAPHY, _NOTATION = _compiled(TYPOGRAPHY), _compiled(NOTATION)
 #: Without one of these no rule of ``TYPOGRAPHY`` changes an answer: a cheap test, as most answers need none.
 _LOOKS_OTHER = re.compile(
-    r"[\\%~{]|[^\x00-\x7f]|\d(?:st|nd|rd|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$", re.IGNORECASE
+    r"[\\%~{]|[^\x00-\x7f]|^\s*[-=]?[=>]|\d(?:st|nd|rd|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$",
+    re.IGNORECASE,
 )
 #: Longer "answers" are runaway text, and left as they are.
 _LONGEST = 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oversharp.diagnostics.verifiers.reading.labels import ANNOUNCEMENTS
+from oversharp.diagnostics.verifiers.reading.languages.announcements import ANNOUNCEMENTS
 from oversharp.diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite
 from oversharp.diagnostics.verifiers.reading.responses import THOUGHTS
 

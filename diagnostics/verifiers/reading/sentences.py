@@ -6,37 +6,57 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from oversharp.diagnostics.verifiers.reading.languages.words import (
+    changes_after,
+    changes_before,
+    scale_after,
+    with_sign,
+)
+from oversharp.diagnostics.verifiers.reading.markdown import without_marks
+
 #: Mathematics between words: what stands between dollars or brackets of LaTeX without a longer word, and commands.
 _MATH = re.compile(
     r"\$(?!\d[^$]*[A-Za-z]{3})(?:\\.|[^$\\])+\$|\\\(.+?\\\)|\\\[.+?\\\]"
     r"|\\(?:begin|end|text|mathrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+",
     re.DOTALL,
 )
-_SHORT_WORDS = "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
+_SHORT_WORDS = (
+    "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
+    "|us|sq|cu|rs|kr|ca|al"
+)
 #: Letters of other scripts are words, but for Greek ones and those that sign a degree, an angstrom or an ohm.
 _OTHER_SCRIPTS = r"[^\W\d_A-Za-zͰ-Ͽºª°]"
+#: Letters with marks, but for the three that equal "i" and "s" where letter case is ignored.
+_ACCENTED = "À-įĲ-žƀ-ɏ"
 _WORD = re.compile(
-    rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?|{_OTHER_SCRIPTS}+", re.IGNORECASE
+    rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?"
+    rf"|[A-Za-z]*[{_ACCENTED}][A-Za-z{_ACCENTED}]*"
+    rf"|{_OTHER_SCRIPTS}+",
+    re.IGNORECASE,
 )
 _END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|[。！？।۔]|\n")
 #: What follows one of these gives reasons: it may compare and negate as it likes.
 _REASON = re.compile(
-    r"\b(?:because|since|(?<!well )as(?! well as\b)|which|so|given|where|when|hence|therefore|thus)\b", re.IGNORECASE
+    r"\b(?:because|since|(?<!well )as(?! well as\b)|which|so|given|where|when|namely|hence|therefore|thus)\b",
+    re.IGNORECASE,
 )
 _NEGATED = re.compile(
-    r"\b(?:not|never|neither|nor|cannot|unequal|unknown|unclear|unsure|wrong|incorrect|(?:anything|everything|all) but"
+    r"\b(?:not|never|neither|nor|cannot|unequal|unknown|unclear|unsure|wrong|incorrect|(?:anything|everything"
+    r"|all) but"
     r"|other than|instead of|rather than|different from|hardly|scarcely|barely|(?:false|untrue) that"
     r"|\w+n['’]t)\b|\\neq?(?![A-Za-z])|≠",
     re.IGNORECASE,
 )
 _COMPARED = re.compile(
-    r"\b(?:than|exceed\w*|up to|almost|nearly|close to|approach\w*)\b|\b(?:at|no) (?:least|most|more|less|fewer|later|"
+    r"\b(?:than|exceed\w*|up to|almost|nearly|close to|approach\w*)\b|\b(?:at|no) (?:least|most|more|less|fewer"
+    r"|later|"
     r"earlier)\b|[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z])",
     re.IGNORECASE,
 )
 _OR_MORE = re.compile(
     r"\b(?:or|and) (?:more|less|fewer|above|below|over|under|greater|higher|lower|later|earlier|so)\b"
-    r"|\bat (?:least|most)\b|\bthan\W*\d|\b(?:minimum|maximum)\W*$|^\s*\+",
+    r"|\bat (?:least|most)\b|\bthan\W*(?:\d|[b-z]\b|(?:twice|half|double|triple|thrice)\b)"
+    r"|\b(?:minimum|maximum)\W*$|^\s*\+",
     re.IGNORECASE,
 )
 _OTHERS = re.compile(
@@ -70,10 +90,6 @@ _QUANTITY_OF = re.compile(
     r"|leads?|evaluates|works out|boils down|corresponds|down|up) to$",
     re.IGNORECASE,
 )
-#: What numbers in words are multiplied by.
-_SCALES = {"dozen": "12", "hundred": "10^{2}", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
-           "trillion": "10^{12}"}  # fmt: skip
-_SCALE = re.compile(rf"^[\s}}$]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _OPERATES = re.compile(
     r"^[\s}$]*(?:squared|cubed|factorial|to the|percent (?:of|less|more)|half|halves|thirds?|fifths?|tenths?"
     r"|-?gons?|less"
@@ -84,19 +100,66 @@ _OPERATES = re.compile(
     re.IGNORECASE,
 )
 _WITHDRAWN = re.compile(
-    r"\b(?:no,? wait|wait,? no|scratch that|correction|never ?mind|i (?:was|am) (?:wrong|mistaken)|i(?:'ve| have)? made"
-    r" an? (?:\w+ )?(?:mistake|error)|should (?:instead|rather|actually) be|or rather|or (?:maybe|perhaps|possibly))\b"
+    r"\b(?:no,? wait|wait,? no|scratch that|correction|never ?mind|i (?:was|am) (?:wrong|mistaken)|i(?:'ve"
+    r"| have)? made"
+    r" an? (?:\w+ )?(?:mistake|error)|should (?:instead|rather|actually) be|or rather|or (?:maybe|perhaps"
+    r"|possibly))\b"
     r"|\b(?:that|this|it|which|above|answer|box)(?:['’]s| is| was) (?:\w+ )?(?:wrong|incorrect|false"
     r"|not (?:right|correct|true|the answer|it))\b|^[\s$.)\]\\}]*(?:is|was|are) (?:not|wrong|incorrect|false)\b"
     r"|\?\s*no\b|\bbut (?:wait|hold on|maybe|perhaps|let me|i (?:should|need|must))\b"
     r"|\bi mean\b|^[\s$.)\]\\}]*(?:is|are|was) (?:ruled out|excluded|impossible|too (?:large|small|big))\b"
     r"|^[\s$.)\]\\}]*(?:cannot|can['’]t) be\b"
+    r"|(?:^\W*|\b)(?:but|however,?|yet) (?:this|that|it|which)(?:['’]s| is| was| cannot| can['’]t)(?: clearly"
+    r"| obviously| just)?"
+    r" (?:be\b|impossible|absurd|a contradiction|not possible)"
+    r"|^\W*(?:this|that|which)(?:['’]s| is| was)(?: clearly| obviously)? (?:impossible|absurd|a contradiction"
+    r"|not possible)"
+    r"|\b(?:so|hence|therefore|thus),? (?:there(?:['’]s| is| are)|we have|it has) no (?:answers?|solutions?)\b"
+    r"|\bno such (?:number|integer|value|solution)s? exists?\b"
     r"|^[\s$.)\]\\}]*(?:fails|contradicts)\b|\?\s*i don['’]t think\b"
     r"|\bactually,? (?:it|the answer|that|no)\b|\b(?:correct|right|real|actual|true) one (?:is|should)\b"
     r"|\b(?:could|might|may) (?:also |as well |instead |even )?be\W+(?:[^\W\d]+\W+)?[$\\(]*[-−]?\d|\bthen again\b"
     r"|^\W*(?:text\W*)?not(?:\W*$|\W+(?:really|quite|exactly|true|correct|right|it|the)\b)"
     r"|^\W*(?:text\W*)?(?:(?:or|maybe|perhaps|possibly|alternatively|unless|not)\b,?\W*"
     r"(?:[^\W\d]+\W+){0,2}?[$\\(]*[-−]?\d|no[,.!])",
+    re.IGNORECASE,
+)
+
+#: A relative clause that takes the value back: "4, which is wrong".
+_DENIED = re.compile(
+    r"\b(?:which|but (?:that|this|it))(?:['’]s|\s+(?:is|was|must be|seems|looks|would be))\s+(?:\w+\s+)?(?:wrong"
+    r"|incorrect|false|impossible"
+    r"|absurd|not (?:right|correct|possible|true|valid|the answer))\b|\bwhich (?:cannot|can['’]?t|can not) be\b"
+    r"|(?<!least )(?<!greatest )\b(?:lower|upper) bound\b"
+    r"|\bbut (?:i|we|it|my|the (?:correct|right|actual|real|true)|actually)\b[^.]{0,40}\d",
+    re.IGNORECASE,
+)
+_FIRST_NUMBER = re.compile(r"[\s$(:]*[-−]?\d[\d,]*(?:\.\d+)?")
+_ABBREVIATION = re.compile(r"(?<!\w)(?:i\.\s?e\.|e\.\s?g\.|viz\.)", re.IGNORECASE)
+_HAS_DIGIT, _EXPLAINS = re.compile(r"\d|[½⅓⅔¼¾]"), re.compile(r"=?\s*\d")
+_ASIDE = re.compile(r"(?<=[^\s(])\s+\((?P<aside>[^()]*)\)\s*$")
+#: Words in brackets that change the value before them.
+_UNSAFE_ASIDE = re.compile(
+    r"\b(?:or|not|nor|never|maybe|perhaps|possibly|if|unless|else|wrong|incorrect|base|mod|modulo|least|most"
+    r"|thousands?|millions?"
+    r"|hundreds?|billions?|dozens?|lakhs?|crores?|remainder|minimum|maximum|bound|squared|cubed|bits?|hex|binary"
+    r"|octal|octal|to)\b"
+    r"|n['’]t\b|^[\W\d]*%|^\s*[-–~]",
+    re.IGNORECASE,
+)
+_NAME = r"(?:and\s+)?(?:the\s+)?(?:[^\W\d_]+\s+){0,2}?[^\W\d_]+"
+_NAMED_NEXT = re.compile(
+    rf"[,;]\s*{_NAME}\s*(?:[:=(]|[–-]\s|\b(?:is|are|has|have|had|gets?|got|pays?|costs?|was|were|takes?|wins?"
+    rf"|owns?)\b)"
+    r"[\s$\\({]*[-−]?\d",
+    re.IGNORECASE,
+)
+_NEXT_VALUE = re.compile(
+    r"[,;]\s*(?:and\s+)?(?:the\s+)?(?!(?:about|around|roughly|approximately|exactly|only|just|nearly|or|not|with"
+    r"|after|for|in|at|per"
+    r"|using|from|by|on|of|to|than|over|under|every|each|all|out|leaving|giving|making|minus|plus|times|is|are"
+    r"|namely)\b)"
+    r"[^\W\d_]+\s+[$\\({]*[-−]?\d",
     re.IGNORECASE,
 )
 
@@ -115,6 +178,15 @@ _MOST_LAST_LINE = 60
 
 NEGATED, COMPARED, RANGED = "negated", "compared", "a range"
 ONE_OF_SEVERAL, SEVERAL, PART = "one of several", "several values", "part of a description"
+#: What the tables of languages report.
+_CHANGES = {
+    "": "",
+    "part": PART,
+    "compared": COMPARED,
+    "range": RANGED,
+    "several": SEVERAL,
+    "one of several": ONE_OF_SEVERAL,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,8 +210,10 @@ def sentence(text: str) -> Sentence:
     >>> sentence("18 dollars a day").values, sentence("not 42").doubt, sentence("42 or 41").values
     (('18',), 'negated', ('42', '41'))
     """
+    text = _ABBREVIATION.sub(" namely ", text) if "." in text else text
     end = _END.search(text)
     clause, rest = (text[: end.start()], text[end.end() :]) if end else (text, "")
+    clause = with_sign(_without_aside(clause))
     runs = _formulas(clause)
     if not runs:
         doubt = _first(clause, (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL))
@@ -147,10 +221,11 @@ def sentence(text: str) -> Sentence:
     runs = runs[_first_after_subject(clause, runs) :]
     start, stop = runs[0]
     value, tail = _tidy(clause[start:stop]), clause[stop:]
-    if (scale := _SCALE.match(tail)) is not None:
-        scaled = rf"{value} \times {_SCALES[scale[1].lower()]}"
-        doubt = f"a number and the word {scale[1].lower()}"
-        return Sentence(values=(scaled,), stated=clause, clause=clause, doubt=doubt, rest=rest)
+    if (scale := scale_after(tail)) is not None:
+        factor, word, is_compound = scale
+        scaled = () if is_compound or doubt_before(clause[:start]) else (rf"{value} \times {factor}",)
+        doubt = f"a number and the word {word.lower()}"
+        return Sentence(values=scaled, stated=clause, clause=clause, doubt=doubt, rest=rest)
     if re.match(r"\s*(?:percent|pct)\b(?! (?:of|less|more))", tail, re.IGNORECASE):
         value += r"\%"
     marked = (
@@ -163,13 +238,57 @@ def sentence(text: str) -> Sentence:
         if re.search(r"\d\+\s*$", clause[start:stop])
         else ""
     )
-    doubt = doubt_before(clause[:start]) or marked or doubt_after(tail)
+    lead = clause[: start + max(0, clause[start:stop].find(value))]
+    gap = clause[start:stop][len(clause[start:stop].rstrip(" ,;:)$")) :]
+    doubt = (
+        doubt_before(lead)
+        or marked
+        or _doubt_within(clause[len(lead) :], value)
+        or doubt_after(gap + tail)
+        or _named(lead, gap + tail)
+    )
     others = [_tidy(clause[a:b]) for a, b in runs[1:]]
     # alternatives in words ("42 or none") are not among the values
     told = doubt in (ONE_OF_SEVERAL, SEVERAL) and len(others) >= len(_ALTERNATIVE.findall(clause))
     values = (value, *others) if told else () if doubt else (value,)
     stated = clause if doubt else f"{value} {tail}"
     return Sentence(values=values, stated=stated.strip(), clause=clause.strip(), doubt=doubt, rest=rest)
+
+
+def _without_aside(clause: str) -> str:
+    """A clause without what stands in brackets at its end, where that only explains the value: "7 (5 red, 2 green)"."""
+    aside = _ASIDE.search(clause)
+    if aside is None or _HAS_DIGIT.search(clause, 0, aside.start()) is None:
+        return clause
+    explanation = aside["aside"].strip()
+    if _UNSAFE_ASIDE.search(explanation) or not re.search(r"[^\W\d_]|=|[+*]", explanation):
+        return clause
+    if not _EXPLAINS.match(explanation) and (
+        doubt_after(f" {explanation}") or doubt_before(explanation) or scale_after(f" {explanation}")
+    ):
+        return clause
+    return without_marks(clause[: aside.start()])
+
+
+def _doubt_within(text: str, value: str) -> str:
+    """Why a run that begins with a number holds more than it: "4 a 5", "4 R 3"."""
+    number = _FIRST_NUMBER.match(text)
+    if number is None or "=" in value:
+        return ""
+    after = text[number.end() :]
+    if scale_after(after) is not None:
+        return PART
+    return _CHANGES[changes_after(after)] if after[:1].isspace() or not after[:1].isalnum() else ""
+
+
+def _named(lead: str, tail: str) -> str:
+    """Return ``SEVERAL`` where a further value with a name follows: "length 4, width 7", "Alice: 4, Bob: 7"."""
+    reason = _REASON.search(tail)
+    said = tail[: reason.start()] if reason else tail
+    if _NAMED_NEXT.search(said) is not None:
+        return SEVERAL
+    words = _WORD.findall(lead)
+    return SEVERAL if words and _NEXT_VALUE.search(said) is not None else ""
 
 
 def doubt_before(lead: str) -> str:
@@ -185,7 +304,7 @@ def doubt_before(lead: str) -> str:
     if words[-1].lower() in _RANGES:
         return RANGED
     part = words[-1].lower() in _PARTS and not _QUANTITY_OF.search(" ".join(words))
-    return PART if part else ""
+    return PART if part else _CHANGES[changes_before(lead)]
 
 
 def doubt_after(tail: str) -> str:
@@ -196,6 +315,11 @@ def doubt_after(tail: str) -> str:
     """
     if _OPERATES.search(tail):
         return PART
+    changed = _CHANGES[changes_after(tail)]
+    if changed:
+        return changed
+    if _DENIED.search(tail):
+        return NEGATED
     reason = _REASON.search(tail)
     said = tail[: reason.start()] if reason else tail
     rules = ((_OR_MORE, COMPARED), (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL), (_TO_NUMBER, RANGED))
@@ -219,7 +343,7 @@ def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
         named = _VERB_BETWEEN.fullmatch(between)
         if named is None or (reason is not None and reason.start() < right[0]) or not _WORD.search(clause[: left[0]]):
             return position
-        if re.search(r"\b(?:and|or|but|not)\b|[,;]", between):
+        if re.search(r"\b(?:and|or|but|not)\b|[,;]", between) or re.search(r"\d[\s$)]*[,;]\s", clause[slice(*left)]):
             return position
     return len(runs) - 1
 
@@ -252,7 +376,14 @@ def _is_called(clause: str, start: int) -> bool:
 
 def _is_ordinal(value: str, tail: str) -> bool:
     """Whether the value counts what follows: the 42nd prime."""
-    return re.search(r"\d(?:st|nd|rd|th)$", value) is not None and re.match(r"\s+[A-Za-z]{3,}", tail) is not None
+    return re.search(r"\d(?:st|nd|rd|th)$", value) is not None and _COUNTED.match(tail) is not None
+
+
+#: What an ordinal counts; a day or a floor is named by its number.
+_COUNTED = re.compile(
+    r"\s*(?!(?:day|grade|floor|place|position|month|week|year|row|column|person|century|of)s?\b)[A-Za-z]{3,}",
+    re.IGNORECASE,
+)
 
 
 def _is_share(value: str, tail: str) -> bool:
@@ -277,7 +408,7 @@ def _formulas(clause: str) -> list[tuple[int, int]]:
 
 
 def _tidy(run: str) -> str:
-    run = re.sub(r"^[\s,;:*]*(?:(?:[aAI]|[a-zß-ÿ]{2})\s+(?=[-\d$\\]))?", "", run)
+    run = re.sub(r"^[\s,;:*=]*(?:(?:(?:[aAI]|[a-zß-ÿ]{2})\s+)+(?=[-\d$\\]))?", "", run)
     run = re.sub(r"(?:\s+[aAI])?[\s,;:=/*–—-]*$", "", run)
     while run.endswith("(") or (run.endswith(")") and run.count(")") > run.count("(") and not run.endswith("\\)")):
         run = run[:-1].rstrip(" ,;:")

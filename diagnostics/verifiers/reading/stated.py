@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 
 from oversharp.diagnostics.records.types import AnswerStyle
@@ -25,8 +26,16 @@ from oversharp.diagnostics.verifiers.reading.sentences import (
     withdrawn,
 )
 
+_PLAIN_NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
+_CORRECTED = re.compile(
+    r"\b(?:correct|right|real|actual|true) (?:value|result|count|number|total|solution) (?:is|="
+    r"|should be)\s*[$\\(]*(-?\d[\d,.]*)",
+    re.IGNORECASE,
+)
 NESTED, WITHDRAWN = "a box in a box", "taken back in the words that follow"
 _MOST_ANNOUNCED = 200
+#: Characters after an answer in which words may take it back.
+_MOST_WITHDRAWING = 300
 _TEXTS = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox)\s*\{([^{}]*)\}")
 _AND_IN_TEXT = re.compile(r"\s*,?\s*\\text\s*\{\s*(?:,\s*)?and\s*\}\s*")
 _COMMAND = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
@@ -39,13 +48,21 @@ _PROSE = re.compile(
     r"|(?<=\s)(?:or|and|to|not|than|per|nor|the|cm|km|mm|kg|ft|in|oz|lbs?|yd|hrs?|mph|pct|a day)(?=\s|$)"
     r"|^(?:not|the|at|no)\s"
 )
+#: Letters of languages; Greek ones and double-struck capitals are mathematics.
+_OTHER_SCRIPTS = re.compile(r"[À-ÖØ-öø-ɏЀ-ӿ֐-ۿऀ-๿ぁ-ヿ㐀-鿿가-힣]")
+#: "Alice has 42" in a box, and 4 R 3.
+_WORDS_FIRST = re.compile(
+    r"\s*\\text\s*\{(?:[^{}]*[^\W\d_][^{}]*\}\s*(?:\\ |~)*(?=[-−.$\d]|\\[dt]?frac|\\sqrt)|[^{}]*\d[^{}]*\}\s*$)"
+)
+_REMAINDER = re.compile(r"-?\d+\s*[Rr]\.?\s*\d+", re.ASCII)
 _RELATION = re.compile(r"^\s*(?:[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z]))")
 _SECOND_THOUGHT = re.compile(r"\b(?:but|correction|i mean)\b", re.IGNORECASE)
 _ENDLESS = re.compile(r"(?:positive |negative |[-+] ?)?infinity\.?", re.IGNORECASE)
 _GOES_ON = re.compile(r"-?\d+\s*(?:\.\.\.|…|\\[lc]?dots)")
 _UNEQUAL = re.compile(r"^\s*(?:\\neq?(?![A-Za-z])|\\not(?![A-Za-z])|≠|!=)")
 _LEAD_OF_BOX = re.compile(
-    r"(?P<negated>(?:\bnot|n['’]t|\bnever|\bneither|\bcannot)(?:\s+(?:be|been|equal|equals|to|the|actually|really|simply|just"
+    r"(?P<negated>(?:\bnot|n['’]t|\bnever|\bneither|\bcannot)(?:\s+(?:be|been|equal|equals|to|the|actually|really"
+    r"|simply|just"
     r"|necessarily|going|answer))*|\b(?:exclude|reject|discard|rule out|ruling out)"
     r"|\\neq?|≠|\b(?:other than|except|instead of|rather than|anything but|unlike))\s*$"
     r"|(?P<compared>\b(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower) than)\s*$"
@@ -62,7 +79,8 @@ not n't n’t never neither cannot be been equal equals to the actually really s
 _OPENED = re.compile(r"(?:[\s$({}\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
 #: A box that is a part of a formula; a dash before one may begin a line of a list, and units stand after it.
 _OPERATED_BEFORE = re.compile(
-    r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?:^|(?<=[\s$(]))\d(?=\Z)|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
+    r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?:^|(?<=[\s$(]))\d(?=\Z)|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{"
+    r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
 )
 _OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/+]\s*\d)")
 #: Rules behind boxes, and the style that each stands for.
@@ -141,10 +159,12 @@ def _of_label(announced: Labelled, text: str) -> Stated:
     if announced.is_doubted:
         return Stated(values=(), text=line, sentence=line, doubt=ONE_OF_SEVERAL, style="labelled")
     stated = _of_content(line, in_box=False, style="labelled")
+    if announced.is_named_list:
+        return Stated(values=(), text=f"{line}, …", sentence=line, doubt=SEVERAL, style="labelled")
     rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
     after = text[announced.stop :]
     said = stated.sentence if _SECOND_THOUGHT.search(line) is not None else ""
-    if not stated.doubt and any(map(withdrawn, (rest, after[:300].lstrip(), said))):
+    if not stated.doubt and any(map(withdrawn, (rest, after[:_MOST_WITHDRAWING].lstrip(), said))):
         return _taken_back(stated)
     if goes_on(rest, after):
         return _not_stated("the response goes on after the answer that it announces, and does not end")
@@ -168,7 +188,33 @@ def _of_boxes(found: Boxes) -> Stated:
     if lead is not None:
         said = f"{lead[0].strip()} {stated.text}"
         return Stated(values=(), text=said, doubt=_NAMES_OF_LEAD[str(lead.lastgroup)])
-    return _taken_back(stated) if withdrawn(found.after) else stated
+    if withdrawn(found.after[:_MOST_WITHDRAWING]) or _is_contradicted(stated, found.after):
+        return _taken_back(stated)
+    return stated
+
+
+def _is_contradicted(stated: Stated, after: str) -> bool:
+    """Whether a label or a line of hashes after a box states another number."""
+    if len(stated.values) != 1 or not any(map(str.isdigit, after)):
+        return False
+    value = _plain_number(stated.values[0])
+    if value is None:
+        return False
+    if (correction := _CORRECTED.search(after)) is not None:
+        return _plain_number(correction[1].rstrip(".,")) not in (None, value)
+    line = hash_answer(after)
+    if line is None:
+        announced = labelled(after)
+        line = "" if announced is None or announced.is_doubted else announced.line
+    if re.match(r"[\s$\\(*]*-?\d", line) is None:
+        return False
+    later = _of_content(line[:_MOST_ANNOUNCED], in_box=False)
+    number = _plain_number(later.values[0]) if len(later.values) == 1 and not later.doubt else None
+    return number is not None and number != value and not later.text.rstrip().endswith("%")  # type: ignore[union-attr]
+
+
+def _plain_number(value: str) -> Fraction | None:
+    return Fraction(value.replace(",", "")) if _PLAIN_NUMBER.fullmatch(value) else None
 
 
 def _lead(before: str) -> re.Match[str] | None:
@@ -223,8 +269,10 @@ def _of_text(content: str, *, in_box: bool) -> Stated:
     if _ENDLESS.fullmatch(content):
         return Stated(values=(content,), text=content)
     bare = _COMMAND.sub(" ", content)
-    if bool(_PROSE.search(bare)) if in_box else not looks_like_formula(content):
+    if _has_words_in_box(bare) if in_box else not looks_like_formula(content):
         return _of_prose(content, in_box=in_box)
+    if _REMAINDER.fullmatch(content):
+        return Stated(values=(), text=content, doubt=PART)
     if _GOES_ON.fullmatch(content):
         return Stated(values=(), text=content, doubt=RANGED)
     if _UNEQUAL.match(content):
@@ -237,10 +285,16 @@ def _of_text(content: str, *, in_box: bool) -> Stated:
         return Stated(values=values, text=content, doubt=SEVERAL, listed=(content, *_lists(values)))
     words = _TEXTS.sub(r" \1 ", content)
     doubt = sentence(words).doubt if words != content and re.search(r"\d", words) else ""
-    if not doubt:
+    if not doubt and (_WORDS_FIRST.match(content) is None or re.search(r"\d", words) is None):
         return Stated(values=(content,), text=content)
     said = _of_prose(words)
+    if not doubt:
+        return replace(said, text=content) if len(said.values) == 1 else Stated(values=(content,), text=content)
     return replace(said, text=content, listed=(content, *said.listed) if said.listed else ())
+
+
+def _has_words_in_box(bare: str) -> bool:
+    return _PROSE.search(bare) is not None or (not bare.isascii() and _OTHER_SCRIPTS.search(bare) is not None)
 
 
 def gold_value(gold: str) -> str:

@@ -1,0 +1,232 @@
+r"""Words next to a number that change its value, in the languages of ``announcements``.
+
+A number counts as an answer only if it is the whole value: "4 mille" is 4000, "racine de 4" is 2, "4 bis 5" is a range.
+These tables apply whatever the language of the label, because models mix languages.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Number, in any wrapping that LaTeX or Markdown leaves.
+_NUMBER = r"[\s$\\({}]*[-−]?\.?\d"
+
+#: Power of ten → words that multiply the number before them. "\w*" covers the endings of cases and plurals.
+_SCALES = {
+    "10": "tens|Zehner|dizaines?|decenas?|dezenas?|decin[ae]|десят\\w+|puluh|十",
+    "12": "dozens?|Dutzend|douzaines?|docenas?|dúzias?|dozzin[ae]|дюжин\\w*|lusin|düzine|dozijn|tuzin\\w*|dussin",
+    "10^{2}": "hundreds?|Hunderte?|centaines?|cientos|centenas?|centinai[ao]|сот\\w*|сотн\\w*|honderd\\w*|hundra"
+    "|hundrede"
+    "|setek|setki|ratus|yüz|trăm|száz|sute?|sataa?|εκατοντάδες|百(?!分|貨)|백|सौ|শত|مئة|مائة|ร้อย",
+    "10^{3}": "thousands?|k(?=[€$£])|Tausende?|Tsd\\.?|mille|mil|mila|milliers|migliaia|milhares|тысяч\\w*|тыс\\b\\.?"
+    "|тисяч\\w*|тис\\b\\.?|duizend\\w*|tusen|tusind|tysiąc\\w*|tysięcy|tys\\b\\.?|tisíce?|tisíc|bin|ribu|nghìn|ngàn"
+    "|ezer|mii"
+    "|tuhatta?|χιλιάδες|אלף|אלפים|ألف|آلاف|هزار|हज़ार|हजार|হাজার|ہزار|พัน|千(?![克米瓦卡赫帕焦伏字])|천",
+    "10^{4}": "万|萬|만(?!큼)|หมื่น",
+    "10^{5}": "lakhs?|lacs?|लाख|লাখ|لاکھ|แสน",
+    "10^{6}": "millions?|mln\\b\\.?|mn\\b|Mio\\b\\.?|Millionen|millón|millones|milhão|milhões|milione|milioni"
+    "|миллион\\w*|млн\\b\\.?"
+    "|мільйон\\w*|miljoen\\w*|miljon(?:er)?|million(?:en|er)|milion(?:y|i|a|ów|ů)?|juta|milyon|triệu|millió"
+    "|milioane|miljoonaa?"
+    "|εκατομμύρι\\w+|מיליון|مليون|ملايين|میلیون|ล้าน",
+    "10^{7}": "crores?|करोड़|কোটি|کروڑ",
+    "10^{8}": "亿|億|억",
+    "10^{9}": "billions?|bn\\b|Milliarden?|Mrd\\b\\.?|milliards?|miliard\\w*|bilhões|миллиард\\w*|млрд\\b\\.?"
+    "|мільярд\\w*|miljard\\w*"
+    "|milyar|miliar|tỷ|tỉ|مليار|میلیارد|अरब",
+    "10^{12}": "trillions?|兆|조(?!각)",
+}
+_NAMED_SCALES = (rf"(?P<p{power.strip('{}').replace('^{', '_')}>{words})" for power, words in _SCALES.items())
+_SCALE = re.compile(
+    rf"^[\s}}$~]*(?:{'|'.join(_NAMED_SCALES)})"
+    r"(?![A-Za-zÀ-ɏЀ-ӿ])(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
+
+#: Words that make the number after them negative; those that may also subtract from a value before them.
+_NEGATIVE = (
+    r"negative|negativ[oaen]?|négati(?:f|ve)|отрицательн\w+|negatif|ujemn\w+|マイナス|마이너스|음수|负|負|零下"
+    r"|سالب|منفی|ऋण|ติดลบ"
+)
+_MINUS = r"minus|menos|moins|meno|минус|мінус|min|eksi|âm|mínusz|miinus|μείον|מינוס|ناقص|माइनस"
+_SIGN = re.compile(
+    rf"(?<![\w-])(?:(?P<negative>{_NEGATIVE})|(?P<minus>{_MINUS}))(?:\s+(?:number|value))?\s*"
+    rf"(?P<opening>(?:\$|\\\(|\\text\s*\{{)?)\s*(?=[\d.]|\\[dt]?frac|\\sqrt)",
+    re.IGNORECASE,
+)
+#: What may precede "minus" where it is a sign and subtracts nothing.
+_BEFORE_SIGN = re.compile(
+    r"(?:^|[:=(]|\b(?:is|are|was|be|equals?|to|about|around|approximately|exactly|es|est|è|é|ist|beträgt|είναι"
+    r"|равен|равно"
+    r"|равна|er|är|on|je|jest|este|là|adalah|temperature|value|temperatura|température|Temperatur))\s*$",
+    re.IGNORECASE,
+)
+
+#: Nouns for which "X of 4" is 4, as a total or a length.
+_QUANTITY = re.compile(
+    r"^(?:tot\w+|totaal|insgesamt|sum\w+|somm\w|soma|сумм\w+|valo?r\w*|valeur|wert|número|nombre|numero|anzahl"
+    r"|preci?o|preço|prix"
+    r"|preis|prezzo|co[us]t\w*|custo|área|area|aire|fläche|superfici\w*|longueur|longitud|comprimento|lunghezza"
+    r"|länge|distan\w+"
+    r"|vitesse|velocid\w+|velocità|geschwindigkeit|edad|âge|idade|età|alter|cantidad|quantit\w+|quantidade|betrag"
+    r"|result\w+"
+    r"|résultat|ergebnis|respuesta|réponse|resposta|risposta|antwort|moyenne|promedio|media|média|durchschnitt"
+    r"|m[aá]xim\w+"
+    r"|m[ií]nim\w+|volum\w+|periméte?r\w*|perímetro|périmètre|umfang|radi\w*|rayon|radio|raio|raggio|lad\w|lato"
+    r"|côté|seite"
+    r"|altura|hauteur|altezza|höhe|largeur|ancho|larghezza|breite|peso|poids|gewicht|temp\w*|tiempo|zeit|durée"
+    r"|duración|ganancia"
+    r"|profit\w*|gewinn|probabili\w+|wahrscheinlichkeit|ángulo|angle|winkel|masa|masse|massa|abstand|saldo|salario"
+    r"|cerca|alrededor"
+    r"|es|est|è|é|ist|son|sont|sind|sono|era|fue|sera|será|war|hay|a|il|y|всего)$",
+    re.IGNORECASE,
+)
+_OF = frozenset(
+    str.split("""
+de du des del della dello di do da dos das von vom aus van uit ur av af z ze из от od dari của
+""")
+)
+#: Words right before a number that operate on it, and those that compare with it.
+_OPERATORS = re.compile(
+    r"(?:根号|根號|平方根|루트|√|квадрат\w*|куб\w*|кор(?:ень|ня)|удвоенн\w+|числа|дважды|трижды|twice|zweimal"
+    r"|dreimal|viermal|mal"
+    r"|fois|veces|vezes|volte|keer|ganger|gånger|kali|kwadrat|pierwiastek|akar|căn|mod|módulo|modulo|ln|log|sinus"
+    r"|cosinus|的|の"
+    r"|의|除以|乘以|加|减|減|乘|plus|por|durch|factorielle|fakultät|karekök)\s*$",
+    re.IGNORECASE,
+)
+_COMPARES = re.compile(
+    r"(?:\b(?:wie|als|que|чем|than|mindestens|höchstens|al menos|como mínimo|como máximo|a lo sumo|au moins|au plus"
+    r"|pelo menos"
+    r"|no máximo|almeno|al massimo|minstens|hoogstens|не менее|не более|больше|меньше|более|менее|over|sobre|unter"
+    r"|über)"
+    r"|至少|至多|大于|小于|大於|小於|超过|超過|不到|少于|多于|以上の|최소|최대)\s*$",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(
+    r"\b(?:zwischen|entre|tra|fra|между|між|od|tussen|mellan|mellem|między|antara|mezi|intre|între)\b|介于|介於"
+    r"|giữa|بين"
+    r"|\b(?:von|de|da|от|van|från|fra|od|dari|từ|del|desde)\s*$",
+    re.IGNORECASE,
+)
+
+_POWERS = (
+    r"hoch\b|zum (?:Quadrat|Kubik)|zur \w+ Potenz|im Quadrat|quadriert|au (?:carré|cube)|puissance|élevée? (?:à|au)"
+    r"|al (?:cuadrado"
+    r"|cubo|quadrato)|elevad[oa]|elevat[oa]|alla (?:seconda|terza|quarta)|ao (?:quadrado|cubo)|в (?:квадрате|кубе"
+    r"|степени)|у квадраті"
+    r"|kwadraat|(?:do )?kwadrat\w*|do potęgi|i (?:kvadrat|kubik)|kvadrat|pangkat|kuadrat|kare(?:si|kökü)"
+    r"|bình phương|mũ"
+    r"|Fakultät|factorielle|factorial\b|факториал|的|の|의|제곱|分之|분의|分の|次方|乗|平方(?![米公厘分千英メキセ])"
+    r"|立方(?![米公厘分千英メキセ])|阶乘|階乗|倍の"
+    r"|raised\b|(?:th|st|nd|rd)\s+(?:root|power)"
+)
+_FRACTIONS = (
+    r"Drittel|Viertel|Fünftel|Sechstel|Siebtel|Achtel|Neuntel|Zehntel|tiers|cinquièmes|tercios|quintos|sextos|terzi"
+    r"|terços"
+    r"|(?:six|seven|eigh|nin|eleven|twelf)ths"
+)
+_REMAINDERS = (
+    r"\(?(?:with |mit |avec |con |com |с )?(?:an? |un |el |um |einem )?(?:remainder|reste?|resto|остат\w+|余り?|餘"
+    r"|あまり|나머지|reszt\w+|kalan"
+    rf"|dư|sisa|r\.?)(?:\s+(?:of|is|de|di|von))?[\s:=]*{_NUMBER}"
+)
+_OPERATIONS = (
+    r"(?:mal|fois|veces|vezes|volte|раза?|razy|kali|kez|lần|ganger|gånger|keer|por|durch|geteilt durch"
+    r"|divisé\w* par|divid\w+ por"
+    r"|diviso(?: per)?|más|mais|più|weniger|menos|meno|moins|плюс|минус|加|减|減|乘以?|除以?|times|divided by)\s*"
+    rf"(?:{_NUMBER}|(?:so|wie|als|que|di|de|than)\b|[a-z]\b)"
+)
+_UNIT = (
+    r"(?:(?:cm|mm|dm|km|m|in|inch(?:es)?|ft|feet|foot|yards?|yd|met(?:er|re)s?|centimet(?:er|re)s|miles?|units?)\W+)"
+)
+#: "4 x 5" and "4 by 5", but no power of ten; other signs of a product only after a unit of length.
+_DIMENSIONS = rf"(?:{_UNIT}?(?:x|by)\b(?!\s*10\s*(?:\^|\*\*))|{_UNIT}(?:×|\\times|\\cdot)(?![A-Za-z])){_NUMBER}"
+_TIME_UNITS = r"(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?|[ap]\.?m)\b"
+_RATIOS = (
+    rf"\(?in\s*(?:every\s+)?{_NUMBER}\d{{0,2}}\b(?!\s*{_TIME_UNITS})|(?:[^\W\d]+\W+){{0,2}}?out\s+of\b|(?:for"
+    rf"|per)\s+every{_NUMBER}|per{_NUMBER}"
+    rf"|\(?(?:written\s+)?(?:in\s+)?base[\s-]*(?!10\b|ten\b)[\s$]*(?:\d|two|three|four|five|six|seven|eight|nine"
+    rf"|twelve|sixteen)"
+    r"|(?:[^\W\d]+\W+){0,2}?(?:below|under|sous|bajo|sotto|unter|ниже) (?:zero|zéro|cero|null|нуля|freezing)"
+)
+_CHANGED = re.compile(
+    rf"^[\s}}$~,;]*(?:{_POWERS}|(?:{_FRACTIONS})\b|{_REMAINDERS}|{_OPERATIONS}|{_DIMENSIONS}|{_RATIOS})", re.IGNORECASE
+)
+_RANGE = re.compile(
+    rf"^[\s)}}$]*(?:bis|à|a|tot|til|till|do|до|至|到|から|~|～|〜|에서|부터|hingga|sampai|đến"
+    rf"|إلى)(?![A-Za-zЀ-ӿ]){_NUMBER}",
+    re.IGNORECASE,
+)
+_JOINED = re.compile(
+    rf"^[\s)}}$]*(?:und|et|y|e|и|en|och|og|dan|và|ve|和|与|與|跟|と|와|과|و|और)(?![A-Za-zЀ-ӿ]){_NUMBER}", re.IGNORECASE
+)
+_OTHERWISE = re.compile(
+    rf"^[\s)}}$]*(?:oder|ou|o|или|或者?|または|또는|veya|hoặc|atau|eller|of|lub|nebo|або|أو"
+    rf"|या)(?![A-Za-zЀ-ӿ]){_NUMBER}",
+    re.IGNORECASE,
+)
+
+
+def scale_after(tail: str) -> tuple[str, str, bool] | None:
+    """Return the factor, the word, and whether more of the number follows, for a tail that starts with a scale.
+
+    >>> scale_after(" lakh"), scale_after("万"), scale_after("千克"), scale_after("万5千")
+    (('10^{5}', 'lakh', False), ('10^{4}', '万', False), None, ('10^{4}', '万', True))
+    """
+    found = _SCALE.match(tail)
+    if found is None:
+        return None
+    name = str(next(name for name, words in found.groupdict().items() if words is not None and name != "rest"))
+    base, _, power = name.removeprefix("p").partition("_")
+    compound = re.match(rf"{_NUMBER}", found["rest"]) is not None or _SCALE.match(found["rest"]) is not None
+    return (f"{base}^{{{power}}}" if power else base), found[name], compound
+
+
+def with_sign(clause: str) -> str:
+    """Write a word for "minus" before the first number as a sign.
+
+    >>> [with_sign(text) for text in ("negative 4", "minus $4$", "负5", "8 minus 3", "al menos 5")]
+    ['-4', '$-4$', '-5', '8 minus 3', 'al menos 5']
+    """
+    found = _SIGN.search(clause)
+    if found is None or any(map(str.isdigit, clause[: found.start()])):
+        return clause
+    before = clause[: found.start()]
+    if found["minus"] is not None and _BEFORE_SIGN.search(before) is None:
+        return clause
+    return f"{before}{found['opening']}-{clause[found.end() :]}"
+
+
+def changes_before(lead: str) -> str:
+    """Return how the words before a number change it: "part", "compared", "range", or "".
+
+    >>> changes_before("racine de"), changes_before("un total de"), changes_before("zwischen"), changes_before("quedan")
+    ('part', '', 'range', '')
+    """
+    lead = lead.rstrip(" $\\({")
+    words = re.findall(r"[^\W\d_]+", lead)
+    if not words:
+        return ""
+    if _COMPARES.search(lead) is not None:
+        return "compared"
+    if _OPERATORS.search(lead) is not None:
+        return "part"
+    if words[-1].lower() in _OF and len(words) > 1 and _QUANTITY.match(words[-2]) is None:
+        return "part"
+    return "range" if _BETWEEN.search(lead) is not None and words[-1].lower() not in _OF else ""
+
+
+def changes_after(tail: str) -> str:
+    """Return how the words after a number change it: "part", "range", "several", "one of several", or "".
+
+    >>> [changes_after(text) for text in (" hoch 2", "至5", " und 5", " oder 5", " Äpfel")]
+    ['part', 'range', 'several', 'one of several', '']
+    """
+    if _CHANGED.match(tail) is not None:
+        return "part"
+    if _RANGE.match(tail) is not None:
+        return "range"
+    if _OTHERWISE.match(tail) is not None:
+        return "one of several"
+    return "several" if _JOINED.match(tail) is not None else ""
