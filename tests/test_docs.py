@@ -103,6 +103,18 @@ def test_files_that_the_workshop_names_exist(name: str) -> None:
     assert missing_files(text_of(ROOT / name)) == []
 
 
+def test_the_messages_on_the_troubleshooting_page_are_printed_by_the_code() -> None:
+    code = "\n".join([*map(text_of, SOURCES), text_of(ROOT / "Makefile")])
+    printed = re.sub(r'"\s*\n\s*f?"', "", code)  # a message that goes over several lines
+    quoted = [
+        span
+        for row in re.findall(r"^\| (.*?) \|", text_of(DOCS / "troubleshooting.md"), re.MULTILINE)
+        for span in re.findall(r"`([^`]+)`", row)
+    ]
+    assert len(quoted) > 25
+    assert [span for span in quoted if span not in printed] == []
+
+
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 
 
