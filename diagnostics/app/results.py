@@ -125,7 +125,7 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             for name, file in files
         ]
         rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused(plan)]
-        summaries = [{"series": one.name, "why_no_verdict": one.why, "notes": list(one.notes)} for one in series]
+        summaries = [one.summary for one in series]
         _print_json({"files": rows, "series": summaries, "unknown": [str(path) for path in plan.unknown]})
     else:
         for name, file in files:
@@ -137,13 +137,13 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
     for one in series:
         for note in one.notes:
             print(visible(f"{one.name}: {note}"), file=sys.stderr)
-        if one.why is not None:
-            _warn(f"{one.name}: nothing can be compared: {one.why}")
+        for warning in one.warnings:
+            _warn(f"{one.name}: {warning}")
     if not as_json:
         for path in plan.unknown:
             _say(f"{path}  nobody's format, not read")
         _say("nothing was written")
-    is_incomplete = any(file.faults or file.why or file.notes for file in every) or any(one.why for one in series)
+    is_incomplete = any(file.faults or file.why or file.notes for file in every) or any(one.warnings for one in series)
     return LEFT_OUT_EXIT_CODE if is_incomplete else 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,12 @@ from jaxtyping import Int
 from oversharp.diagnostics.audit.dependence import dependence_in_order
 from oversharp.diagnostics.audit.repeats import SampledCheckpoint, repeats
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.series.layouts import REPAIRED
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import has_texts, look_number, series_layout, stored_problems
+from oversharp.diagnostics.store.load import has_texts, is_recorded, look_number, series_layout, stored_problems
 from oversharp.diagnostics.tasks.near_duplicates import near_duplicates
 from oversharp.diagnostics.verdict.counts import (
     CheckpointCounts,
@@ -110,6 +111,26 @@ ORDER BY is_base DESC, step, temperature DESC, problem_id
 """
 
 
+# Samples of an import whose problems the audit does not compare, by problem and step; and its unusable records.
+_EXCLUDED = """
+SELECT s.problem_id, c.step, count(*) AS n
+FROM series_checkpoints AS c
+JOIN samples AS s USING (checkpoint_id)
+ANTI JOIN (SELECT problem_id FROM audit_problems WHERE audit_id = $audit_id) AS compared
+    ON compared.problem_id = s.problem_id
+WHERE c.series = $series AND s.settings_id = $settings_id AND s.greedy = $greedy
+GROUP BY ALL
+ORDER BY ALL
+"""
+_UNUSABLE = """
+SELECT why, sum(n)::BIGINT AS n
+FROM import_faults
+WHERE series = $series
+GROUP BY why
+ORDER BY n DESC, why
+"""
+
+
 def judge(
     store: Store, key: AuditKey, failed: Mapping[str, str] | None = None, skipped: Mapping[str, str] | None = None
 ) -> Verdict:
@@ -183,7 +204,31 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         is_greedy=is_greedy,
         grading=_grading(counts, problems, fault),
         why_ungraded=_why_ungraded(counts[counts["step"].isin(compared)], planned, fault),
+        excluded=_excluded(store, key, len(problems), compared, greedy=is_greedy),
     )
+
+
+def _excluded(store: Store, key: AuditKey, n_compared: int, steps: Collection[int], *, greedy: bool) -> str | None:
+    """Return a sentence about an import's problems and records that are not compared; None where all are."""
+    if not is_recorded(store, key.series):
+        return None
+    excluded = store.frame(
+        _EXCLUDED, series=key.series, settings_id=key.settings_id, audit_id=key.audit_id, greedy=greedy
+    )
+    faults = store.frame(_UNUSABLE, series=key.series)
+    parts = []
+    if len(excluded):
+        n_PT = excluded.pivot(index="problem_id", columns="step", values="n").reindex(columns=sorted(steps)).fillna(0)
+        n_absent = int((n_PT == 0).any(axis=1).sum())
+        reasons = {"not answered at every step": n_absent}
+        reasons[f"with fewer than {plural(key.n, 'sample')} at some step"] = len(n_PT) - n_absent
+        listed = ", ".join(f"{n:,} {why}" for why, n in reasons.items() if n)
+        parts.append(f"{len(n_PT):,} of {plural(n_compared + len(n_PT), 'problem')} ({listed})")
+    if len(faults):
+        more = f" and {plural(len(faults) - 1, 'other reason')}" if len(faults) > 1 else ""
+        unusable = plural(int(faults["n"].sum()), "record")
+        parts.append(f"{unusable} that could not be used ({faults['why'].iloc[0]}{more})")
+    return f"Excluded: {'; '.join(parts)}." if parts else None
 
 
 def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | None) -> tuple[str, ...]:

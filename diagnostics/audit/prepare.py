@@ -218,6 +218,10 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
     if config.preset is not None:
         progress.note(f"preset {config.preset} sets {json.dumps(config.set_by_preset)}")
     progress.note(f"series {series.name}: {plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
+    if config.base is None and series.base.step > 0:
+        progress.note(
+            f"base: {series.base.label}, the first step, as there is no step 0; --base PATH names the model before RLVR"
+        )
     for label, reason in skipped.items():
         progress.note(f"left out {label}: {reason}")
     for line in series.notes:

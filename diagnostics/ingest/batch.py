@@ -65,6 +65,15 @@ class PlacedRows:
         self.problem_ids.append(problem_id)
         self.lengths.append(len(places))
 
+    @property
+    def n_empty(self) -> int:
+        """Number of samples with a reward and no text."""
+        if "reward" not in self.rows.columns:
+            return 0
+        lengths = compute.binary_length(self.column("response", pa.string()))
+        is_rewarded = self.column("reward", pa.float64()).is_valid()
+        return int(compute.sum(compute.and_(compute.equal(lengths, 0), is_rewarded)).as_py() or 0)
+
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """A field of the samples."""
         held = self.rows.columns.get(name)

@@ -78,7 +78,8 @@ class ImportConfig(GraderConfig, VerdictConfig):
     steps
         Import these steps only, comma-separated.
     reward
-        Field that holds the tool's reward or score, where it writes several.
+        Field with the tool's reward or score, where it writes several. Of lm-evaluation-harness: METRIC, which counts a
+        response as correct where any filter accepts it, or METRIC,FILTER such as exact_match,flexible-extract.
     correct_at
         A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
     verifier

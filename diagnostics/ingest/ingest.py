@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -18,6 +19,7 @@ from oversharp.diagnostics.ingest.place import recorded_id
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from oversharp.diagnostics.ingest.problems import KnownProblems
 from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, held_steps
+from oversharp.diagnostics.ingest.scores import ScoreNotes, compare_scores
 from oversharp.diagnostics.ingest.selection import choose
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
@@ -52,12 +54,13 @@ class ImportedSeries:
     why: str | None = None
     disagreements: tuple[Disagreement, ...] = ()
     partial_rewards: tuple[PartialRewards, ...] = ()
+    score_doubts: tuple[str, ...] = ()
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """What is doubtful of the grades, a sentence each."""
         differing = [one.sentence for one in self.disagreements]
-        return (*differing, *(one.sentence for one in self.partial_rewards))
+        return (*differing, *(one.sentence for one in self.partial_rewards), *self.score_doubts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +86,24 @@ class ImportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPreview:
-    """Preview of a series. ``why``: the reason why the import could compare nothing."""
+    """Preview of a series. ``why``: the reason why the import could compare nothing; ``doubts``: of its grades."""
 
     name: str
     files: tuple[FileResult, ...]
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     why: str | None = None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The same as JSON, without the files."""
+        notes, doubts = list(self.notes), list(self.doubts)
+        return {"series": self.name, "why_no_verdict": self.why, "notes": notes, "doubts": doubts}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Doubts of the grades, and why nothing could be compared."""
+        return (*self.doubts, *(() if self.why is None else (f"nothing can be compared: {self.why}",)))
 
 
 def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]:
@@ -124,7 +139,9 @@ def _previewed(store: Store | None, name: str, planned: tuple[PlannedFile, ...],
     except ConfigError as error:
         return SeriesPreview(name=name, files=files, notes=copies, why=str(error))
     left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
-    return SeriesPreview(name=name, files=files, notes=(*copies, *chosen.notes, *left_out))
+    scores = compare_scores(planned, config) if (reader.verifier or "").startswith(RECORDED) else ScoreNotes()
+    notes = (*copies, *_empty_notes(files), *chosen.notes, *scores.notes, *left_out)
+    return SeriesPreview(name=name, files=files, notes=notes, doubts=scores.doubts)
 
 
 def refused(plan: ImportPlan) -> tuple[FileResult, ...]:
@@ -163,6 +180,8 @@ def import_samples(
             if reader.settings is None or reader.verifier is None or not held_steps(store, name):
                 series.append(_without_audit(name, _nothing_usable(results)))
                 continue
+            for note in _empty_notes(results):
+                progress.note(f"{name}: {note}")
             used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
             samples = _Samples(
                 series=name,
@@ -172,17 +191,25 @@ def import_samples(
                 problems=reader.places.problems,
                 terms=terms,
             )
-            series.append(_audit(store, samples, config, command, progress))
+            audited = _audit(store, samples, config, command, progress)
+            series.append(replace(audited, notes=(*_empty_notes(results), *audited.notes)))
         # the last told all verdicts what is shipped of all series
         series = [one if one.verdict is None else replace(one, verdict=store.verdict(one.name)) for one in series]
-    audited = any(one.verdict is not None for one in series)
+    has_verdict = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,
-        report_path=config.store.parent / "report.html" if audited else None,
+        report_path=config.store.parent / "report.html" if has_verdict else None,
         files=(*files, *refused(plan)),
         unknown=plan.unknown,
         series=tuple(series),
     )
+
+
+def _empty_notes(files: Sequence[FileResult]) -> list[str]:
+    """Return a line for the samples that have a reward and no text, if there are any."""
+    n = sum(file.n_empty for file in files)
+    total = sum(file.n_samples for file in files)
+    return [f"{n:,} of {plural(total, 'sample')} have a score and no text: they count as empty responses"] if n else []
 
 
 def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
@@ -332,9 +359,14 @@ def _audit(
     verdict = findings_and_verdict(store, key, failed, {}, progress)
     disagreements: list[Disagreement] = []
     partial: list[PartialRewards] = []
+    scores = ScoreNotes()
     notes = list(chosen.notes)
     if imported.verifier.startswith(RECORDED):
         partial = partial_rewards(store, series, settings.settings_id, imported.verifier, config)
+        scores = compare_scores(imported.files, config)
+        notes += scores.notes
+        for note in scores.notes:
+            progress.note(f"{series}: {note}")
     else:
         disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config, imported.problems)
         if n_left:
@@ -352,6 +384,7 @@ def _audit(
         notes=tuple(notes),
         disagreements=tuple(disagreements),
         partial_rewards=tuple(partial),
+        score_doubts=scores.doubts,
     )
     store.end_audit(key, provenance(command, chosen.left_out, {"doubts": result.doubts} if result.doubts else {}))
     return result

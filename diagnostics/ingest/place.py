@@ -47,7 +47,8 @@ Where = tuple[str, str, bool]
 class Reading:
     """A file on its way into the store. ``faults``: records that cannot be used, by reason.
 
-    ``n_otherwise`` samples have another reward than the same response to their problem had before.
+    ``n_otherwise`` samples have another reward than the same response to their problem had before, ``n_empty`` a reward
+    and no text.
     """
 
     file: PlannedFile
@@ -60,6 +61,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     highest_step: int = -1
     n_otherwise: int = 0
+    n_empty: int = 0
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def count(self, steps: Mapping[str, int]) -> None:
@@ -266,8 +268,16 @@ class Places:
 
 
 def step_of(item: Recorded, file: PlannedFile, config: ImportConfig) -> int | None:
-    """The step that a sample counts for; None where nothing tells it."""
-    step = file.step if file.fixed or item.step is None else item.step
+    """Return the step that a sample counts for; None where it is unknown."""
+    return _windowed(file.step if file.fixed or item.step is None else item.step, config)
+
+
+def step_of_file(file: PlannedFile, config: ImportConfig) -> int | None:
+    """Return the step that samples without a step field count for; None where it is unknown."""
+    return _windowed(file.step, config)
+
+
+def _windowed(step: int | None, config: ImportConfig) -> int | None:
     return step if step is None or config.window is None else -(-step // config.window) * config.window
 
 

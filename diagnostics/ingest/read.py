@@ -27,7 +27,8 @@ from oversharp.diagnostics.verifiers.names import RECORDED
 class FileResult:
     """What came of one file. ``known``: it was imported before. ``why``: nothing of it could be used.
 
-    ``counted``: without a store, the samples of each step and problem.
+    ``counted``: without a store, the samples of each step and problem. ``n_empty``: samples of this reading with a
+    reward and no text.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class FileResult:
     known: bool = False
     why: str | None = None
     notes: tuple[str, ...] = ()
+    n_empty: int = 0
     counted: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
     @property
@@ -201,12 +203,14 @@ class SeriesReader:
             n_samples=reading.n_samples,
             faults=reading.faults,
             notes=tuple(reading.notes),
+            n_empty=reading.n_empty,
             counted=reading.counted,
         )
 
     def _take(self, block: Sequence[Recorded], reading: Reading) -> None:
         """Put the samples of a block into the part."""
         placed = self.places.place(block, reading)
+        reading.n_empty += sum(not item.response and item.reward is not None for item in placed.items)
         if placed.items and self.verifier is not None:
             reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
 
@@ -218,6 +222,7 @@ class SeriesReader:
                 self._write(reading, done, complete=False)
             n = min(len(rest), reading.part.room, rest.fitting(CHARACTERS_PER_BLOCK))
             placed = self.places.place_rows(rest.rows(0, n), reading)
+            reading.n_empty += placed.n_empty
             if placed.places and self.verifier is not None:
                 reading.part.add_rows(placed, with_numbers=self._at_temperature_1)
             done, rest = rest.first + n - 1, rest.rows(n)

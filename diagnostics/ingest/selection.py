@@ -72,7 +72,7 @@ def choose(counts: pd.DataFrame, config: ImportConfig, *, hint: Callable[[], str
     problems = least_P[least_P >= n]
     if problems.empty:
         raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
-    notes = []
+    notes = [*_note_of_base(int(base), str(label[base]), config)]
     if len(problems) < len(n_PT):
         mend = f"; --n {shared.min()} compares {len(shared)}" if len(shared) > len(problems) else ""
         n_left_out = len(n_PT) - len(problems)
@@ -92,6 +92,13 @@ def choose(counts: pd.DataFrame, config: ImportConfig, *, hint: Callable[[], str
         unequal=unequal,
         greedy=is_greedy,
     )
+
+
+def _note_of_base(base: int, label: str, config: ImportConfig) -> list[str]:
+    """Return a line that names the base where nobody named it: no step 0, and no ``--base``."""
+    if base == 0 or config.base is not None:
+        return []
+    return [f"base: {label}, the first step, as there is no step 0; --base PATH adds samples of the model before RLVR"]
 
 
 def _of_one_kind(counts: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:

@@ -78,6 +78,8 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
             "Problems have unequal numbers of samples: the verdict counts the first ones of each, as many as the least "
             f"sampled has, {n_least} per checkpoint."
         )
+    if counts.excluded is not None:
+        yield counts.excluded
     yield from (f"Left out: {one.checkpoint} ({one.why})." for one in left_out_of(counts))
     if len(counts.tasks) > 1:
         yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."

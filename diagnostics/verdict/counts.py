@@ -109,7 +109,7 @@ class SeriesCounts:
     None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
     the base to a checkpoint. ``is_greedy``: counts are of the one greedy response to each problem. ``grading``: faults
     of the grading as a whole, in sentences. ``why_ungraded``: why there is no verdict, where too many samples have no
-    grade.
+    grade. ``excluded``: which problems and records of an import are not compared, as a sentence; None where all are.
     """
 
     series: str
@@ -131,6 +131,7 @@ class SeriesCounts:
     is_greedy: bool = False
     grading: tuple[str, ...] = ()
     why_ungraded: str | None = None
+    excluded: str | None = None
 
 
 def seen_counts(

@@ -122,7 +122,9 @@ def _judged(counts: SeriesCounts) -> Verdict:
         # without anything compared, the reasons are the sentence
         unread = (*counts.grading, *unread_of(counts), *misread_base_of(counts), *equal_weights_of(counts))
         left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
-        return _with_sentence(replace(said, why=why, caveats=(*unread, *left_out), warnings=unread))
+        return _with_sentence(
+            replace(said, why=why, caveats=(*unread, *filter(None, [counts.excluded]), *left_out), warnings=unread)
+        )
     window = compared[-window_size(len(compared)) :]
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
     seen, ruling = _ruled(counts, compared, window, rule_rng)

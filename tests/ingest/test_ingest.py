@@ -148,7 +148,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
         good.replace("1.0", '"high"').encode(),
         b'{"input": "\xff", "output": "x", "score": 1}',
         b"[1, 2]",
-        json.dumps({"input": "What?", "score": 1}).encode(),
+        json.dumps({"input": "What?", "score": None}).encode(),
         json.dumps({"input": "What?", "output": "x", "gts": "1"}).encode(),
     ]
     with (folder / "20.jsonl").open("ab") as file:

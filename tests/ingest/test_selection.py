@@ -239,3 +239,53 @@ def test_samples_that_an_earlier_import_brought_are_joined_by_id(tmp_path: Path)
     (one,) = import_samples([tmp_path / "20.jsonl"], settings).series
     assert shown.why is one.why is None
     assert (one.steps, one.n_problems) == ((0, 20), 4)
+
+
+# ---------------------------------------------------------------- the base, and what is not compared
+
+
+def test_a_line_names_the_base_where_there_is_no_step_0_and_none_was_named(tmp_path: Path) -> None:
+    rows = [row(p, right=r < 2, step=step) for step in (20, 40) for p in range(4) for r in range(4)]
+    settings = config(tmp_path)
+    (shown,) = preview(plan_import([written(tmp_path / "run.jsonl", rows)], settings), settings)
+    (one,) = imported(tmp_path, rows).series
+    line = "base: step 20, the first step, as there is no step 0; --base PATH adds samples of the model before RLVR"
+    assert line in one.notes
+    assert line in shown.notes
+
+
+def test_no_line_names_a_base_that_is_step_0_or_was_named(tmp_path: Path) -> None:
+    rows = [row(p, right=r < 2, step=step) for step in (0, 40) for p in range(4) for r in range(4)]
+    (one,) = imported(tmp_path, rows).series
+    assert not any("base" in note for note in one.notes)
+    late = written(tmp_path / "late.jsonl", [one for one in rows if one["step"]])
+    base = written(tmp_path / "before.jsonl", [one for one in rows if not one["step"]])
+    named = ImportConfig(store=tmp_path / "b.duckdb", map={**MAP, "step": "step"}, base=base)
+    (one,) = import_samples([late], named).series
+    assert one.steps == (0, 40)
+    assert not any("base" in note for note in one.notes)
+
+
+def test_a_caveat_says_how_many_problems_and_records_are_excluded_and_why(tmp_path: Path) -> None:
+    """Problem 0 is not in step 20, problems 1 and 2 have 3 of 4 samples there, and 2 records have no text."""
+    rows = [
+        row(p, right=r < 2, step=step)
+        for step in (0, 20)
+        for p in range(10)
+        for r in range(4)
+        if not (step and (p == 0 or (p in (1, 2) and r == 3)))
+    ]
+    broken = [{**row(9, right=True, step=0), "text": None, "ok": None}] * 2
+    (one,) = imported(tmp_path, [*rows, *broken]).series
+    assert one.verdict is not None
+    assert [caveat for caveat in one.verdict.caveats if caveat.startswith("Excluded")] == [
+        "Excluded: 3 of 10 problems (1 not answered at every step, 2 with fewer than 4 samples at some step); "
+        "2 records that could not be used (no text)."
+    ]
+
+
+def test_no_caveat_is_added_where_all_problems_are_compared(tmp_path: Path) -> None:
+    rows = [row(p, right=r < 2, step=step) for step in (0, 20) for p in range(4) for r in range(4)]
+    (one,) = imported(tmp_path, rows).series
+    assert one.verdict is not None
+    assert not any(caveat.startswith("Excluded") for caveat in one.verdict.caveats)

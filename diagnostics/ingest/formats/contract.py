@@ -133,6 +133,19 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoreTable:
+    """Scores of a file's samples under several names, where the tool wrote several and the user chose none.
+
+    ``score_of``: by name and problem, the mean over the problem's responses. ``taken`` says which of them is the
+    reward, ``flag`` which option chooses another.
+    """
+
+    score_of: Mapping[str, Mapping[str, float]]
+    taken: str
+    flag: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Importer:
     """The files of one tool.
 
@@ -144,7 +157,8 @@ class Importer:
     it has their scores: of two files with the same samples the scored one is read. ``is_also`` is asked of files with
     any other suffix: such a file may be the tool's by how it begins. ``settings`` are the tool's sampling settings as
     far as a file tells them, with the field names of ``SamplingSettings``. ``parts`` is as ``read``, and may give rows
-    together: the same samples for less work.
+    together: the same samples for less work. ``score_table`` gives the scores of a file where several may be the
+    reward; None where there is one, or the user chose it.
     """
 
     name: str
@@ -158,4 +172,5 @@ class Importer:
     samples_of: Callable[[Path], tuple[str, bool] | None] = field(default=lambda path: None)
     is_also: Callable[[Path], bool] = field(default=lambda path: False)
     parts: Callable[[Path, ReadOptions], Iterator[Recorded | Fault | RecordedRows]] | None = None
+    score_table: Callable[[Path, ReadOptions], ScoreTable | None] = field(default=lambda path, options: None)
     doc: str = ""

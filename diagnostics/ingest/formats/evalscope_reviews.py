@@ -26,7 +26,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     optional_text,
     sampling_settings,
 )
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.ingest.formats.steps import run_above
 from oversharp.diagnostics.series.folders import run_and_step
 
@@ -65,49 +65,27 @@ def settings(path: Path) -> dict[str, float | int]:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line."""
     greedy = settings(path).get("temperature") == 0
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        try:
-            yield _sample(line, fields, options.reward, greedy=greedy)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward, greedy=greedy))
 
 
 def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Recorded:
     sampled = inner(fields, "sample_score")
     score = inner(sampled, "score")
-    messages = fields.get("messages")
-    given: list[Mapping[str, Any]] = (
-        [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
-    )
-    if not given and isinstance(fields.get("input"), str):  # reviews of 2025
-        prompt = str(fields["input"])
-        response = score.get("prediction")
-        if not isinstance(response, str):
-            raise BadField("no prediction")
-    else:
-        given = given or [one for one in fields.get("input") or () if isinstance(one, dict)]
-        last = max((i for i, one in enumerate(given) if one.get("role") == "assistant"), default=-1)
-        if last > 0:
-            prompt, response = chat_text(given[:last], "messages"), _answer_text(given[last])
-        elif last < 0 and given and isinstance(score.get("prediction"), str):  # the chat is the prompt alone
-            prompt, response = chat_text(given, "input"), str(score["prediction"])
-        else:
-            raise BadField("no answer of the model among the messages")
     values, main = inner(score, "value"), score.get("main_score_name")
     if chosen is not None and chosen not in values:
         raise BadField(f"no score {chosen}")
     name = chosen or (main if isinstance(main, str) and main in values else next(iter(values), None))
+    reward = numeric(values, name)
+    given, prompt, response = _conversation(fields, score)
+    if response is None and reward is None:
+        raise BadField("no answer of the model among the messages, and no prediction")
     answer = optional_text(score, "extracted_prediction")
     return Recorded(
         line=line,
         prompt=prompt,
-        response=response,
+        response=response or "",
         gold=_gold(fields.get("target")),
-        reward=numeric(values, name),
+        reward=reward,
         problem=optional_text(sampled, "group_id") or optional_text(fields, "index"),
         answer=None if answer == response else answer,
         greedy=greedy,
@@ -115,13 +93,35 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     )
 
 
+def _conversation(
+    fields: Mapping[str, Any], score: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], str, str | None]:
+    """Return the messages, the prompt, and the response; None for a response that is null or missing."""
+    messages, asked, prediction = fields.get("messages"), fields.get("input"), score.get("prediction")
+    predicted = prediction if isinstance(prediction, str) else None
+    given = _objects(messages)
+    if not given and isinstance(asked, str):  # reviews of 2025
+        return given, asked, predicted
+    given = given or _objects(asked)
+    last = max((i for i, message in enumerate(given) if message.get("role") == "assistant"), default=-1)
+    if last == 0 or not given:
+        raise BadField("no prompt among the messages")
+    if last < 0:  # the chat is the prompt alone
+        return given, chat_text(given, "input"), predicted
+    return given, chat_text(given[:last], "messages"), _answer_text(given[last])
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def _gold(target: object) -> str | None:
     """The answer; any of them where several are right."""
     return gold_text({"target": target}, "target")
 
 
-def _answer_text(message: Mapping[str, Any]) -> str:
-    """The text of the model's message, its reasoning inside ``<think>``."""
+def _answer_text(message: Mapping[str, Any]) -> str | None:
+    """Return the text of the model's message, its reasoning inside ``<think>``; None without either."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts: list[str] = []
@@ -132,9 +132,7 @@ def _answer_text(message: Mapping[str, Any]) -> str:
             texts.append(f"<think>{thought}</think>")
         elif kind == "text" and isinstance(text, str):
             texts.append(text)
-    if not texts:
-        raise BadField("an answer without text")
-    return "\n".join(texts)
+    return "\n".join(texts) if texts else None
 
 
 def _n_tokens(messages: list[Mapping[str, Any]]) -> int | None:

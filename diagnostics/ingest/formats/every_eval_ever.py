@@ -23,11 +23,12 @@ from oversharp.diagnostics.ingest.formats.fields import (
     finish_reason,
     inner,
     optional_text,
+    response_text,
     step_named,
     text,
     whole,
 )
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import read_one_each
 
 _KNOWN_BY = frozenset({"schema_version", "evaluation_id", "sample_id", "input", "evaluation"})
 
@@ -46,31 +47,25 @@ def place(path: Path) -> FilePlace:
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line."""
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        try:
-            yield _sample(line, fields, options.reward)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
 
 
-def _sample(line: int, fields: Mapping[str, Any], reward: str | None) -> Recorded:
+def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorded:
     asked, metadata, judged = inner(fields, "input"), inner(fields, "metadata"), inner(fields, "evaluation")
-    outputs = inner(fields, "output").get("raw")
+    outputs = inner(fields, "output").get("raw") or [None]
     if not isinstance(outputs, list) or fields.get("interaction_type") not in ("single_turn", None):
         raise BadField("not one answer to one prompt")
     if len(outputs) != 1:
         raise BadField("several outputs under one score")
-    given = chosen_reward(judged, reward, "score")
+    reward = chosen_reward(judged, chosen, "score")
+    if reward is None:
+        reward = chosen_reward(judged, None, "is_correct")
     return Recorded(
         line=line,
         prompt=text(asked, "raw"),
-        response=text({"output": outputs[0]}, "output"),
+        response=response_text({"output": outputs[0]}, "output", reward),
         gold=optional_text(asked, "reference"),
-        reward=chosen_reward(judged, None, "is_correct") if given is None else given,
+        reward=reward,
         step=whole(metadata, "step"),
         problem=optional_text(fields, "sample_id"),
         index=whole(metadata, "sample_index"),

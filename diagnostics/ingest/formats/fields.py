@@ -48,6 +48,27 @@ def text(fields: Mapping[str, Any], name: str) -> str:
     raise BadField(f"{name} is not text")
 
 
+def response_text(fields: Mapping[str, Any], name: str, reward: float | None) -> str:
+    """Return a response as ``text`` does; empty where it is null, missing or a chat without content.
+
+    Only a sample with a reward may lack its text: the tool drew and scored it, so it must count. Raises ``BadField``
+    as ``text`` does, and without text and reward.
+
+    >>> response_text({"output": None}, "output", 0.0), response_text({"output": "4"}, "output", None)
+    ('', '4')
+    """
+    if reward is not None and _is_missing(fields.get(name)):
+        return ""
+    return text(fields, name)
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a response is null, or a chat whose messages have no content."""
+    if isinstance(value, list):
+        return all(isinstance(message, Mapping) and message.get("content") is None for message in value)
+    return value is None
+
+
 def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
     """One message's content, or all with their roles before them.
 

@@ -131,7 +131,7 @@ def _samples(
         yield Recorded(
             line=line,
             prompt=prompt,
-            response=_response(completion),
+            response=_response(completion, scored=value is not None),
             gold=gold or None,
             reward=value if alone else None,
             problem=source_id if isinstance(source_id, str) else None,
@@ -151,9 +151,11 @@ def _prompt(request: Mapping[str, Any]) -> str:
     return prompt
 
 
-def _response(completion: Any) -> str:
-    """The text, after the model's reasoning where HELM kept it apart."""
+def _response(completion: Any, *, scored: bool) -> str:
+    """Return the text, after the model's reasoning where HELM kept it apart; a null text with a score is empty."""
     text = completion.get("text") if isinstance(completion, dict) else None
+    if text is None and scored:
+        text = ""
     if not isinstance(text, str):
         raise BadField("a completion without text")
     thought = inner(completion, "thinking").get("text")

@@ -19,9 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from oversharp.diagnostics.ingest.formats.archive import MOST_MIB, Archive, MemberTooLargeError
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.contract import (
+    Fault,
+    FilePlace,
+    Importer,
+    ReadOptions,
+    Recorded,
+    ScoreTable,
+)
 from oversharp.diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
 from oversharp.diagnostics.ingest.formats.rows import parsed
+from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import FinishReason
 from oversharp.diagnostics.series.folders import run_and_step
@@ -109,6 +117,34 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             yield _recorded(line, sample, told)
         except BadField as bad:
             yield Fault(line, str(bad))
+
+
+def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
+    """Return the scores under each scorer; None with one scorer, or where ``options`` names it."""
+    header = _header(path)
+    scorers, first = inner(header, "eval").get("scorers"), _told(header, options).scorer
+    if options.reward is not None or not isinstance(scorers, list) or len(scorers) < 2:
+        return None
+
+    def rows() -> Iterator[tuple[str, Mapping[str, float]]]:
+        for sample in _samples(path):
+            if isinstance(sample, str) or sample.get("error") is not None or sample.get("invalidation") is not None:
+                continue
+            scores = inner(sample, "scores")
+            yield str(sample.get("id")), dict(_numbers(scores))
+
+    return gather_scores(rows(), taken=f"{first}, the first scorer, counts", flag="--reward SCORER")
+
+
+def _numbers(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield each scorer whose score is a number, and the number."""
+    for name in scores:
+        try:
+            score = _number(inner(scores, name).get("value"))
+        except BadField:
+            continue
+        if score is not None:
+            yield name, score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,12 +254,18 @@ def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
         raise BadField(DAMAGED)
     attached = inner(sample, "attachments") or inner(inner(sample, "transcript"), "content")
     output = _with_attached(inner(sample, "output"), attached)
-    choices = output.get("choices")
+    scored = _score_of(sample, told)
+    reward = _number(scored.get("value"))
+    choices = output.get("choices") or [{}] * (reward is not None)
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BadField("no output")
-    choice, said = choices[0], output.get("completion")
-    response = said if isinstance(said, str) and said else _message_text(inner(choice, "message"))
-    scored = _score_of(sample, told)
+    choice, completion = choices[0], output.get("completion")
+    if isinstance(completion, str) and completion:
+        response = completion
+    else:
+        message = inner(choice, "message")
+        is_missing = reward is not None and message.get("content") is None
+        response = "" if is_missing else _message_text(message)
     answer = scored.get("answer")
     logps = _logps(choice, response)
     counted = None if told.pads else whole(inner(output, "usage"), "output_tokens") or None
@@ -233,7 +275,7 @@ def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
         prompt=_prompt(_with_attached(sample.get("input"), attached)),
         response=response,
         gold=_gold(sample.get("target")),
-        reward=_number(scored.get("value")),
+        reward=reward,
         problem=str(problem),
         index=epoch - 1,
         answer=answer if isinstance(answer, str) and answer not in (response, "") else None,
@@ -335,4 +377,5 @@ IMPORTER = Importer(
     read=read,
     settings=settings,
     samples_of=samples_of,
+    score_table=score_table,
 )

@@ -21,7 +21,15 @@ from typing import Any
 
 import msgspec
 
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
+from oversharp.diagnostics.ingest.formats.contract import (
+    Fault,
+    FilePlace,
+    Importer,
+    ReadOptions,
+    Recorded,
+    ScoreTable,
+    ToolScore,
+)
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     finite,
@@ -31,7 +39,8 @@ from oversharp.diagnostics.ingest.formats.fields import (
     sampling_settings,
     text,
 )
-from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.ingest.formats.rows import first_record, read_each, records
+from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.verifiers.extraction import hash_answer
 from oversharp.diagnostics.verifiers.reading.golds import any_of
@@ -70,15 +79,12 @@ def settings(path: Path) -> dict[str, Any]:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per response."""
     greedy = settings(path).get("temperature") == 0
-    for record in records(path, columns=_READ, rows_at_once=_ROWS_AT_ONCE):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        try:
-            yield from _samples(line, fields, options.reward, greedy=greedy)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_each(
+        path,
+        lambda line, fields: _samples(line, fields, options.reward, greedy=greedy),
+        columns=_READ,
+        rows_at_once=_ROWS_AT_ONCE,
+    )
 
 
 def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy: bool) -> Iterator[Recorded]:
@@ -87,16 +93,18 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
     texts = inner(fields, "model_response").get("text")
     if not isinstance(texts, list) or not texts:
         raise BadField("no generated text: a task that compares likelihoods?")
-    if not all(isinstance(one, str) for one in texts):
+    if not all(response is None or isinstance(response, str) for response in texts):
         raise BadField("a response is not text")
     gold, metrics, alone = _gold(doc), inner(fields, "metric"), len(texts) == 1
     value = _reward(metrics, metric) if alone else None
     claim = None if alone else _claim(metrics, metric, len(texts))
+    if None in texts and value is None and claim is None:
+        raise BadField("a response is not text")
     for index, response in enumerate(texts):
         yield Recorded(
             line=line,
             prompt=prompt,
-            response=response,
+            response=response or "",  # null: the metric counts it, so it is an empty response
             gold=gold,
             reward=value,
             problem=optional_text(doc, "id"),
@@ -104,6 +112,23 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
             greedy=greedy and alone,  # several are always drawn
             claim=None if index else claim,
         )
+
+
+def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
+    """Return the scores under each metric; None with one metric, or where ``options`` names it."""
+    names = list(inner(first_record(path), "metric"))
+    if options.reward is not None or len(names) < 2:
+        return None
+
+    def rows() -> Iterator[tuple[str, Mapping[str, float]]]:
+        for record in records(path, columns=_READ, rows_at_once=_ROWS_AT_ONCE):
+            fields = {} if isinstance(record, Fault) else record[1]
+            texts, metrics = inner(fields, "model_response").get("text"), inner(fields, "metric")
+            if isinstance(texts, list) and len(texts) == 1:
+                scores = {name: score for name in metrics if (score := finite(metrics[name])) is not None}
+                yield str(optional_text(inner(fields, "doc"), "id")), scores
+
+    return gather_scores(rows(), taken=f"{names[0]}, the first metric, counts", flag="--reward METRIC")
 
 
 def _gold(doc: Mapping[str, Any]) -> str | None:
@@ -187,4 +212,5 @@ IMPORTER = Importer(
     place=place,
     read=read,
     settings=settings,
+    score_table=score_table,
 )

@@ -26,10 +26,11 @@ from oversharp.diagnostics.ingest.formats.fields import (
     finish_reason,
     numeric,
     optional_text,
+    response_text,
     step_named,
     text,
 )
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import read_each
 
 _KNOWN_BY = frozenset({"idx", "question", "gt", "code", "pred", "score"})
 _TEMPERATURE = re.compile(r"_seed\d+_t(\d+(?:\.\d+)?)_s")
@@ -60,37 +61,36 @@ def settings(path: Path) -> Mapping[str, Any]:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """As many samples per line as it has responses."""
     greedy = settings(path).get("temperature") == 0.0
-    reward_name = options.reward or "score"
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        columns = {name: fields.get(name) for name in ("code", "pred", "finish_reason", reward_name)}
+    return read_each(path, lambda line, fields: _samples(line, fields, options.reward, greedy=greedy))
+
+
+def _samples(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Iterator[Recorded | Fault]:
+    if chosen is not None and chosen not in fields:
+        raise BadField(f"no {chosen}")
+    reward_name = chosen or "score"
+    columns = {name: fields.get(name) for name in ("code", "pred", "finish_reason", reward_name)}
+    rewards = columns[reward_name]
+    if columns["code"] is None and isinstance(rewards, list):
+        columns["code"] = [None] * len(rewards)
+    prompt, gold, n = text(fields, "question"), optional_text(fields, "gt"), _checked_length(columns)
+    problem = optional_text(fields, "idx")
+    for place_in_lists in range(n):
+        sample = {name: column[place_in_lists] for name, column in columns.items() if column is not None}
         try:
-            if options.reward is not None and options.reward not in fields:
-                raise BadField(f"no {options.reward}")
-            prompt, gold, n = text(fields, "question"), optional_text(fields, "gt"), _checked_length(columns)
+            reward = numeric(sample, reward_name)
+            yield Recorded(
+                line=line,
+                prompt=prompt,
+                response=response_text(sample, "code", reward),
+                gold=gold,
+                reward=reward,
+                problem=problem,
+                answer=optional_text(sample, "pred"),
+                greedy=greedy,
+                finish_reason=finish_reason(sample, "finish_reason"),
+            )
         except BadField as bad:
             yield Fault(line, str(bad))
-            continue
-        problem = optional_text(fields, "idx")
-        for place_in_lists in range(n):
-            sample = {name: column[place_in_lists] for name, column in columns.items() if column is not None}
-            try:
-                yield Recorded(
-                    line=line,
-                    prompt=prompt,
-                    response=text(sample, "code"),
-                    gold=gold,
-                    reward=numeric(sample, reward_name),
-                    problem=problem,
-                    answer=optional_text(sample, "pred"),
-                    greedy=greedy,
-                    finish_reason=finish_reason(sample, "finish_reason"),
-                )
-            except BadField as bad:
-                yield Fault(line, str(bad))
 
 
 def _checked_length(columns: Mapping[str, Any]) -> int:

@@ -1,12 +1,14 @@
 """lm-evaluation-harness: ``samples_{task}_{date}.jsonl``, which ``--log_samples`` writes to ``{output_path}/{model}/``.
 
 Every row holds a problem under one *filter* and, in ``resps``, all its responses before any filter: a problem is read
-once. A metric judges the filtered response, or several together, never each of them: with ``repeats`` above 1 no sample
-has a score of its own, and ``target`` grades them. These grades are compared with the metric of the responses that it
-is told of: the first, where the filter keeps one text and takes it from there, or all that the filter keeps. Where a
-problem has one response its score counts, of the first filter and the first metric, or of those that ``--reward
-METRIC`` or ``--reward METRIC,FILTER`` names. Tasks that compare likelihoods generate no text. The step is in the
-model's name: ``…__checkpoint-40``.
+once. A problem with one response has a score under each filter. A response is correct where any filter accepts it:
+one filter alone would count a change of answer style as a loss (``strict-match`` reads ``#### 4`` and nothing else).
+The score is the first metric of a row. ``--reward METRIC`` takes another metric, ``--reward METRIC,FILTER`` one filter.
+
+With ``repeats`` above 1 a metric judges the responses together, so no sample has a score and ``target`` grades them.
+These grades are compared with the metric under the first filter, over the responses that it covers: the first one
+where the filter keeps one text taken from it, else all that the filter keeps. Tasks that compare likelihoods generate
+no text. The step is in the model's name: ``…__checkpoint-40``.
 
 Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_results_samples``.
 """
@@ -15,12 +17,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, ToolScore
+from oversharp.diagnostics.ingest.formats.contract import (
+    Fault,
+    FilePlace,
+    Importer,
+    ReadOptions,
+    Recorded,
+    ScoreTable,
+    ToolScore,
+)
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chat_text,
@@ -30,7 +42,8 @@ from oversharp.diagnostics.ingest.formats.fields import (
     sampling_settings,
     whole,
 )
-from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.ingest.formats.rows import first_record, read_each, records, typed_records
+from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.verifiers.extraction import hash_answer
@@ -70,32 +83,94 @@ def settings(path: Path) -> dict[str, float | int]:
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per response. Raises ``ImportFileError`` if no row is of the filter that ``options.reward`` names."""
+    """Yield one sample per response. Raises ``ImportFileError`` if no row has the filter that ``options`` names."""
     metric, _, wanted = (options.reward or "").partition(",")
-    reward_name = wanted or None
-    filters: set[str] = set()
-    seen: set[int] = set()
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        its_filter = str(fields.get("filter"))
-        filters.add(its_filter)
-        reward_name = reward_name or its_filter
-        if wanted and its_filter != wanted:
-            continue
-        try:
-            doc_id = whole(fields, "doc_id")
-            if doc_id is None:
-                raise BadField("no doc_id")
-            if doc_id not in seen:
-                yield from _samples(line, fields, doc_id, metric if its_filter == reward_name else None)
-                seen.add(doc_id)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    filters = _filters(path)
     if wanted and filters and wanted not in filters:
         raise ImportFileError(f"{path}: no filter {wanted!r} for --reward; there are {', '.join(sorted(filters))}")
+    best = _best_scores(path, metric) if len(filters) > 1 and not wanted else {}
+    seen: set[int] = set()
+
+    def samples_of(line: int, fields: Mapping[str, Any]) -> Iterator[Recorded]:
+        its_filter = _filter(fields)
+        if wanted and its_filter != wanted:
+            return
+        doc_id = _doc_id(fields)
+        if doc_id not in seen:
+            counts = doc_id in best or its_filter == (wanted or filters[0])
+            yield from _samples(line, fields, doc_id, best.get(doc_id, fields), metric if counts else None)
+            seen.add(doc_id)
+
+    yield from read_each(path, samples_of)
+
+
+class _FilterOnly(Struct):
+    """The filter of a row: the other fields are not decoded."""
+
+    filter: str
+
+
+def _filters(path: Path) -> list[str]:
+    """Return the filters of the rows, in the order of the file."""
+    found: dict[str, None] = {}
+    for record in typed_records(path, _FilterOnly):
+        if not isinstance(record, Fault):
+            fields = record[1]
+            found[fields.filter if isinstance(fields, _FilterOnly) else _filter(fields)] = None
+    return list(found)
+
+
+def _filter(fields: Mapping[str, Any]) -> str:
+    return str(fields.get("filter"))
+
+
+def _doc_id(fields: Mapping[str, Any]) -> int:
+    doc_id = whole(fields, "doc_id")
+    if doc_id is None:
+        raise BadField("no doc_id")
+    return doc_id
+
+
+def _scored_rows(path: Path, metric: str) -> Iterator[tuple[int, Mapping[str, Any], float]]:
+    """Yield problem, fields and score of every row with one response and a score."""
+    for record in records(path):
+        if isinstance(record, Fault):
+            continue
+        fields = record[1]
+        try:
+            requests = _requests(fields)
+            score = _reward(fields, metric) if len(requests) == len(requests[0][1]) == 1 else None
+            if score is not None:
+                yield _doc_id(fields), fields, score
+        except BadField:  # a fault of the row, or this filter lacks the metric
+            continue
+
+
+def _best_scores(path: Path, metric: str) -> dict[int, Mapping[str, Any]]:
+    """Return for each problem what ``_samples`` needs of the row with the highest score, the first of equal ones."""
+    best: dict[int, tuple[float, Mapping[str, Any]]] = {}
+    for doc_id, fields, score in _scored_rows(path, metric):
+        if doc_id not in best or score > best[doc_id][0]:
+            name = metric or _first_metric(fields) or ""
+            kept = {"metrics": [name], name: score, "filtered_resps": fields.get("filtered_resps")}
+            best[doc_id] = score, kept
+    return {doc_id: kept for doc_id, (_, kept) in best.items()}
+
+
+def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
+    """Return the scores under each filter; None with one filter, or where ``options`` names it."""
+    metric, _, wanted = (options.reward or "").partition(",")
+    if wanted or len(_filters(path)) < 2:
+        return None
+    names: dict[str, None] = {}
+
+    def rows() -> Iterator[tuple[str, Mapping[str, float]]]:
+        for doc_id, fields, score in _scored_rows(path, metric):
+            names[metric or _first_metric(fields) or "METRIC"] = None
+            yield str(doc_id), {_filter(fields): score}
+
+    table = gather_scores(rows(), taken="correct if any of them accepts it", flag="")
+    return table and replace(table, flag=f"--reward {next(iter(names))},FILTER")
 
 
 def _gold(target: object) -> str | None:
@@ -108,37 +183,44 @@ def _gold(target: object) -> str | None:
     return any_of(golds) if golds else None
 
 
-def _samples(line: int, fields: Mapping[str, Any], doc_id: int, metric: str | None) -> Iterator[Recorded]:
-    """All responses of a row; their score is that of ``metric``, "" for the first, None for no score at all."""
+def _samples(
+    line: int, fields: Mapping[str, Any], doc_id: int, scored: Mapping[str, Any], metric: str | None
+) -> Iterator[Recorded]:
+    """Yield all responses of a row, with the score in ``scored``.
+
+    ``metric`` "" is the first one, None no score at all.
+    """
     requests = _requests(fields)
     gold = _gold(fields.get("target"))
     alone = len(requests) == len(requests[0][1]) == 1
-    value = _reward(fields, metric) if alone and metric is not None else None
+    value = _reward(scored, metric) if alone and metric is not None else None
     claim = _claim(fields, metric, requests[0][1]) if len(requests) == 1 and not alone and metric is not None else None
     for number, (prompt, texts, generation) in enumerate(requests):
+        if None in texts and value is None and claim is None:
+            raise BadField("a response that is null")
         for index, response in enumerate(texts):
             yield Recorded(
                 line=line,
                 prompt=prompt,
-                response=response,
+                response=response or "",  # null: the metric counts it, so it is an empty response
                 gold=gold,
                 reward=value,
                 problem=str(doc_id) if len(requests) == 1 else f"{doc_id}.{number}",
                 index=index,
-                answer=None if value is None else _filtered(fields, response),
+                answer=None if value is None else _filtered(scored, response),
                 greedy=_is_greedy(generation),
                 claim=None if index else claim,
             )
 
 
-def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str], Mapping[str, Any]]]:
-    """Prompt, responses and generation settings of every request that generated text; at least one."""
+def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str | None], Mapping[str, Any]]]:
+    """Return prompt, responses and generation settings of every request that generated text; at least one."""
     groups, arguments = fields.get("resps"), fields.get("arguments")
     if not isinstance(groups, list) or not isinstance(arguments, Mapping):
         raise BadField("resps or arguments are not there, or of another kind")
     found = []
     for number, texts in enumerate(groups):
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        if not isinstance(texts, list) or not texts or not all(text is None or isinstance(text, str) for text in texts):
             continue  # likelihoods
         given = arguments.get(f"gen_args_{number}")
         if not isinstance(given, Mapping):
@@ -188,7 +270,7 @@ def _first_metric(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str]) -> ToolScore | None:
+def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) -> ToolScore | None:
     """What the metric says of the first response, or of the first ones; None where that cannot be told.
 
     Of one that a filter chose among all, such as by majority, it says nothing of any response.
@@ -199,13 +281,13 @@ def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str]) -> Tool
     if not isinstance(kept, list) or len(kept) != 1 or value is None or not 0 <= value <= 1:
         return None
     if isinstance(kept[0], str):
-        n = int(kept[0] == _NO_MATCH or kept[0] in texts[0])
+        n = int(kept[0] == _NO_MATCH or kept[0] in (texts[0] or ""))
     else:
         n = len(kept[0]) if isinstance(kept[0], list) and len(kept[0]) <= len(texts) else 0
     return ToolScore(name, value, n, k) if 1 <= k <= n and "maj" not in str(fields.get("filter")) else None
 
 
-def _filtered(fields: Mapping[str, Any], response: str) -> str | None:
+def _filtered(fields: Mapping[str, Any], response: str | None) -> str | None:
     """What the filter took of the response as its answer, if it took a part."""
     filtered = fields.get("filtered_resps")
     if not isinstance(filtered, list) or len(filtered) != 1 or not isinstance(filtered[0], str):
@@ -221,4 +303,5 @@ IMPORTER = Importer(
     place=place,
     read=read,
     settings=settings,
+    score_table=score_table,
 )

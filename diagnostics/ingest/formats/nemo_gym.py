@@ -29,7 +29,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     whole,
 )
 from oversharp.diagnostics.ingest.formats.mapped import place
-from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.ingest.formats.rows import first_record, read_one_each
 from oversharp.diagnostics.records.types import FinishReason
 
 _KNOWN_BY = frozenset({"responses_create_params", "response", "reward"})
@@ -49,29 +49,21 @@ def settings(path: Path) -> Mapping[str, Any]:
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line."""
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        if fields.get(_FAILURE) is not None:
-            yield Fault(line, "an attempt that failed")
-            continue
-        try:
-            yield _sample(line, fields, options.reward)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
 
 
-def _sample(line: int, fields: Mapping[str, Any], reward: str | None) -> Recorded:
+def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorded:
+    if fields.get(_FAILURE) is not None:
+        raise BadField("an attempt that failed")
     response = inner(fields, "response")
+    reward = chosen_reward(fields, chosen, "reward")
     problems = (optional_text(fields, name) for name in _IDS)
     return Recorded(
         line=line,
         prompt=_prompt(inner(fields, "responses_create_params")),
-        response=_response(response.get("output")),
+        response=_response(response.get("output"), rewarded=reward is not None),
         gold=optional_text(fields, "expected_answer"),
-        reward=chosen_reward(fields, reward, "reward"),
+        reward=reward,
         problem=next((one for one in problems if one is not None), None),
         index=whole(fields, "_ng_rollout_index"),
         n_tokens=whole(inner(response, "usage"), "output_tokens"),
@@ -89,29 +81,32 @@ def _prompt(asked: Mapping[str, Any]) -> str:
     return chat_text([*system, *(one for one in messages if "content" in one)], "input")
 
 
-def _response(output: Any) -> str:
+def _response(output: Any, *, rewarded: bool) -> str:
+    """Return all that the model gave; empty where it is null and has a reward."""
+    if output is None and rewarded:
+        return ""
     if not isinstance(output, list):
         raise BadField("no output")
-    return "\n".join(said for one in output if isinstance(one, Mapping) and (said := _said(one)))
+    return "\n".join(text for item in output if isinstance(item, Mapping) and (text := _item_text(item)))
 
 
-def _said(one: Mapping[str, Any]) -> str:
-    """One item of the output as text, as it would stand in a transcript; empty for kinds that hold none."""
-    match one.get("type", "message"):
+def _item_text(item: Mapping[str, Any]) -> str:
+    """Return an item of the output as a transcript would print it; empty for types without text."""
+    match item.get("type", "message"):
         case "message":
-            return chat_text([one], "output") if one.get("content") else ""
+            return chat_text([item], "output") if item.get("content") else ""
         case "reasoning":
             thought = "\n".join(
                 part["text"]
                 for name in ("summary", "content")
-                for part in one.get(name) or ()
+                for part in item.get(name) or ()
                 if isinstance(part, Mapping) and isinstance(part.get("text"), str)
             )
             return f"<think>{thought}</think>" if thought else ""
         case "function_call":
-            return f"{one.get('name')}({one.get('arguments')})"
+            return f"{item.get('name')}({item.get('arguments')})"
         case "function_call_output":
-            return str(one.get("output"))
+            return str(item.get("output"))
         case _:
             return ""
 

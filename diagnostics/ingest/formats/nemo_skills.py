@@ -16,10 +16,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.contract import (
+    Fault,
+    FilePlace,
+    Importer,
+    ReadOptions,
+    Recorded,
+    ScoreTable,
+)
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     chosen_reward,
@@ -27,10 +35,12 @@ from oversharp.diagnostics.ingest.formats.fields import (
     gold_text,
     numeric,
     optional_text,
+    response_text,
     text,
     whole,
 )
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import read_one_each, records
+from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.ingest.formats.steps import run_above
 
 _FILE = re.compile(r"output(?P<seed>-rs\d+)?(?:_chunk_\d+)?\.jsonl")
@@ -40,7 +50,7 @@ _KNOWN_BY = frozenset(
 )
 _QUESTIONS = ("problem", "question")
 _IDS = ("id", "problem_id", "unique_id", "uuid", "task_id")
-_JUDGED = "judge_correct"
+_SYMBOLIC, _JUDGED = "symbolic_correct", "judge_correct"
 _JUDGED_LATER = {"tmp-eval-results": "eval-results"}
 
 
@@ -67,26 +77,48 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line."""
     named = _FILE.fullmatch(path.name)
     greedy = named is not None and named["seed"] is None
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        try:
-            yield Recorded(
-                line=line,
-                prompt=text(fields, next((name for name in _QUESTIONS if fields.get(name)), _QUESTIONS[0])),
-                response=text(fields, "_full_generation" if fields.get("_full_generation") else "generation"),
-                gold=_gold(fields.get("expected_answer")),
-                reward=_reward(fields, options.reward),
-                problem=next((found for name in _IDS if (found := optional_text(fields, name)) is not None), None),
-                answer=optional_text(fields, "predicted_answer"),
-                greedy=greedy,
-                n_tokens=whole(fields, "num_generated_tokens"),
-                finish_reason=finish_reason(fields, "finish_reason"),
-            )
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward, greedy=greedy))
+
+
+def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Recorded:
+    reward = _reward(fields, chosen)
+    return Recorded(
+        line=line,
+        prompt=text(fields, next((name for name in _QUESTIONS if fields.get(name)), _QUESTIONS[0])),
+        response=response_text(fields, "_full_generation" if fields.get("_full_generation") else "generation", reward),
+        gold=_gold(fields.get("expected_answer")),
+        reward=reward,
+        problem=_problem_id(fields),
+        answer=optional_text(fields, "predicted_answer"),
+        greedy=greedy,
+        n_tokens=whole(fields, "num_generated_tokens"),
+        finish_reason=finish_reason(fields, "finish_reason"),
+    )
+
+
+def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
+    """Return the scores by the symbolic check and by the judge; None where there is one, or ``options`` names it."""
+    if options.reward is not None:
+        return None
+
+    def rows() -> Iterator[tuple[str, Mapping[str, float]]]:
+        for record in records(path):
+            if isinstance(record, Fault):
+                continue
+            fields, scores = record[1], {}
+            for name in (_SYMBOLIC, _JUDGED):
+                if name in fields or (name == _JUDGED and "judgement" in fields):
+                    with suppress(BadField):
+                        score = _reward(fields, name)
+                        scores.update({} if score is None else {name: score})
+            yield _problem_id(fields) or str(record[0]), scores
+
+    return gather_scores(rows(), taken=f"{_SYMBOLIC} counts", flag=f"--reward {_JUDGED}")
+
+
+def _problem_id(fields: Mapping[str, Any]) -> str | None:
+    ids = (optional_text(fields, name) for name in _IDS)
+    return next((source_id for source_id in ids if source_id is not None), None)
 
 
 def _gold(expected: object) -> str | None:
@@ -99,8 +131,8 @@ def _reward(fields: Mapping[str, Any], chosen: str | None) -> float | None:
     judged = _JUDGED not in fields and isinstance(judgement, str)
     if chosen is not None and (chosen != _JUDGED or not judged):
         return chosen_reward(fields, chosen, "")
-    if chosen is None and fields.get("symbolic_correct") is not None:
-        return numeric(fields, "symbolic_correct")
+    if chosen is None and fields.get(_SYMBOLIC) is not None:
+        return numeric(fields, _SYMBOLIC)
     if chosen is None and not judged:
         return numeric(fields, _JUDGED)
     return float(str(judgement).rpartition("Judgement:")[2].strip().lower().startswith("yes") and judged)
@@ -114,4 +146,5 @@ IMPORTER = Importer(
     place=place,
     read=read,
     samples_of=samples_of,
+    score_table=score_table,
 )

@@ -18,17 +18,17 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
-    BadField,
     chosen_reward,
     finish_reason,
     finite,
     inner,
     optional_text,
+    response_text,
     step_named,
     text,
     whole,
 )
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.records.names import slug
 
 _ROLLOUTS = frozenset({"step", "problem_id", "prompt", "response", "reward", "advantage", "truncated", "logp_sum"})
@@ -70,24 +70,20 @@ def settings(path: Path) -> Mapping[str, Any]:
 
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per row."""
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        try:
-            yield (_rollout if "response" in fields else _exported)(line, fields, options.reward)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_one_each(
+        path,
+        lambda line, fields: (_rollout if "response" in fields else _exported)(line, fields, options.reward),
+    )
 
 
 def _rollout(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
+    reward = chosen_reward(fields, reward_name, "reward")
     # no index: a later batch numbers the same problem's responses from 0 again
     return Recorded(
         line=line,
         prompt=text(fields, "prompt"),
-        response=text(fields, "response"),
-        reward=chosen_reward(fields, reward_name, "reward"),
+        response=response_text(fields, "response", reward),
+        reward=reward,
         step=whole(fields, "step"),
         problem=optional_text(fields, "problem_id"),
         n_tokens=whole(fields, "n_tokens"),
@@ -97,12 +93,13 @@ def _rollout(line: int, fields: Mapping[str, Any], reward_name: str | None) -> R
 
 
 def _exported(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
+    reward = chosen_reward(fields, reward_name, "reward")
     return Recorded(
         line=line,
         prompt=text(fields, "prompt"),
-        response=text(fields, "text"),
+        response=response_text(fields, "text", reward),
         gold=optional_text(fields, "gold"),
-        reward=chosen_reward(fields, reward_name, "reward"),
+        reward=reward,
         step=whole(fields, "step"),
         problem=optional_text(fields, "source_id") or optional_text(fields, "problem_id"),
         index=whole(fields, "sample_index"),

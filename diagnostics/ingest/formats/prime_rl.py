@@ -143,13 +143,13 @@ def _sample(
     calls = [call for call in _objects(trace.get("calls")) if call.get("error") is None]
     plain = bool(calls) and all(_is_plain(_sampling(call)) for call in calls)
     n_tokens = sum(sum(map(bool, _list(node.get("mask")))) for node in drawn)
-    env = inner(episode, "env")
+    env, reward = inner(episode, "env"), _reward(trace, reward_name)
     return Recorded(
         line=line,
         prompt=_conversation(path[:first], "prompt") if first else text(data, "prompt"),
-        response=_response(trace, path[first:]),
+        response=_response(trace, path[first:], rewarded=reward is not None),
         gold=optional_text(data, "answer"),
-        reward=_reward(trace, reward_name),
+        reward=reward,
         step=step,
         problem=optional_text(data, "idx") or optional_text(data, "name"),
         n_tokens=n_tokens or _n_completed(calls),
@@ -184,18 +184,24 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return path[::-1]
 
 
-def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]]) -> str:
+def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]], *, rewarded: bool) -> str:
+    """Return the model's messages; those that are null are empty where the trace has a reward."""
     reply = trace.get("root_reply")  # where branches of sub-agents follow
     if isinstance(reply, str):
         return reply
+    if not path and rewarded:
+        return ""
     if not path:
         raise BadField("no message of the model")
-    return _conversation(path, "response")
+    return _conversation(path, "response", null="" if rewarded else None)
 
 
-def _conversation(path: Sequence[Mapping[str, Any]], name: str) -> str:
-    messages = [inner(node, "message") for node in path]
-    return chat_text([{"role": one.get("role"), "content": _content(one)} for one in messages], name)
+def _conversation(path: Sequence[Mapping[str, Any]], name: str, *, null: str | None = None) -> str:
+    """Return the messages as one text, ``null`` in place of a content that is null."""
+    messages = [(message.get("role"), _content(message)) for message in (inner(node, "message") for node in path)]
+    return chat_text(
+        [{"role": role, "content": null if content is None else content} for role, content in messages], name
+    )
 
 
 def _content(message: Mapping[str, Any]) -> Any:

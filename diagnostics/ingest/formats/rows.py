@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 
-from oversharp.diagnostics.ingest.formats.contract import Fault
+from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
 from oversharp.diagnostics.ingest.formats.documents import document_records
+from oversharp.diagnostics.ingest.formats.fields import BadField
 from oversharp.diagnostics.ingest.formats.opening import (
     MOST_BYTES,
     is_packed,
@@ -65,6 +66,33 @@ def records(
     if kind == "parquet":
         return _parquet(path, columns, rows_at_once)
     return _csv(path) if kind == "csv" else _jsonl(path, dict)
+
+
+def read_each(
+    path: Path,
+    samples_of: Callable[[int, dict[str, Any]], Iterable[Recorded | Fault]],
+    *,
+    columns: Sequence[str] | None = None,
+    rows_at_once: int = ROWS_PER_BATCH,
+) -> Iterator[Recorded | Fault]:
+    """Yield the samples of every record, given its line and fields; a ``BadField`` becomes a fault of its line.
+
+    Raises ``ImportFileError`` as ``records`` does.
+    """
+    for record in records(path, columns=columns, rows_at_once=rows_at_once):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        line, fields = record
+        try:
+            yield from samples_of(line, fields)
+        except BadField as bad:
+            yield Fault(line, str(bad))
+
+
+def read_one_each(path: Path, sample_of: Callable[[int, dict[str, Any]], Recorded]) -> Iterator[Recorded | Fault]:
+    """Yield one sample per record, as ``read_each``."""
+    return read_each(path, lambda line, fields: (sample_of(line, fields),))
 
 
 def typed_records(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:

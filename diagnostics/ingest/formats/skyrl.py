@@ -18,16 +18,16 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
-    BadField,
     chosen_reward,
     finish_reason,
     inner,
     optional_text,
+    response_text,
     step_named,
     text,
     without_end_token,
 )
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.rows import read_one_each
 
 _KNOWN_BY = frozenset({"input_prompt", "output_response", "score"})
 _AVERAGES = "aggregated_results.jsonl"
@@ -46,26 +46,23 @@ def place(path: Path) -> FilePlace:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line; none of the averages."""
     if path.name == _AVERAGES:
-        return
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        extras = inner(fields, "env_extras")
-        golds = (optional_text(inner(extras, name), "ground_truth") for name in ("reward_spec", "reward_model"))
-        try:
-            yield Recorded(
-                line=line,
-                prompt=text(fields, "input_prompt"),
-                response=without_end_token(text(fields, "output_response")),
-                gold=next((gold for gold in golds if gold is not None), None),
-                reward=chosen_reward(fields, options.reward, "score"),
-                finish_reason=finish_reason(fields, "stop_reason"),
-                task=optional_text(fields, "data_source"),
-            )
-        except BadField as bad:
-            yield Fault(line, str(bad))
+        return iter(())
+    return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
+
+
+def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorded:
+    extras = inner(fields, "env_extras")
+    golds = (optional_text(inner(extras, name), "ground_truth") for name in ("reward_spec", "reward_model"))
+    reward = chosen_reward(fields, chosen, "score")
+    return Recorded(
+        line=line,
+        prompt=text(fields, "input_prompt"),
+        response=without_end_token(response_text(fields, "output_response", reward)),
+        gold=next((gold for gold in golds if gold is not None), None),
+        reward=reward,
+        finish_reason=finish_reason(fields, "stop_reason"),
+        task=optional_text(fields, "data_source"),
+    )
 
 
 IMPORTER = Importer(

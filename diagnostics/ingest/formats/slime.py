@@ -33,6 +33,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     inner,
     numeric,
     optional_text,
+    response_text,
     step_named,
     text,
     whole,
@@ -115,12 +116,13 @@ def _sample(line: int, step: int | None, fields: Mapping[str, Any], reward_name:
     mask, n_tokens = fields.get("loss_mask"), whole(fields, "response_length")
     if isinstance(mask, list) and any(mask):
         n_tokens = sum(map(bool, mask))
+    reward = chosen_reward(named, reward_name, "reward") if reward_name else numeric(fields, "reward")
     return Recorded(
         line=line,
         prompt=text(fields, "prompt"),
-        response=without_end_token(text(fields, "response")),
+        response=without_end_token(response_text(fields, "response", reward)),
         gold=optional_text(fields, "label"),
-        reward=chosen_reward(named, reward_name, "reward") if reward_name else numeric(fields, "reward"),
+        reward=reward,
         step=step,
         n_tokens=n_tokens,
         finish_reason=finish_reason(fields, "status"),

@@ -29,7 +29,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     whole,
     without_end_token,
 )
-from oversharp.diagnostics.ingest.formats.rows import parsed, records
+from oversharp.diagnostics.ingest.formats.rows import parsed, read_one_each
 from oversharp.diagnostics.ingest.formats.steps import run_above
 from oversharp.diagnostics.series.folders import run_and_step
 
@@ -71,39 +71,32 @@ def settings(path: Path) -> dict[str, float | int]:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per line."""
     greedy = settings(path).get("temperature") == 0
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        if record[1].keys() >= _SUMMARY:
-            yield Fault(line, NO_TEXTS)
-            continue
-        try:
-            yield _sample(line, fields, options.reward, greedy=greedy)
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward, greedy=greedy))
 
 
 def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy: bool) -> Recorded:
+    if fields.keys() >= _SUMMARY:
+        raise BadField(NO_TEXTS)
     if fields.get("error") is not None:
         raise BadField("the example ended in an error")
-    held = fields.get("turns")
-    turns = [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
-    texts = [one.get("content") for one in turns]
-    if len(texts) < 2 or not all(isinstance(content, str) for content in texts):
-        raise BadField("no turns of prompt and answer")
     metrics, logs = inner(fields, "metrics"), inner(fields, "logs")
     if chosen is not None and chosen not in metrics and chosen != "reward":
         raise BadField(f"no metric {chosen}")
     name = chosen or ("correct" if "correct" in metrics else "reward")
-    prompt, *answers = map(str, texts)
+    reward = numeric(fields if name == "reward" else metrics, name)
+    listed = fields.get("turns")
+    turns = [turn for turn in listed if isinstance(turn, dict)] if isinstance(listed, list) else []
+    prompt, *answers = [turn.get("content") for turn in turns] or [None]
+    if reward is not None:  # a null answer that has a score is an empty one
+        answers = ["" if answer is None else answer for answer in answers] or [""]
+    if not isinstance(prompt, str) or not answers or not all(isinstance(answer, str) for answer in answers):
+        raise BadField("no turns of prompt and answer")
     return Recorded(
         line=line,
         prompt=prompt,
         response=without_end_token("\n".join(answers)),
         gold=optional_text(logs, "expected"),
-        reward=numeric(fields if name == "reward" else metrics, name),
+        reward=reward,
         problem=optional_text(fields, "example_id") or optional_text(fields, "idx"),
         answer=optional_text(logs, "extracted"),
         greedy=greedy,

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from oversharp.diagnostics.ingest.formats.fields import BadField, numeric, optional_text, step_named, text, whole
-from oversharp.diagnostics.ingest.formats.rows import records
+from oversharp.diagnostics.ingest.formats.fields import numeric, optional_text, response_text, step_named, text, whole
+from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.records.errors import ImportFileError
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
@@ -42,23 +42,20 @@ def place(path: Path) -> FilePlace:
 def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """One sample per row. Raises ``ImportFileError`` where the score has to be chosen among several columns."""
     reward_name = _reward_column(path, options.reward)
-    for record in records(path):
-        if isinstance(record, Fault):
-            yield record
-            continue
-        line, fields = record
-        try:
-            yield Recorded(
-                line=line,
-                prompt=text(fields, "prompt"),
-                response=text(fields, "completion"),
-                gold=optional_text(fields, "solution"),
-                reward=None if reward_name is None else numeric(fields, reward_name),
-                step=whole(fields, "step"),
-                answer=optional_text(fields, "answer_parsed"),
-            )
-        except BadField as bad:
-            yield Fault(line, str(bad))
+    yield from read_one_each(path, lambda line, fields: _sample(line, fields, reward_name))
+
+
+def _sample(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
+    reward = None if reward_name is None else numeric(fields, reward_name)
+    return Recorded(
+        line=line,
+        prompt=text(fields, "prompt"),
+        response=response_text(fields, "completion", reward),
+        gold=optional_text(fields, "solution"),
+        reward=reward,
+        step=whole(fields, "step"),
+        answer=optional_text(fields, "answer_parsed"),
+    )
 
 
 def _reward_column(path: Path, chosen: str | None) -> str | None:

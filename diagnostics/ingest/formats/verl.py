@@ -30,6 +30,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     PlainWhole,
     chosen_reward,
     optional_text,
+    response_text,
     step_named,
     text,
     whole,
@@ -101,12 +102,13 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 
 def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recorded | Fault:
     try:
+        reward = chosen_reward(fields, options.reward, "score" if fields.get("acc") is None else "acc")
         return Recorded(
             line=line,
             prompt=text(fields, "input"),
-            response=text(fields, "output"),
+            response=response_text(fields, "output", reward),
             gold=optional_text(fields, "gts"),
-            reward=chosen_reward(fields, options.reward, "score" if fields.get("acc") is None else "acc"),
+            reward=reward,
             step=whole(fields, "step"),
             answer=optional_text(fields, "pred"),
             task=optional_text(fields, "data_source"),

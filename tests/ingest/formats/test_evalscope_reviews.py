@@ -82,7 +82,7 @@ def test_reasoning_and_the_reviews_of_2025(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", thought, older, ROW | {"messages": []}, ROW | {"messages": [ANSWER]})
     items = read(path)
     assert [one.response for one in samples(items)] == ["<think>six dozen</think>\n72", "So \\boxed{72}"]
-    assert items[2:] == [Fault(line, "no answer of the model among the messages") for line in (3, 4)]
+    assert items[2:] == [Fault(line, "no prompt among the messages") for line in (3, 4)]
 
 
 @pytest.mark.usefixtures("few_measures")

@@ -50,7 +50,7 @@ def test_all_repeats_are_read_once_though_every_filter_has_a_row_of_them() -> No
     assert {(one.reward, one.answer, one.greedy) for one in found} == {(None, None, False)}
 
 
-def test_one_response_has_the_score_and_the_answer_of_the_first_filter() -> None:
+def test_one_response_has_the_best_score_of_all_filters_and_the_answer_of_the_first_with_it() -> None:
     found = samples(read(DIGITS))
     assert [(one.prompt, one.response, one.answer, one.gold, one.reward) for one in found] == [
         ("6 7 12 = 54 :", "51 54 30 48 1 98 50 54", "5", "6", 0.0),
@@ -182,7 +182,7 @@ def test_bad_scores_are_faults_and_a_missing_target_is_no_gold(tmp_path: Path) -
     assert [(one.gold, one.reward) for one in items[2:]] == [(None, 1.0), ("7", None)]
 
 
-def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_path: Path) -> None:
+def test_a_row_of_another_filter_replaces_a_damaged_one_with_its_own_score(tmp_path: Path) -> None:
     lines = DIGITS.read_bytes().splitlines()
     path = tmp_path / NAME
     path.write_bytes(b"\n".join([lines[0][:200], b'{"doc_id": "\xff"}', *lines[2:]])[:-300])
@@ -191,8 +191,8 @@ def test_a_row_of_another_filter_replaces_a_damaged_one_but_not_its_score(tmp_pa
     assert items[-1] == Fault(6, NOT_JSON)
     assert [(one.line, one.problem, one.reward) for one in samples(items)] == [
         (3, "2", 1.0),
-        (4, "0", None),
-        (5, "1", None),
+        (4, "0", 0.0),
+        (5, "1", 0.0),
     ]
 
 

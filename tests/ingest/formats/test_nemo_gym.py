@@ -89,7 +89,7 @@ def test_the_id_of_the_task_counts_before_its_place(tmp_path: Path) -> None:
     [
         ({"_ng_failure_class": "timeout"}, "an attempt that failed"),
         ({"responses_create_params": {"input": []}}, "no input"),
-        ({"response": None}, "no output"),
+        ({"response": None, "reward": None}, "no output"),
     ],
 )
 def test_what_is_no_sample_is_told(tmp_path: Path, change: dict[str, Any], why: str) -> None:

@@ -72,7 +72,8 @@ def test_the_score_is_symbolic_and_then_the_judges(
 
 
 def test_what_is_no_sample_is_told(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "output-rs0.jsonl", ROW | {"generation": None}, ROW | {"problem": None})
+    unscored = ROW | {"generation": None, "symbolic_correct": None, "judgement": None}
+    path = write_lines(tmp_path / "output-rs0.jsonl", unscored, ROW | {"problem": None})
     assert read(path) == [Fault(1, "no generation"), Fault(2, "no problem")]
     assert read(path, "reward_model_score")[0] in (Fault(1, "no generation"), Fault(1, "no reward_model_score"))
 
