@@ -1,6 +1,6 @@
-"""The report: one self-contained HTML file made from the audit's store, without network and without clocks.
+"""Build the report: one self-contained HTML file from an audit's store.
 
-``import oversharp.reports`` is light; matplotlib, seaborn and Jinja2 are loaded when a report is built.
+``import oversharp.reports`` is light: matplotlib, seaborn and Jinja2 load when a report is built.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-#: How the head of every report goes on, within so many bytes.
+#: Marker of a report, and the number of leading bytes to search for it.
 _TITLE, _HEAD_BYTES = b"<title>Over-sharpening report", 4096
 
 
@@ -24,16 +24,19 @@ def build_report(
     brief: bool = False,
     memory_gib: float | None = None,
 ) -> Path:
-    """Write the HTML report of ``series`` (default: every audited series of the store) to ``out_path``.
+    """Write the HTML report of ``series`` to ``out_path``, atomically. The same store gives the same bytes.
 
-    Series that were sampled or graded differently are not compared, and the report says what differs; naming them in
-    ``series`` is an error then. With ``allow`` they are compared, and the report says that too.
-    ``brief`` leaves out the sections on mechanisms and methods. Queries take ``memory_gib`` at most, see
-    ``Store.bound_memory``.
-    The same store gives the same bytes. The file appears whole or not at all.
-    Raises ``ConfigError`` where ``out_path`` is the store, or without ``replace`` a file that is no report, and
-    :class:`~oversharp.diagnostics.records.errors.StoreError` if the store cannot be read, holds no such audit, or the
-    named series differ in more than their training.
+    Args:
+        series: Names of the series. Default: every audited series of the store. Series that were sampled or graded
+            differently are not compared and the report lists the differences; if they are named here, that is an error.
+        allow: Compare such series anyway, with a note.
+        replace: Overwrite a file that is not a report.
+        brief: Omit the sections on mechanisms and methods.
+        memory_gib: Memory limit of the queries, see ``Store.bound_memory``.
+
+    Raises:
+        ConfigError: ``out_path`` is the store, or a file that is not a report (without ``replace``).
+        StoreError: the store cannot be read, has no such audit, or the named series differ in more than training.
     """
     from oversharp.diagnostics.measures import all_measures
     from oversharp.diagnostics.store import Store
@@ -59,23 +62,23 @@ def build_report(
 
 
 def require_place(store_path: Path, out_path: Path, *, replace: bool = False) -> None:
-    """Raise ``ConfigError`` where the report would take the place of the store, or of a file that is no report of ours.
+    """Raise ``ConfigError`` if the report would overwrite the store, or a file that is not a report.
 
-    With ``replace`` it may take that of any file but the store; an empty one it always may.
+    With ``replace`` it may overwrite any file except the store. It may always overwrite an empty file.
     """
     from oversharp.diagnostics.records.errors import ConfigError
 
     if out_path.resolve() == store_path.resolve():
-        raise ConfigError(f"--out {out_path}: is the store itself, which the report would replace; name an HTML file")
+        raise ConfigError(f"--out {out_path}: is the store itself; choose another path for the HTML file")
     if not replace and out_path.is_file() and not _is_report(out_path):
         raise ConfigError(
-            f"{out_path}: exists and is no report of oversharp, which would replace it; move it, or name another --out "
-            "(oversharp report --replace writes over it)"
+            f"{out_path}: exists and is not an oversharp report; move it, choose another --out, "
+            "or overwrite it with oversharp report --replace"
         )
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a file is empty or begins as reports do, of whatever version."""
+    """Return whether a file is empty or a report of any version."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     return not head or _TITLE in head

@@ -1,4 +1,4 @@
-"""What a change of pass@k is made of, in a figure and a sentence: the measure ``change_budget`` at the last step."""
+"""Decomposition of a change of pass@k: figure and sentence from the measure ``change_budget`` at the last step."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from oversharp.reports.records import Cell, Figure, Table, columns
 from oversharp.reports.wording import bound
 
 MEASURE = "change_budget"
-TITLE = "What the change is made of"
-#: Part → its name beside a bar.
+TITLE = "Decomposition of the change"
+#: Part → label of its bar.
 NAMES: Mapping[str, str] = MappingProxyType(
     {
-        "cut_off": "cut off",
-        "unread": "no answer read",
+        "cut_off": "truncated",
+        "unread": "unparsed",
         "grader": "second grader",
         "sharpening": "a sharper base",
         "guesses": "rarely solved",
@@ -33,14 +33,14 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "unexplained": "unexplained",
     }
 )
-#: Bars that would show as nothing are left to the table, in points.
+#: Smallest bar to draw, in percentage points; the table has the others.
 _LEAST = 0.05
 _MOST_PANELS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The parts of the change of pass@``k`` of the last checkpoint, those that are known, and the whole of it."""
+    """Decomposition of the change of pass@``k`` at the last checkpoint; ``unknown`` has reasons for missing parts."""
 
     series: SeriesSource
     k: int
@@ -50,7 +50,7 @@ class Budget:
 
 
 def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> Budget | None:
-    """Of the last checkpoint at the largest k, or at ``k``; None where the store has none."""
+    """Return the decomposition at the last checkpoint, at ``k`` or the largest k; None if the store has none."""
     findings = context.source.findings
     at = (findings["measure"] == MEASURE) & (findings["series"] == series.name)
     rows = findings[at & (findings["step"] == series.last_step) & findings["k"].notna()]
@@ -85,7 +85,7 @@ def _part(scope: str, value: float, low: float | None, high: float | None) -> Wa
 
 
 def budget_sentence(context: Context, series: SeriesSource) -> str:
-    """What is surely a part of the change at the largest k, and the rest; empty where nothing is sure."""
+    """Return one sentence on the significant parts of the change at the largest k; empty without any."""
     budget = budget_of(context, series)
     if budget is None:
         return ""
@@ -99,70 +99,70 @@ def _estimate(part: WaterfallPart) -> Estimate:
 
 
 def _points(value: float) -> str:
-    return numbers.fixed(value, 1, signed=True)
+    return numbers.decimal(value, 1, signed=True)
 
 
 def budget_figure(context: Context) -> Figure | None:
-    """Of a single series pass@1 and the largest k, of several the largest k each; None without a budget."""
+    """Return the decomposition figure: pass@1 and the largest k of one series, or the largest k of each series."""
     if len(context.series) == 1:
-        found = [budget_of(context, context.series[0], k) for k in (1, None)]
+        budgets = [budget_of(context, context.series[0], k) for k in (1, None)]
     else:
-        found = [budget_of(context, series) for series in context.series]
-    made = [one for one in found if one is not None][:_MOST_PANELS]
-    shown = [one for place, one in enumerate(made) if one not in made[:place]]
+        budgets = [budget_of(context, series) for series in context.series]
+    made = [budget for budget in budgets if budget is not None][:_MOST_PANELS]
+    shown = [budget for place, budget in enumerate(made) if budget not in made[:place]]
     if not shown:
         return None
     return Figure(
         figure_id="budget",
         title=TITLE,
         caption=(
-            "Parts of the change of pass@k from the base to the last checkpoint, from top to bottom, each beginning "
-            f"where the one above ends; they add up to the whole. Thin lines: {numbers.NINETY_FIVE} intervals of all "
-            "parts of one picture at once, which hold less often where two causes act on the same problems; pale: the "
-            "interval holds 0. A part says what would be otherwise, not what was done to the model (oversharp explain "
-            "change_budget)."
+            "Parts of the change of pass@k from the base to the last checkpoint. Each bar begins where the one above "
+            "ends, and the parts add up to the whole. Thin lines: simultaneous "
+            f"{numbers.NINETY_FIVE} CIs of all parts of one panel; their coverage is lower where two causes affect the "
+            "same problems. Pale: the CI contains 0. A part is a counterfactual difference, not a cause in training "
+            "(see oversharp explain change_budget)."
         ),
         notes=_notes(shown),
-        x_label="points",
+        x_label="percentage points",
         y_label="",
-        panels=tuple(_panel(one, is_alone=len(context.series) == 1) for one in shown),
+        panels=tuple(_panel(budget, is_alone=len(context.series) == 1) for budget in shown),
         table=_table(shown),
         finding=budget_sentence(context, context.series[0]) if len(context.series) == 1 else "",
     )
 
 
 def _panel(budget: Budget, *, is_alone: bool) -> Waterfall:
-    shown = tuple(one for one in budget.parts.values() if one.sure or abs(one.value) >= _LEAST)
+    shown = tuple(part for part in budget.parts.values() if part.sure or abs(part.value) >= _LEAST)
     title = f"pass@{budget.k}" if is_alone else f"{budget.series.name}: pass@{budget.k}"
-    told = ", ".join(f"{one.name} {_points(one.value)}" for one in shown)
+    values = ", ".join(f"{part.name} {_points(part.value)}" for part in shown)
     return Waterfall(
         title=title,
         lines=(),
-        description=f"{title}, {_points(budget.whole.value)} points in all: {told or 'no part'}.",
+        description=f"{title}, {_points(budget.whole.value)} points in total: {values or 'no parts'}.",
         parts=shown,
         whole=budget.whole,
     )
 
 
 def _notes(shown: Sequence[Budget]) -> tuple[str, ...]:
-    """What no picture could show, once for each part and reason."""
-    told = {(part, why): None for one in shown for part, why in one.unknown.items()}
-    return tuple(f"Not known: {NAMES[part]} ({why})." for part, why in told)
+    """Return one note per unknown part and reason."""
+    reasons = {(part, why): None for budget in shown for part, why in budget.unknown.items()}
+    return tuple(f"Unknown: {NAMES[part]} ({why})." for part, why in reasons)
 
 
 def _table(shown: Sequence[Budget]) -> Table:
     rows = [
         (
-            Cell(text=one.series.name),
+            Cell(text=budget.series.name),
             Cell(text=part.name),
-            Cell.count(one.k),
+            Cell.count(budget.k),
             POINTS.cell(part.value / 100.0, _share(part.low), _share(part.high)),
         )
-        for one in shown
-        for part in (*one.parts.values(), one.whole)
+        for budget in shown
+        for part in (*budget.parts.values(), budget.whole)
     ]
     return Table(
-        title="What the change is made of: data",
+        title=f"{TITLE}: data",
         columns=columns("series", "part", numbers=("k", "points")),
         rows=tuple(rows),
         folded=True,

@@ -1,4 +1,4 @@
-"""The key to the letters that measures and sections cite, put under every section that uses one."""
+"""Key to the paper letters [A], [B], [C]; each section that cites a paper ends with it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ PAPERS = {
 }
 
 
-def key(letters: str = "ABC") -> tuple[str, ...]:
-    """What each of ``letters`` stands for.
+def references(letters: str = "ABC") -> tuple[str, ...]:
+    """Return the reference of each of ``letters``.
 
-    >>> key("A")
+    >>> references("A")
     ('[A] When Sharpening Becomes Collapse, arXiv 2601.15609',)
     """
     return tuple(f"[{letter}] {PAPERS[letter]}" for letter in letters)
 
 
 def with_sources(section: Section) -> Section:
-    """``section`` with the key to the papers that its own words cite; words of models and problems do not count."""
+    """Add the references that the section's own text cites; texts of models and problems are ignored."""
     text = "\n".join((*section.lead, *(words for block in section.blocks for words in _words(block))))
     letters = "".join(letter for letter in PAPERS if f"[{letter}]" in text)
-    return replace(section, sources=section.sources or key(letters))
+    return replace(section, sources=section.sources or references(letters))
 
 
 def _words(block: Block) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a section builder gets: the source, the measures, and the few responses worth showing."""
+"""Input of the section builders: source, measures, details of single problems, kernels."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.reports import numbers
-from oversharp.reports.evidence.comparable import comparable
+from oversharp.reports.evidence.comparable import select_comparable
 from oversharp.reports.evidence.kernels import SeriesKernels
 from oversharp.reports.evidence.problem_details import ProblemDetails
 from oversharp.reports.evidence.source import SeriesSource, Source
 from oversharp.reports.findings.figures import measure_block
 from oversharp.reports.records import Block, Constant, Figure, Missing
-from oversharp.reports.wording import Change, bound, known
+from oversharp.reports.wording import Change, bound, known_findings
 
 
-def told_once(made: Sequence[Block]) -> tuple[Block, ...]:
-    """Blocks with data in the given order, then what is missing; equal reasons become one block."""
+def group_missing(made: Sequence[Block]) -> tuple[Block, ...]:
+    """Return blocks with data in the given order, then missing ones, one block per distinct reason."""
     figures = tuple(block for block in made if not isinstance(block, Missing))
     by_reason: dict[tuple[tuple[str, ...], str, str], list[str]] = {}
     for block in made:
@@ -32,9 +32,9 @@ def told_once(made: Sequence[Block]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What section builders read: findings, installed measures, single problems, and kernels by series.
+    """Input of the section builders: findings, installed measures, single problems, and kernels by series.
 
-    ``allow``: series that were audited differently are to be compared all the same.
+    ``allow``: compare series even if they were audited with different settings.
     """
 
     source: Source
@@ -45,37 +45,37 @@ class Context:
 
     @property
     def series(self) -> tuple[SeriesSource, ...]:
-        """The audited series, in the order that sets their colours."""
+        """Audited series, in colour order."""
         return self.source.series
 
     @property
-    def compared(self) -> Context:
-        """The same for those series that may be compared."""
-        return replace(self, source=replace(self.source, series=comparable(self.series)))
+    def comparable_context(self) -> Context:
+        """The same context with only the series that may be compared."""
+        return replace(self, source=replace(self.source, series=select_comparable(self.series)))
 
     def block(self, name: str) -> Figure | Constant | Missing:
-        """The figure of measure ``name`` or the reason why there is none."""
+        """Return the figure of measure ``name``, or the reason why there is none."""
         measure = self.measures.get(name)
         if measure is None:
             count = len(self.source.findings[self.source.findings["measure"] == name])
             why = (
-                f"the store holds {numbers.plural(count, 'finding')} of it"
+                f"the store has {numbers.plural(count, 'finding')} for it"
                 if count
-                else "the store holds no finding of it"
+                else "the store has no findings for it"
             )
-            return Missing(title=name, why=(f"no measure of this name is installed; {why}",))
+            return Missing(title=name, why=(f"no measure with this name is installed; {why}",))
         return measure_block(self.source, measure)
 
     def blocks(self, names: Sequence[str]) -> tuple[Block, ...]:
-        """Figures in the given order, then what is missing, equal reasons told once."""
-        return told_once([self.block(name) for name in names])
+        """Return figures in the given order, then missing ones, one block per distinct reason."""
+        return group_missing([self.block(name) for name in names])
 
-    def others(self, section: str, named: Sequence[str]) -> tuple[str, ...]:
-        """Measures that declare ``section`` and that no section names: those of outside packages."""
+    def other_measures(self, section: str, named: Sequence[str]) -> tuple[str, ...]:
+        """Return measures of ``section`` that are not in ``named``: those of outside packages."""
         return tuple(sorted(m.name for m in self.measures.values() if m.section == section and m.name not in named))
 
     def pass_change(self, series: SeriesSource, k: int, *, exact: bool = False) -> Change | None:
-        """pass@k of base and last checkpoint with the paired difference, None if one of them is unknown."""
+        """Return pass@k of base and last checkpoint with the paired difference; None if one is unknown."""
         name = "pass_at_k_exact" if exact else "pass_at_k"
         before = self.source.value_at(name, series.name, series.base_step, k=k)
         after = self.source.value_at(name, series.name, series.last_step, k=k)
@@ -92,42 +92,43 @@ class Context:
         )
 
     def inference_ks(self, series: SeriesSource, *, exact: bool = False) -> tuple[int, ...]:
-        """Values of k with a paired interval at the last checkpoint, ascending."""
+        """Return the values of k with a paired interval at the last checkpoint, ascending."""
         name = "pass_at_k_exact_delta" if exact else "pass_at_k_delta"
-        rows = known(self.source.findings, name, series=series.name)
+        rows = known_findings(self.source.findings, name, series=series.name)
         rows = rows[(rows["step"] == series.last_step) & rows["low"].notna() & rows["high"].notna()]
         return tuple(sorted(int(k) for k in rows["k"].dropna().unique()))
 
     def known_ks(self, series: SeriesSource) -> tuple[int, ...]:
-        """Values of k with a pass@k at base and last checkpoint, ascending."""
-        rows = known(self.source.findings, "pass_at_k", series=series.name)
+        """Return the values of k with a pass@k at base and last checkpoint, ascending."""
+        rows = known_findings(self.source.findings, "pass_at_k", series=series.name)
         base, last = (set(rows.loc[rows["step"] == s, "k"].dropna()) for s in (series.base_step, series.last_step))
         return tuple(sorted(int(k) for k in base & last))
 
     def level(self, series: SeriesSource, measure: str, step: int) -> float | None:
-        """The value of a measure without k at ``step``."""
+        """Return the value of a measure without k at ``step``, None if unknown."""
         row = self.source.value_at(measure, series.name, step)
         return None if row is None else float(row["value"])
 
     def ends(self, series: SeriesSource, measure: str) -> tuple[float, float] | None:
-        """The values of a measure without k at base and last checkpoint, None if one is unknown."""
+        """Return the values of a measure without k at base and last checkpoint, None if one is unknown."""
         base, last = (self.level(series, measure, step) for step in (series.base_step, series.last_step))
         return None if base is None or last is None else (base, last)
 
-    def named(self, series: SeriesSource, sentence: str) -> str:
-        """``sentence`` with the series in front where several are shown."""
+    def with_series_name(self, series: SeriesSource, sentence: str) -> str:
+        """Return ``sentence``, prefixed with the series name if the report has several series."""
         if len(self.series) > 1:
             return f"{series.name}: {sentence}"
         return sentence if sentence.startswith(("pass@", "k*")) else sentence[0].upper() + sentence[1:]
 
 
 def problems_of_tasks(source: Source) -> str:
-    """How many problems there are and of what: "64 problems of math".
+    """Return the number of problems and their tasks: "64 problems of math".
 
-    Samples of another tool that name no task stand under the name of their series, which is none.
+    Imported samples without a task are stored under the name of their series, which is not shown.
     """
     tasks = sorted(
-        {str(task) for task in source.problems["task"]} - {one.name for one in source.series if one.recorded}
+        {str(task) for task in source.problems["task"]}
+        - {series.name for series in source.series if series.is_recorded}
     )
     named = f" of {numbers.listing(tuple(tasks))}" if tasks else ""
     return f"{numbers.plural(len(source.problems), 'problem')}{named}"

@@ -1,27 +1,27 @@
-"""Numbers as people read them: real minus signs, fixed decimals per unit, differences of probabilities in points."""
+"""Number formats: minus signs, fixed decimals per unit, differences of probabilities in percentage points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: In place of a value that nobody told.
+#: Text for an unknown value.
 UNKNOWN = "unknown"
 MINUS = "\N{MINUS SIGN}"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 NINETY_FIVE = "95\N{NO-BREAK SPACE}%"
 _COUNTED = frozenset({"problems", "samples"})
-_LEAST_P = 0.0001  # what four places can show
-_TINY, _HUGE = 1e-3, 1e6  # beyond these, digits before the first one that counts are noise
+_LEAST_P = 0.0001  # smallest p-value with four decimals
+_TINY, _HUGE = 1e-3, 1e6  # use powers of ten outside this range
 
 
-def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
-    """``value`` with ``decimals`` places; a rounded zero carries no sign.
+def decimal(value: float, decimals: int, *, signed: bool = False) -> str:
+    """Return ``value`` with ``decimals`` decimals; a value that rounds to zero has no sign.
 
-    >>> fixed(-0.1084, 3)
+    >>> decimal(-0.1084, 3)
     '−0.108'
-    >>> fixed(-0.0001, 3, signed=True)
+    >>> decimal(-0.0001, 3, signed=True)
     '0.000'
-    >>> fixed(12345.6, 0)
+    >>> decimal(12345.6, 0)
     '12\\u202f346'
     """
     text = f"{abs(value):,.{decimals}f}".replace(",", NARROW)
@@ -33,7 +33,7 @@ def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
 
 
 def is_probability(unit: str) -> bool:
-    """Whether a unit is a probability or a share, between 0 and 1.
+    """Return whether a unit is a probability or a share, between 0 and 1.
 
     >>> is_probability("probability"), is_probability("share of modes"), is_probability("nats")
     (True, True, False)
@@ -42,7 +42,7 @@ def is_probability(unit: str) -> bool:
 
 
 def number(value: float | None, unit: str) -> str:
-    """``value`` in the decimals that its unit deserves; a dash for unknown.
+    """Return ``value`` with the decimals of its unit; a dash for unknown.
 
     >>> number(0.26789, "probability"), number(1.094, "nats"), number(7.0, "problems"), number(None, "nats")
     ('0.268', '1.094', '7', '–')
@@ -52,21 +52,21 @@ def number(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if is_probability(unit):
-        return fixed(value, 3)
+        return decimal(value, 3)
     if unit.startswith("nats"):
-        return fixed(value, 3)
+        return decimal(value, 3)
     if unit == "p-value":
-        return f"< {_LEAST_P}" if value < _LEAST_P else fixed(value, 4)
+        return f"< {_LEAST_P}" if value < _LEAST_P else decimal(value, 4)
     if unit == "relative difference":
-        return brief(value)
+        return format_brief(value)
     if unit in _COUNTED and float(value).is_integer():
-        return fixed(value, 0)
+        return decimal(value, 0)
     size = abs(value)
-    return fixed(value, 2 if size < 10 else 1 if size < 1000 else 0)
+    return decimal(value, 2 if size < 10 else 1 if size < 1000 else 0)
 
 
 def p_text(p: float) -> str:
-    """A p value in a sentence; one that rounds to nothing is below a bound, never zero.
+    """Return a p-value for a sentence; small ones as a bound, never as zero.
 
     >>> p_text(0.0373), p_text(3e-7)
     ('p = 0.0373', 'p < 0.0001')
@@ -76,65 +76,65 @@ def p_text(p: float) -> str:
 
 
 def interval(low: float | None, high: float | None, unit: str) -> str:
-    """``[0.231, 0.305]``, or nothing where there is none."""
+    """Return ``[0.231, 0.305]``, or "" without an interval."""
     if low is None or high is None:
         return ""
     return f"[{number(low, unit)}, {number(high, unit)}]"
 
 
 def points(value: float, *, signed: bool = True) -> str:
-    """A difference of probabilities in percentage points.
+    """Return a difference of probabilities in percentage points.
 
     >>> points(-0.1084)
     '−10.8'
     """
-    return fixed(100 * value, 1, signed=signed)
+    return decimal(100 * value, 1, signed=signed)
 
 
 def points_interval(low: float | None, high: float | None) -> str:
-    """The interval of a difference of probabilities, in points.
+    """Return the CI of a difference of probabilities, in percentage points.
 
     >>> points_interval(-0.121, -0.09)
-    '95\\xa0% interval −12.1 to −9.0'
+    '95\\xa0% CI −12.1 to −9.0'
     """
     if low is None or high is None:
-        return "no interval"
-    return f"{NINETY_FIVE} interval {points(low)} to {points(high)}"
+        return "no CI"
+    return f"{NINETY_FIVE} CI {points(low)} to {points(high)}"
 
 
 def percent(share: float) -> str:
-    """A share in percent.
+    """Return a share in percent.
 
     >>> percent(0.649)
     '64.9\\xa0%'
     """
-    return f"{fixed(100 * share, 1)}\N{NO-BREAK SPACE}%"
+    return f"{decimal(100 * share, 1)}\N{NO-BREAK SPACE}%"
 
 
 def percent_interval(low: float | None, high: float | None) -> str:
-    """The interval of a share, in percent.
+    """Return the CI of a share, in percent.
 
     >>> percent_interval(0.48, 0.6)
-    '95\\xa0% interval 48.0\\xa0% to 60.0\\xa0%'
+    '95\\xa0% CI 48.0\\xa0% to 60.0\\xa0%'
     """
     if low is None or high is None:
-        return "no interval"
-    return f"{NINETY_FIVE} interval {percent(low)} to {percent(high)}"
+        return "no CI"
+    return f"{NINETY_FIVE} CI {percent(low)} to {percent(high)}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun; ``many`` is an irregular plural.
+def plural(count: int, noun: str, plural_noun: str | None = None) -> str:
+    """Return a count with its noun; ``plural_noun`` is an irregular plural.
 
     >>> plural(1, "problem"), plural(0, "entry", "entries")
     ('1 problem', '0 entries')
     """
-    return f"{fixed(count, 0)} {one if count == 1 else many or one + 's'}"
+    return f"{decimal(count, 0)} {noun if count == 1 else plural_noun or noun + 's'}"
 
 
-def brief(value: float) -> str:
-    """A number of unknown unit in few digits; tiny and huge ones as a power of ten.
+def format_brief(value: float) -> str:
+    """Return a number of unknown unit with few digits; tiny and huge ones as a power of ten.
 
-    >>> brief(2e-4), brief(0.25), brief(-1234.5), brief(0.0), brief(3e7)
+    >>> format_brief(2e-4), format_brief(0.25), format_brief(-1234.5), format_brief(0.0), format_brief(3e7)
     ('2.0e−4', '0.25', '−1234', '0', '3.0e7')
     """
     if value and not _TINY <= abs(value) < _HUGE:
@@ -144,7 +144,7 @@ def brief(value: float) -> str:
 
 
 def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
-    """The values ``ks`` in words; "to" bridges only values that follow each other among the ``audited`` ones.
+    """Return ``ks`` as text; runs of consecutive ``audited`` values become "a to b".
 
     >>> k_range([1], [1, 8]), k_range([8, 16, 32], [1, 8, 16, 32]), k_range([1, 2, 64], [1, 2, 4, 64])
     ('k = 1', 'k = 8 to 32', 'k = 1, 2 and 64')
@@ -153,7 +153,7 @@ def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
 
 
 def ranges(values: Sequence[int], audited: Sequence[int]) -> str:
-    """``values`` in words; "to" bridges only those that follow each other among the ``audited`` ones.
+    """Return ``values`` as text; runs of consecutive ``audited`` values become "a to b".
 
     >>> ranges([20, 120, 140, 160], [20, 40, 120, 140, 160])
     '20 and 120 to 160'
@@ -172,7 +172,7 @@ def ranges(values: Sequence[int], audited: Sequence[int]) -> str:
 
 
 def listing(parts: tuple[str, ...], *, last: str = "and") -> str:
-    """Parts joined by commas, the last one by ``last``.
+    """Join parts with commas, and the last one with ``last``.
 
     >>> listing(("a", "b", "c"))
     'a, b and c'

@@ -1,4 +1,4 @@
-"""The store as a page: what the report says, in the order it says it, without HTML."""
+"""Build the page record of a report, in reading order, without HTML."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oversharp.reports.comparison.compare import compare
 from oversharp.reports.comparison.over_seeds import over_seeds
 from oversharp.reports.context import Context, problems_of_tasks
 from oversharp.reports.decision.section import decision
-from oversharp.reports.evidence.comparable import comparable, differences
+from oversharp.reports.evidence.comparable import find_differences, select_comparable
 from oversharp.reports.evidence.kernels import read_kernels
 from oversharp.reports.evidence.problem_details import read_problem_details
 from oversharp.reports.evidence.source import Source, read_source
 from oversharp.reports.problems.section import problems, success
-from oversharp.reports.published.section import published
+from oversharp.reports.published.section import published_section
 from oversharp.reports.records import Block, Figure, Folded, Page, Section
 from oversharp.reports.sections.coverage import coverage
 from oversharp.reports.sections.headline import headline
@@ -31,8 +31,8 @@ from oversharp.reports.sections.modes import modes, strategy
 from oversharp.reports.sections.training import training
 from oversharp.reports.twins import without_twins
 
-#: The report in reading order: what every reader sees, and what is folded.
-#: A section that has nothing to be about (one series: no comparison) returns None.
+#: Sections in reading order: the brief, then those that are folded.
+#: A section that does not apply (such as a comparison of one series) returns None.
 BRIEF: tuple[Callable[[Context], Section | None], ...] = (problems, health)
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     coverage,
@@ -48,7 +48,7 @@ SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     training,
     over_seeds,
     compare,
-    published,
+    published_section,
     method,
 )
 
@@ -63,16 +63,16 @@ def load_page(
     allow: bool = False,
     brief: bool = False,
 ) -> Page:
-    """Read ``store`` and say what is in it; with ``brief`` without mechanisms and methods.
+    """Build the page of ``store``; ``brief`` omits mechanisms and methods.
 
-    Raises ``StoreError`` where the named ``series`` differ in more than their training, unless ``allow``.
+    Raises ``StoreError`` if the named ``series`` differ in more than training, unless ``allow``.
     """
     context = read_context(store, measures, store_name=store_name, store_link=store_link, series=series)
-    if series is not None and not allow and (found := differences(comparable(context.series))):
+    if series is not None and not allow and (found_differences := find_differences(select_comparable(context.series))):
         raise StoreError(
-            f"{store_name}: the series were not audited alike and cannot be compared ("
-            f"{'; '.join(difference.text for difference in found)}); audit them again with equal settings, "
-            "or pass --allow to compare them all the same"
+            f"{store_name}: the series were audited with different settings and cannot be compared ("
+            f"{'; '.join(difference.text for difference in found_differences)}); audit them again with equal settings, "
+            "or pass --allow to compare them anyway"
         )
     return build_page(replace(context, allow=allow), brief=brief)
 
@@ -85,18 +85,18 @@ def read_context(
     store_link: str | None = None,
     series: tuple[str, ...] | None = None,
 ) -> Context:
-    """All that sections say is made of. Raises ``StoreError`` without an audit of one of ``series``."""
+    """Read everything that sections need. Raise ``StoreError`` if one of ``series`` has no audit."""
     source = read_source(store, store_name, series, store_link=store_link)
     return Context(
         source=source,
         measures={measure.name: measure for measure in measures},
         details=read_problem_details(store, source),
-        kernels={one.name: read_kernels(store, one) for one in source.series},
+        kernels={member.name: read_kernels(store, member) for member in source.series},
     )
 
 
 def page_figures(page: Page) -> tuple[Figure, ...]:
-    """The figures of a page in reading order, those in folded parts included."""
+    """Return the figures of a page in reading order, including folded ones."""
     of_decision = () if page.decision is None else page.decision.figures
     of_sections = (block for section in (*page.brief, *page.sections) for block in section.blocks)
     return tuple(_figures([*of_decision, page.headline.figure, *of_sections]))
@@ -111,9 +111,9 @@ def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:
 
 
 def build_page(context: Context, *, brief: bool = False) -> Page:
-    """Pure: from what was read to what is said."""
-    opened = _built(BRIEF, context)
-    sections = without_twins((*opened, *(() if brief else _built(SECTIONS, context))))
+    """Build the page from its context. Pure."""
+    opened = _build_sections(BRIEF, context)
+    sections = without_twins((*opened, *(() if brief else _build_sections(SECTIONS, context))))
     return Page(
         title=f"Over-sharpening report: {numbers.listing(tuple(series.name for series in context.series))}",
         subtitle=_subtitle(context.source),
@@ -124,7 +124,7 @@ def build_page(context: Context, *, brief: bool = False) -> Page:
     )
 
 
-def _built(builders: Sequence[Callable[[Context], Section | None]], context: Context) -> tuple[Section, ...]:
+def _build_sections(builders: Sequence[Callable[[Context], Section | None]], context: Context) -> tuple[Section, ...]:
     return tuple(with_sources(section) for build in builders if (section := build(context)) is not None)
 
 

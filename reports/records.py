@@ -1,7 +1,7 @@
-"""What a report says, before any HTML: frozen records that the sections fill and the template prints.
+"""Records of a report's content: sections fill them, the template renders them.
 
-Numbers in figures stay numbers; numbers in tables and sentences are already formatted, with a sort key beside them.
-Text that came from a model or a problem file is plain ``str`` everywhere: the template escapes it.
+Figures hold numbers. Tables and sentences hold formatted text, with a sort key per cell. Text from models and problem
+files is plain ``str``; the template escapes it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-#: Names of CSS variables. ``c*`` tell series and scopes apart, ``q*`` are ordered (k, training progress).
+#: Names of CSS variables. ``c*`` are categorical (series, scopes), ``q*`` are ordered (k, training progress).
 Colour = Literal[
     "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8",
     "q1", "q2", "q3", "q4", "q5", "q6",
     "ink", "muted", "grid", "surface",
 ]  # fmt: skip
 STEP_LABEL = "training step"
-#: ``unclear``: the interval holds zero, but rests on too few problems to call that "no change".
+#: ``unclear``: the CI contains zero, but covers too few problems to report "no change".
 Direction = Literal["rose", "fell", "unchanged", "unclear", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One table cell. ``sort`` is the number behind the text, None for plain text or an unknown number.
+    """Table cell. ``sort`` is the number behind the text, None for plain text or an unknown number.
 
-    ``href`` is a place within the page (``#…``).
+    ``href`` is an anchor on the page (``#…``).
     """
 
     text: str
@@ -35,7 +35,7 @@ class Cell:
 
     @classmethod
     def count(cls, number: float) -> Cell:
-        """A whole number.
+        """Return a cell with an integer.
 
         >>> Cell.count(40.0)
         Cell(text='40', sort=40.0, code=False, href='')
@@ -45,14 +45,14 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One table column; numeric ones are set flush right."""
+    """Table column; numeric ones are right-aligned."""
 
     name: str
     numeric: bool = True
 
 
 def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
-    """Columns of text, then columns of numbers.
+    """Return text columns, then numeric columns.
 
     >>> [(column.name, column.numeric) for column in columns("series", numbers=("k", "change"))]
     [('series', False), ('k', True), ('change', True)]
@@ -62,10 +62,10 @@ def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of formatted cells; ``folded`` hides it behind its title until asked for.
+    """Table of formatted cells; ``folded`` hides it behind its title.
 
-    ``states``, where given, are one text per row: words, parted by spaces, that the reader may filter the rows by;
-    ``search`` what else of a row the filter looks through, whole prompts of which a cell shows a line.
+    ``states`` is empty or has one text per row: words, separated by spaces, that readers can filter by. ``search`` has
+    additional searchable text per row, such as the whole prompt.
     """
 
     title: str
@@ -73,7 +73,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     folded: bool = False
-    narrow: bool = False  # may stand beside a figure
+    narrow: bool = False  # fits next to a figure
     states: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line (or cloud of points) of a panel; ``style`` picks marker and dashes, so colour is never alone.
+    """Line or point cloud of a panel; ``style`` selects marker and dashes, so that colour is never the only cue.
 
     ``low``/``high`` are empty or as long as ``x``. ``sizes`` (scatter only) are numbers of problems per point.
     """
@@ -104,7 +104,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A place on the x axis that a panel points out, with the bounds of its interval where it has them."""
+    """Marked position on the x axis, with the bounds of its interval if it has one."""
 
     label: str
     x: float
@@ -114,17 +114,17 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One picture of a figure."""
+    """One plot of a figure."""
 
     title: str
     lines: tuple[Line, ...]
-    description: str = ""  # what a reader who cannot see it needs
+    description: str = ""  # alternative text
     marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap(Panel):
-    """A symmetric matrix of values from −1 to 1. Rows belong to groups, named in order; ``marked`` rows get a mark."""
+    """Symmetric matrix of values from −1 to 1. Rows belong to named groups; ``marked`` rows get a mark."""
 
     cells: tuple[tuple[float, ...], ...]
     groups: tuple[tuple[str, int], ...]  # name and number of rows
@@ -139,9 +139,10 @@ class HeatMap(Panel):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeMap(Panel):
-    """Changes in points, None where unknown. ``columns`` and ``rows`` name them from left and from top.
+    """Changes in percentage points, None if unknown. ``columns`` and ``rows`` are labels from left and from top.
 
-    ``sure`` cells get a mark; ``scale`` is what the darkest shade stands for; ``outlined`` is the row to point out.
+    ``sure`` cells (significant changes) get a mark; ``scale`` is the value of the darkest shade; ``outlined`` is the
+    row to highlight.
     """
 
     columns: tuple[str, ...]
@@ -159,7 +160,7 @@ class ChangeMap(Panel):
 
 @dataclass(frozen=True, kw_only=True)
 class Spot:
-    """One named point of a plane."""
+    """Named point of a plane."""
 
     name: str
     x: float
@@ -168,12 +169,12 @@ class Spot:
 
 @dataclass(frozen=True, kw_only=True)
 class Plane(Panel):
-    """pass@1 across, pass@k up, both in probability: runs as paths from their base, beside what sharpens the base.
+    """Plot of pass@k (y) against pass@1 (x), both probabilities: runs as paths, and the base at lower temperatures.
 
-    ``names`` are those of the points of ``lines``, empty for a point without one. Where ``curve`` is given, the first
-    line are the points that it runs through, ``band`` is the outline of what it may be, and ``greedy`` its far end.
-    ``hotter`` are pairs of a point of a path and what the same weights give at a higher temperature, with the colour of
-    the path; ``ringed`` points are pointed out.
+    ``names`` are the labels of the points of ``lines``, empty for a point without one. If ``curve`` is given, the
+    first line has the points that it passes through, ``band`` outlines its CI, and ``greedy`` is its end. ``hotter``
+    has pairs of a point on a path and the same weights at a higher temperature, with the colour of the path.
+    ``ringed`` points are highlighted.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -185,12 +186,12 @@ class Plane(Panel):
 
     def __post_init__(self) -> None:
         if [len(line.x) for line in self.lines] != [len(names) for names in self.names]:
-            raise ValueError(f"plane {self.title!r}: as many names as points are needed on every line")
+            raise ValueError(f"plane {self.title!r}: every line needs one name per point")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure: one SVG per panel, so that panels stack on a phone; they share the y axis, planes its length."""
+    """Figure with one SVG per panel. Panels share the y axis; planes share only its length."""
 
     figure_id: str
     title: str
@@ -201,17 +202,17 @@ class Figure:
     table: Table
     kind: Literal["line", "scatter"] = "line"
     log_x: bool = False
-    log_y: bool = False  # only where every value is above 0
+    log_y: bool = False  # requires values above 0
     x_ticks: tuple[float, ...] = ()  # always within the axis, and the only candidates for its ticks
     y_range: tuple[float, float] | None = None
     zero_line: bool = False
     diagonal: bool = False
     notes: tuple[str, ...] = ()
-    finding: str = ""  # what it shows, in a sentence: stands under the picture where that is a file of its own
+    finding: str = ""  # result in one sentence, printed below the plot in exported files
 
     @property
     def legend(self) -> tuple[Line, ...]:
-        """The first line of every label, in order of appearance; empty where panel titles say the same."""
+        """The first line of every label, in order of appearance; empty if the panel titles already name the lines."""
         if self.panels and all([line.label for line in panel.lines] == [panel.title] for panel in self.panels):
             return ()
         first: dict[str, Line] = {}
@@ -223,7 +224,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """A measure with one value everywhere: a sentence says it better than a flat line. ``text`` is that sentence."""
+    """Measure with the same value everywhere, shown as the sentence ``text`` instead of a flat line."""
 
     title: str
     text: str
@@ -232,9 +233,9 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A measure without data: it stays in the report in a line, with the reason and, where it is known, the mend.
+    """Measure without data, shown as one line with the reason and, if known, a hint on how to measure it.
 
-    ``label`` is empty for what is no measure, such as records that an import left out.
+    ``label`` is empty for entries that are not measures, such as skipped records of an import.
     """
 
     title: str
@@ -245,9 +246,9 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """One response shown to the reader: whole, or with ``tail`` its beginning and its end.
+    """Response shown in full, or its beginning ``text`` and end ``tail``.
 
-    ``n_characters`` is its length before the cut; ``answer`` what the grader took from it, None where nobody told.
+    ``n_characters`` is the full length; ``answer`` is the extracted answer, None if unknown.
     """
 
     text: str
@@ -261,7 +262,7 @@ class Response:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Responses of one checkpoint to one problem, beside those of another."""
+    """Responses of one checkpoint to one problem."""
 
     title: str
     responses: tuple[Response, ...]
@@ -269,7 +270,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """Success of one problem at the checkpoints of one series, as a picture the size of a word."""
+    """Success rate of one problem over the checkpoints of one series, drawn as a sparkline."""
 
     colour: Colour
     shares: tuple[float, ...]
@@ -277,9 +278,9 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCase:
-    """A problem to be read: its course, its modes, and what base and last checkpoint say, side by side.
+    """Problem with its trajectory, its answers, and responses of base and last checkpoint side by side.
 
-    ``name`` is the id that its owner gave it, or else ours.
+    ``name`` is the id from the problem file, or else ours.
     """
 
     case_id: str
@@ -296,7 +297,7 @@ class ProblemCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Cases:
-    """Problems to be read, with responses side by side."""
+    """Problems with responses side by side."""
 
     title: str
     note: str
@@ -305,7 +306,7 @@ class Cases:
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Tables that mean little without each other."""
+    """Tables that belong together."""
 
     title: str
     note: str
@@ -314,7 +315,7 @@ class SideBySide:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Commands, templates: text to be copied as it is."""
+    """Text to copy, such as commands and templates."""
 
     title: str
     text: str
@@ -322,7 +323,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file inside the report: ``packed`` is base64 of its gzip, a tenth of the text; see ``downloads.packed``."""
+    """File embedded in the report; ``packed`` is base64 of its gzip, see ``downloads.packed``."""
 
     title: str
     file_name: str  # ends in .gz
@@ -332,7 +333,7 @@ class Download:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A file beside the report; ``href`` is relative to it."""
+    """Link to a file; ``href`` is relative to the report."""
 
     title: str
     href: str
@@ -341,7 +342,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """Blocks for who wants more, hidden behind a title and a ``summary`` that names what is inside."""
+    """Folded blocks behind a title and a ``summary`` of their content."""
 
     title: str
     summary: str
@@ -353,19 +354,19 @@ Block = Figure | Constant | Table | SideBySide | Missing | Cases | Listing | Dow
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """``lead`` is what was found, in plain sentences made from the data; ``sources`` is the key to its citations."""
+    """Section of the report. ``lead`` has the results in sentences; ``sources`` are its references."""
 
     section_id: str
     title: str
     lead: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
     sources: tuple[str, ...] = ()
-    short: str = ""  # what the bar calls it, where that is not its title
+    short: str = ""  # title in the navigation bar, if different
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """One number of the headline, base to last; ``direction`` follows the interval, never the point estimate."""
+    """One number of the headline, base to last; ``direction`` depends on the CI, not on the point estimate."""
 
     title: str
     value: str
@@ -375,25 +376,25 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictText:
-    """The verdict on one series in words. ``title`` and ``mark`` say all that the colour of ``tone`` says."""
+    """Verdict on one series. ``title`` and ``mark`` carry all the information of the colour ``tone``."""
 
     title: str
     mark: str
     tone: Literal["loss", "held", "open"]
     sentence: str
-    sharpening: str = ""  # whether the run is better than its base drawn sharper
-    scope: tuple[str, ...] = ()  # how far it reaches: range of k, seed, graders, problems
+    sharpening: str = ""  # comparison of the run with its base at lower temperatures
+    scope: tuple[str, ...] = ()  # range of k, seed, graders, problems
     caveats: tuple[str, ...] = ()
     overturn: str = ""  # what would change this verdict
-    ship: str = ""  # which checkpoint to ship, and what is sure of it
+    ship: str = ""  # which checkpoint to ship, with its CI
     tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What happened to one series. ``reading`` is what the last checkpoint shows, each k by itself.
+    """Result of one series. ``reading`` summarizes the last checkpoint, each k separately.
 
-    A page that is no audit's has cards without a verdict: then the reading leads.
+    Pages that are not audits have cards without a verdict, headed by ``reading``.
     """
 
     series: str
@@ -407,7 +408,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """The top of the report: one card per series, one figure, and the limits of both."""
+    """Headline of the report: one card per series, one figure, and their limits."""
 
     definition: str  # of over-sharpening, before any number
     cards: tuple[Card, ...]
@@ -416,7 +417,7 @@ class Headline:
 
 
 class Advice(NamedTuple):
-    """What to ship of series that were compared, and why: what is sure and what is not."""
+    """Which checkpoint to ship, and why."""
 
     title: str
     text: str
@@ -424,12 +425,12 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The first screen. ``chosen`` marks the rows that are advised; ``reading``, how to read all of it, is folded."""
+    """First screen. ``chosen`` marks the recommended rows; ``reading`` is the folded explanation."""
 
     title: str
     advice: tuple[Advice, ...]
     table: Table
-    table_first: bool  # of several series
+    table_first: bool  # for several series
     chosen: tuple[bool, ...]
     sentences: tuple[str, ...]
     reading: tuple[str, ...]
@@ -438,7 +439,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The whole report. With a ``decision``, that comes first, and ``sections`` are folded behind ``brief``."""
+    """Whole report. A ``decision`` comes first; then ``sections`` are folded after ``brief``."""
 
     title: str
     subtitle: str

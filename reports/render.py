@@ -1,4 +1,4 @@
-"""Page to HTML: one file, nothing loaded from anywhere, locked down by a Content-Security-Policy of hashes."""
+"""Render a page as one HTML file that loads nothing, with a Content-Security-Policy of hashes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from oversharp.diagnostics.records.errors import StoreError
 from oversharp.reports.numbers import MINUS, NARROW
 from oversharp.reports.pictures import palette
 from oversharp.reports.pictures.drawing import figure_svgs, swatch_svg
-from oversharp.reports.pictures.shared import Shared, shared
+from oversharp.reports.pictures.shared import Shared, extract_shared
 from oversharp.reports.pictures.sparkline import sparkline_svg
 from oversharp.reports.pictures.waterfall import Waterfall
 from oversharp.reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
-from oversharp.reports.sections.downloads import packed
+from oversharp.reports.sections.downloads import pack_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
 _NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d{{1,2}}))?(?![0-9A-Za-z])")
-_BLANK = re.compile(r">\n(?:[ ]*\n)+(?=<)")  # between tags alone: a response keeps its lines
+_BLANK = re.compile(r">\n(?:[ ]*\n)+(?=<)")  # only between tags: responses keep their blank lines
 _COMMAND = re.compile(r"`([^`]+)`")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def render_page(page: Page, *, extra_rules: str = "") -> str:
-    """The whole HTML document, with styles besides the report's. The same page gives the same text."""
+    """Return the HTML document; ``extra_rules`` are additional styles. The same page gives the same text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -50,9 +50,9 @@ def render_page(page: Page, *, extra_rules: str = "") -> str:
         js=Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8")),
         stylesheet=lambda of_figures: Markup(stylesheet(of_figures + extra_rules)),
         content_policy=content_policy,
-        shared=_shared,
+        shared=_extract_shared,
         kind=_kind,
-        placed=_placed,
+        placed=_place_blocks,
         svgs=_svgs,
         swatches=partial(_swatches, {}),
         parsed_columns=parsed_columns,
@@ -62,13 +62,13 @@ def render_page(page: Page, *, extra_rules: str = "") -> str:
         packed_texts=_packed_texts,
         pictures=_pictures,
         missing_of=_missing_of,
-        coded=_coded,
+        coded=_mark_commands,
     )
     return _BLANK.sub(">\n", html).strip() + "\n"
 
 
 def stylesheet(more: str = "") -> str:
-    """Colours of light, dark and print, the classes that paint the figures, the page's own rules, and ``more``."""
+    """Return the stylesheet: colours for light, dark and print, figure classes, the page's rules, and ``more``."""
     light, dark = palette.variables(palette.PLACEHOLDERS), palette.variables(palette.DARK)
     colours = (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n@media print{{:root{{{light}}}}}\n"
@@ -78,7 +78,7 @@ def stylesheet(more: str = "") -> str:
 
 
 def content_policy(css: str, js: str) -> str:
-    """Nothing may load or run but this very stylesheet and this very script."""
+    """Return a policy that allows only this stylesheet and this script."""
     return (
         f"default-src 'none'; style-src '{_source_hash(css)}'; script-src '{_source_hash(js)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -91,14 +91,14 @@ def _source_hash(text: str) -> str:
 
 
 def write_atomically(path: Path, text: str) -> Path:
-    """Write ``text`` beside ``path`` and move it into place: readers see the old file or the new one."""
+    """Write ``text`` to a temporary file next to ``path`` and rename it. Raise ``StoreError`` on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            os.chmod(temporary, 0o644)  # mkstemp makes private files; a report is made to be shared
+            os.chmod(temporary, 0o644)  # mkstemp creates private files
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -109,10 +109,7 @@ def write_atomically(path: Path, text: str) -> Path:
 
 
 def _printable(value: object) -> object:
-    """Characters that HTML forbids become the replacement character, those that turn a text round are written out.
-
-    Everything else is left to the escaping.
-    """
+    """Replace characters that HTML forbids, and write out bidirectional controls. Escaping handles the rest."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", upright(value))
@@ -122,10 +119,10 @@ def _kind(block: Block) -> str:
     return type(block).__name__
 
 
-def _placed(blocks: tuple[Block, ...]) -> tuple[tuple[Block, str], ...]:
-    """Blocks with their place in a two-column grid: half-width ones share rows.
+def _place_blocks(blocks: tuple[Block, ...]) -> tuple[tuple[Block, str], ...]:
+    """Return blocks with their position in a two-column grid, where half-width blocks share rows.
 
-    The odd one takes a whole row and shows its data beside it, so that no half stays blank.
+    An odd last half-width figure takes a whole row, with its data next to it.
     """
     halves = [i for i, block in enumerate(blocks) if _is_half(block)]
     lone = halves[-1] if len(halves) % 2 and isinstance(blocks[halves[-1]], Figure) else None
@@ -139,13 +136,13 @@ def _is_half(block: Block) -> bool:
 
 
 def text_columns(table: Table) -> int:
-    """How many columns of text stand first, at most 3: the table's class says so in place of each of their cells."""
+    """Return the number of leading text columns, at most 3: one class on the table replaces a class per cell."""
     first = next((i for i, column in enumerate(table.columns) if column.numeric), len(table.columns))
     return min(first, 3)
 
 
 def parsed_columns(table: Table) -> tuple[bool, ...]:
-    """Columns whose sort keys the page's script can read off the text: they are not written a second time."""
+    """Return for each column whether the page's script can parse its sort keys from the text."""
     return tuple(_is_parsed([row[i] for row in table.rows]) for i in range(len(table.columns)))
 
 
@@ -157,18 +154,18 @@ def _is_parsed(cells: list[Cell]) -> bool:
 
 
 def _agrees(cell: Cell, factor: float) -> bool:
-    """Whether the number at the start of the text is the sort key, as exactly as the text tells it."""
-    found = _leading(cell.text)
-    if found is None or cell.sort is None:
+    """Return whether the leading number of the text equals the sort key, up to its printed precision."""
+    leading = _leading(cell.text)
+    if leading is None or cell.sort is None:
         return False
-    value, digit = found
+    value, digit = leading
     return abs(value - factor * cell.sort) <= 0.51 * digit
 
 
 def _leading(text: str) -> tuple[float, float] | None:
-    """The number that a text begins with, or the share it states, and the worth of the last digit.
+    """Return the leading number or share of a text, and the value of one unit in its last digit.
 
-    The script of the page knows the same rule.
+    ``report.js`` has the same rule.
 
     >>> _leading("−0.25 [−0.30, −0.20]"), _leading("6 / 8"), _leading("none")
     ((-0.25, 0.01), (0.75, 1e-09), None)
@@ -187,7 +184,7 @@ def _leading(text: str) -> tuple[float, float] | None:
 
 
 def sort_key(value: float) -> str:
-    """A number to sort by, in as many digits as the order needs.
+    """Return a number to sort by, with six significant digits.
 
     >>> sort_key(0.26789123456), sort_key(40.0)
     ('0.267891', '40')
@@ -195,8 +192,8 @@ def sort_key(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _shared(html: Markup) -> Shared:
-    made = shared(str(html))
+def _extract_shared(html: Markup) -> Shared:
+    made = extract_shared(str(html))
     return replace(made, html=Markup(made.html), definitions=Markup(made.definitions))
 
 
@@ -205,7 +202,7 @@ def _svgs(figure: Figure) -> tuple[Markup, ...]:
 
 
 def _swatches(drawn: dict[str, str], figure: Figure) -> tuple[tuple[str, Markup], ...]:
-    """Labels with their pictures. Each is drawn in full where it stands first, and is used again after that."""
+    """Return legend labels with their swatches. A swatch is defined at its first use and referenced afterwards."""
     made = []
     for line in figure.legend:
         svg = swatch_svg(line, kind=figure.kind)
@@ -218,31 +215,31 @@ def _swatches(drawn: dict[str, str], figure: Figure) -> tuple[tuple[str, Markup]
 
 
 def _packed_texts(texts: tuple[str, ...]) -> str:
-    """A list of texts for the page's script: base64 of the gzip of its JSON."""
-    return packed(json.dumps(texts, ensure_ascii=False))
+    """Encode texts for the page's script: base64 of the gzip of their JSON."""
+    return pack_text(json.dumps(texts, ensure_ascii=False))
 
 
 def _missing_of(section: Section) -> tuple[Missing, ...]:
-    """What a section lacks, where it holds nothing else: then it is a line."""
+    """Return the missing blocks of a section if it has no others: it is then rendered as one line."""
     lacking = tuple(block for block in section.blocks if isinstance(block, Missing) and block.label)
     return lacking if len(lacking) == len(section.blocks) else ()
 
 
-def _coded(text: str) -> Markup:
-    """Text whose commands stand between backticks.
+def _mark_commands(text: str) -> Markup:
+    """Escape a text and mark commands in backticks as code.
 
-    >>> str(_coded("run `a < b`"))
+    >>> str(_mark_commands("run `a < b`"))
     'run <code>a &lt; b</code>'
     """
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(str(_printable(text))))))
 
 
 def _pictures(decision: Decision) -> str:
-    """How many panels stand side by side on the first screen: up to 4, or "bases" where each base has its own.
+    """Return the number of panels per row on the first screen, at most 4; "bases" if each base has its own panel.
 
-    Waterfalls have a row of their own.
+    Waterfalls are on a separate row.
     """
-    beside = [one for one in decision.figures if not any(isinstance(panel, Waterfall) for panel in one.panels)]
+    beside = [other for other in decision.figures if not any(isinstance(panel, Waterfall) for panel in other.panels)]
     panels = [len(figure.panels) for figure in beside]
     return "bases" if len(panels) > 1 and panels[0] > 1 else str(min(sum(panels), 4))
 

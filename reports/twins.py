@@ -1,4 +1,4 @@
-"""Figures that show what another one shows already: one of them is drawn, the others say so and keep their data."""
+"""Replace figures whose points another figure already shows by a reference, and keep their data."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import replace
 
 from oversharp.reports.records import Block, Constant, Figure, Folded, Section
 
-#: Of a figure: the units of its axis, and of every line its panel, name and points.
+#: Axis label of a figure, and panel, label and points of each line.
 _Points = tuple[object, ...]
 
 
 def without_twins(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """The sections with every figure once, the first of those that have the same points in the same unit.
+    """Return the sections with only the first of the figures that have the same points and unit.
 
-    The same points with the opposite meaning, kept beside lost, count as the same where both are shares.
+    Complementary shares (1 − y, such as kept and lost) are duplicates too.
     """
     seen: dict[_Points, str] = {}
-    return tuple(replace(one, blocks=tuple(_once(block, seen) for block in one.blocks)) for one in sections)
+    return tuple(
+        replace(section, blocks=tuple(_replace_twin(block, seen) for block in section.blocks)) for section in sections
+    )
 
 
-def _once(block: Block, seen: dict[_Points, str]) -> Block:
+def _replace_twin(block: Block, seen: dict[_Points, str]) -> Block:
     if isinstance(block, Folded):
-        return replace(block, blocks=tuple(_once(inner, seen) for inner in block.blocks))
+        return replace(block, blocks=tuple(_replace_twin(inner, seen) for inner in block.blocks))
     if not isinstance(block, Figure) or not any(line.x for panel in block.panels for line in panel.lines):
         return block
     points, opposite = _points(block, opposite=False), _points(block, opposite=True)
@@ -30,17 +32,17 @@ def _once(block: Block, seen: dict[_Points, str]) -> Block:
     if same is None and (other is None or block.y_range != (0.0, 1.0)):
         seen[points] = block.title
         return block
-    said = f"the points of «{same}»" if same is not None else f"1 minus the points of «{other}»"
+    same_points = f"the points of «{same}»" if same is not None else f"1 minus the points of «{other}»"
     return Constant(
-        title=block.title, text=f"{block.caption} Here these are {said}, and are not drawn twice.", table=block.table
+        title=block.title, text=f"{block.caption} These are {same_points} and are not drawn again.", table=block.table
     )
 
 
 def _points(figure: Figure, *, opposite: bool) -> _Points:
-    def of(y: float) -> float:
+    def flip(y: float) -> float:
         return round(1.0 - y, 12) if opposite else round(y, 12)
 
     lines = tuple(
-        (panel.title, line.label, line.x, tuple(map(of, line.y))) for panel in figure.panels for line in panel.lines
+        (panel.title, line.label, line.x, tuple(map(flip, line.y))) for panel in figure.panels for line in panel.lines
     )
     return (figure.x_label, lines)

@@ -1,4 +1,4 @@
-"""From numbers to plain sentences. A verb follows the interval: without one, no direction is claimed."""
+"""Sentences about changes. The verb depends on the CI: without one, no direction is stated."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pandas as pd
 from oversharp.reports import numbers
 from oversharp.reports.records import Direction
 
-#: An interval over fewer problems is too wide to be called "no change".
+#: With fewer problems, the CI is too wide to report "no change".
 FEW_PROBLEMS = 10
-#: The scope of exact measures where only some problems list their correct modes.
+#: Scope of exact measures if only some problems list their correct modes.
 WITH_MODES = "with_modes"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Base against last checkpoint; ``low``/``high`` bound the paired difference ``delta`` over ``n_problems``."""
+    """Base and last checkpoint; ``low``/``high`` bound the paired difference ``delta`` over ``n_problems``."""
 
     before: float
     after: float
@@ -28,7 +28,7 @@ class Change:
 
     @property
     def direction(self) -> Direction:
-        """What may be claimed; it follows the interval.
+        """Direction of the change according to the CI.
 
         >>> Change(before=0.3, after=0.5, delta=0.2, low=0.1, high=0.3).direction
         'rose'
@@ -49,18 +49,18 @@ class Change:
 
     @property
     def too_few(self) -> str:
-        """What is said instead of a wide interval where the direction is ``unclear``."""
+        """Text in place of a wide CI if the direction is ``unclear``."""
         count = numbers.plural(self.n_problems or 0, "problem")
         return f"too few problems to tell ({numbers.points(self.delta)} points over {count})"
 
 
 def change_of_probability(name: str, change: Change) -> str:
-    """One sentence on how ``name`` changed, without a full stop.
+    """Return one sentence on how ``name`` changed, without a full stop.
 
     >>> change_of_probability("pass@1", Change(before=0.268, after=0.485, delta=0.217, low=0.19, high=0.244))
-    'pass@1 rose from 0.268 to 0.485 (+21.7 points, 95\\xa0% interval +19.0 to +24.4)'
+    'pass@1 rose from 0.268 to 0.485 (+21.7 points, 95\\xa0% CI +19.0 to +24.4)'
     >>> change_of_probability("pass@8", Change(before=0.8, after=0.79, delta=-0.01, low=-0.03, high=0.01))
-    'pass@8 did not change detectably: 0.800 to 0.790 (−1.0 points, 95\\xa0% interval −3.0 to +1.0)'
+    'pass@8 did not change detectably: 0.800 to 0.790 (−1.0 points, 95\\xa0% CI −3.0 to +1.0)'
     """
     path = f"{numbers.number(change.before, 'probability')} to {numbers.number(change.after, 'probability')}"
     detail = f"({numbers.points(change.delta)} points, {numbers.points_interval(change.low, change.high)})"
@@ -75,8 +75,10 @@ def change_of_probability(name: str, change: Change) -> str:
             return f"{name} went from {path} {detail}"
 
 
-def known(frame: pd.DataFrame, measure: str, *, scope: str | None = "all", series: str | None = None) -> pd.DataFrame:
-    """Findings of ``measure`` that have a value."""
+def known_findings(
+    frame: pd.DataFrame, measure: str, *, scope: str | None = "all", series: str | None = None
+) -> pd.DataFrame:
+    """Return the findings of ``measure`` that have a value."""
     chosen = (frame["measure"] == measure) & frame["value"].notna()
     if scope is not None:
         chosen &= frame["scope"] == scope
@@ -86,7 +88,7 @@ def known(frame: pd.DataFrame, measure: str, *, scope: str | None = "all", serie
 
 
 def reasons(frame: pd.DataFrame, measure: str) -> tuple[str, ...]:
-    """Why ``measure`` has no value: each reason once, with its place unless it holds everywhere."""
+    """Return the reasons why ``measure`` has no value, each once, with the steps unless it applies to all."""
     findings = frame[frame["measure"] == measure]
     unknown = findings[findings["value"].isna() & findings["why"].notna()]
     several = findings["series"].nunique() > 1
@@ -96,16 +98,17 @@ def reasons(frame: pd.DataFrame, measure: str) -> tuple[str, ...]:
         text = f"{row.series} step {row.step}" if several else f"step {row.step}"
         places.setdefault(str(row.why), {})[(row.series, row.step)] = text  # type: ignore[index]
     return tuple(
-        why if set(held) == everywhere else f"{why} ({_shortened(list(held.values()))})" for why, held in places.items()
+        why if set(affected) == everywhere else f"{why} ({_shorten_list(list(affected.values()))})"
+        for why, affected in places.items()
     )
 
 
-def _shortened(places: list[str], limit: int = 4) -> str:
+def _shorten_list(places: list[str], limit: int = 4) -> str:
     if len(places) <= limit:
         return ", ".join(places)
     return f"{', '.join(places[: limit - 1])} and {len(places) - limit + 1} more"
 
 
 def bound(value: object) -> float | None:
-    """A database number as Python has it: NULL is None."""
+    """Convert a database number to float; NULL becomes None."""
     return None if value is None or pd.isna(value) else float(value)  # type: ignore[call-overload,arg-type]

@@ -17,7 +17,7 @@ from benchmarks.papers.page import build_page, page_html
 from benchmarks.papers.table import counts_text, markdown, records
 from benchmarks.papers.verdicts import verdict
 from benchmarks.speed.results import RESULTS, circumstances
-from oversharp.reports.numbers import fixed
+from oversharp.reports.numbers import decimal
 from oversharp.reports.render import write_atomically
 
 PAGE = Path("runs/papers.html")
@@ -37,7 +37,7 @@ def write_all(families: Sequence[Family], effort: Effort, *, out: Path, page: Pa
     conditions = circumstances(["numpy", "scipy", "torch"])
     versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items())
     foot = (
-        f"\n{effort.seeds} seeds, {fixed(effort.instances, 0)} random instances, seed {effort.seed}. "
+        f"\n{effort.seeds} seeds, {decimal(effort.instances, 0)} random instances, seed {effort.seed}. "
         f"{conditions['machine']}; {versions}; {wall_s:.0f} s. `make papers` writes this file.\n"
     )
     write_atomically(out / "papers.md", markdown(families) + foot)

@@ -18,8 +18,8 @@ from benchmarks.papers.table import (
     told_text,
 )
 from benchmarks.papers.verdicts import RULE, agreement, named, verdict
-from oversharp.reports.citations import PAPERS, key
-from oversharp.reports.numbers import fixed
+from oversharp.reports.citations import PAPERS, references
+from oversharp.reports.numbers import decimal
 from oversharp.reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
 from oversharp.reports.render import render_page
 
@@ -57,7 +57,7 @@ def build_page(families: Sequence[Family], effort: Effort) -> Page:
     return Page(
         title="The papers' claims, run again",
         subtitle=f"{len(claims)} claims · {effort.seeds} seeds · {effort.steps} steps · "
-        f"{fixed(effort.instances, 0)} random instances · seed {effort.seed}",
+        f"{decimal(effort.instances, 0)} random instances · seed {effort.seed}",
         headline=Headline(
             definition=RULE,
             cards=tuple(_card(letter, own) for letter, own in _by_paper(claims)),
@@ -123,7 +123,7 @@ def _section(i: int, family: Family) -> Section:
         title=family.title,
         lead=(family.setting,),
         blocks=(*shown, _claims_table(family), _numbers_table(family), _settings_table(family)),
-        sources=key(letters),
+        sources=references(letters),
     )
 
 

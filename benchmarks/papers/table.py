@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.papers.claim import FAILS_AS_PRINTED, Check, Claim, Estimate, Family, Kind, Outcome
 from benchmarks.papers.verdicts import RULE, agreement, named, verdict
-from oversharp.reports.citations import key
-from oversharp.reports.numbers import MINUS, fixed, listing
+from oversharp.reports.citations import references
+from oversharp.reports.numbers import MINUS, decimal, listing
 
 COLUMNS = ("claim", "where", "setting", "numbers (95 %)", "verdict", "independent", "agreement")
 #: Every kind of verdict as a verb and as a heading, best first; together they cover all claims.
@@ -52,7 +52,7 @@ def together(*values: float) -> tuple[str, ...]:
     decimals = 0 if size >= 1000 else 1 if size >= 10 else 3
     if size < 10 and width:
         decimals = min(6, max(decimals, math.ceil(-math.log10(width / 2))))
-    return tuple(fixed(value, decimals) for value in values)
+    return tuple(decimal(value, decimals) for value in values)
 
 
 def estimate_text(estimate: Estimate) -> str:
@@ -125,7 +125,9 @@ def _counted(claim: Claim) -> str:
         if check.estimate.low is not None or check.estimate.of != "value":
             counts.setdefault(check.estimate.of, []).append(check.estimate.n)
     return ", ".join(
-        f"{fixed(min(own), 0)} {of}" if min(own) == max(own) else f"{fixed(min(own), 0)} to {fixed(max(own), 0)} {of}"
+        f"{decimal(min(own), 0)} {of}"
+        if min(own) == max(own)
+        else f"{decimal(min(own), 0)} to {decimal(max(own), 0)} {of}"
         for of, own in counts.items()
     )
 
@@ -173,7 +175,7 @@ def scope_text(claims: Sequence[Claim]) -> str:
     if seeds := drawn["seeds"]:
         parts.append(f"{len(seeds)} over {max(seeds)} seeds or random worlds")
     if instances := drawn["random instances"]:
-        few, many = (fixed(n, 0) for n in (min(instances), max(instances)))
+        few, many = (decimal(n, 0) for n in (min(instances), max(instances)))
         parts.append(f"{len(instances)} on {few if few == many else f'{few} to {many}'} random instances")
     if exactly := drawn["exactly"]:
         parts.append(f"{len(exactly)} exactly (every case enumerated, or single numbers)")
@@ -196,7 +198,7 @@ def markdown(families: Sequence[Family]) -> str:
         "compares the kind of verdict, and the numbers where that implementation gave some; not the conditions in "
         "words.",
         "",
-        *(f"{line}  " for line in key()),
+        *(f"{line}  " for line in references()),
     ]
     for family in families:
         lines += ["", f"## {family.title}", "", family.setting, "", _line(COLUMNS), _line(["---"] * len(COLUMNS))]

@@ -1,6 +1,6 @@
-"""Several series side by side: at their last checkpoints, at the same step, and at equal pass@1.
+"""Compare series at their last checkpoints, at the same step, and at matched pass@1.
 
-The last because a comparison at the same step flatters slow learners.
+Matched pass@1 because a comparison at the same step favours slow learners.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import pandas as pd
 
 from oversharp.diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
 from oversharp.reports import numbers
-from oversharp.reports.comparison.pairs import pair_table, pairs, sentences
+from oversharp.reports.comparison.pairs import compare_pairs, pair_sentences, pair_table
 from oversharp.reports.comparison.seeds import objectives
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.comparable import Difference, differences
+from oversharp.reports.evidence.comparable import Difference, find_differences
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.findings.figures import described, line_of, series_colour, step_ticks
+from oversharp.reports.findings.figures import describe_panel, line_of, series_colour, step_ticks
 from oversharp.reports.findings.tables import Display
 from oversharp.reports.records import (
     STEP_LABEL,
@@ -32,47 +32,47 @@ from oversharp.reports.records import (
     Table,
     columns,
 )
-from oversharp.reports.sharpening.figure import figures_of_joined
-from oversharp.reports.wording import known
+from oversharp.reports.sharpening.figure import separate_figures
+from oversharp.reports.wording import known_findings
 
 LEVELS = 4
 TITLE = "Series side by side"
-BASES = "The series start from different bases: what differs late may have differed from the start."
-REPAIRED = "weights between the base and a checkpoint, which is its last point: not compared with others at that."
+BASES = "The series start from different bases: late differences may have existed from the start."
+REPAIRED = "interpolated weights that end at a trained checkpoint; not compared with other series at that checkpoint."
 SEEDS = "One training seed each: a difference between series is not yet a difference between methods."
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchedLevel:
-    """Coverage of every series where its pass@1 first reaches ``p1``."""
+    """pass@k of every series where its pass@1 first reaches ``p1``."""
 
     p1: float
     values: Mapping[str, MatchedValue]
 
 
 def compare(context: Context) -> Section | None:
-    """None for a single series: there is nothing to compare. Series that were audited differently are not compared."""
+    """Return the comparison section; None for one series. Series with different audit settings are not compared."""
     if len(context.series) < 2:
         return None
-    context = context.compared
+    context = context.comparable_context
     if len(context.series) < 2:
-        return None  # the same samples under several verifiers: their cards, and Sample health, say what differs
-    found = differences(context.series)
-    if found and not context.allow:
-        return _refused(context, found)
-    made = pairs(context)
-    allowed = (_allowed(found),) if found else ()
+        return None  # the same samples under several verifiers: cards and Sample health show the differences
+    found_differences = find_differences(context.series)
+    if found_differences and not context.allow:
+        return _differences_section(context, found_differences)
+    made = compare_pairs(context)
+    allowed = (_allowed_note(found_differences),) if found_differences else ()
     bases = [] if _one_base(context) else [BASES]
-    repaired = [one.name for one in context.series if one.is_repaired]
+    repaired = [other.name for other in context.series if other.is_repaired]
     bases += [f"{numbers.listing(tuple(repaired))}: {REPAIRED}"] if repaired else []
-    seeds = () if any(len(one.runs) > 1 for one in objectives(context.series)) else (SEEDS,)
-    lead = (*allowed, *sentences(made), *bases, *seeds)
+    seeds = () if any(len(objective.runs) > 1 for objective in objectives(context.series)) else (SEEDS,)
+    lead = (*allowed, *pair_sentences(made), *bases, *seeds)
     blocks: tuple[Block, ...] = tuple(pair_table(pair, n_pairs=len(made)) for pair in made)
     exact = all(_trajectory(context, series, 1, exact=True).notna().any() for series in context.series)
     k = _common_k(context, exact=exact)
     if k is None:
-        why = "the series share no value of k above 1 that both have a pass@k for"
-        blocks = (*blocks, Missing(title="Comparison at the same step and at equal pass@1", why=(why,)))
+        why = "the series share no k above 1"
+        blocks = (*blocks, Missing(title="Comparison at the same step and at matched pass@1", why=(why,)))
         return Section(section_id="compare", title=TITLE, lead=lead, blocks=blocks)
     paths = {s.name: _path(context, s, k, exact=exact) for s in context.series}
     matched = matched_levels(paths)
@@ -80,54 +80,57 @@ def compare(context: Context) -> Section | None:
         section_id="compare",
         title=TITLE,
         lead=(*lead, _lead(matched, k, exact=exact)),
-        blocks=(*blocks, *figures_of_joined(context), *_blocks(context, paths, matched, k, exact=exact)),
+        blocks=(*blocks, *separate_figures(context), *_blocks(context, paths, matched, k, exact=exact)),
     )
 
 
 def _one_base(context: Context) -> bool:
-    return len({one.base_id for one in context.series}) == 1
+    return len({series.base_id for series in context.series}) == 1
 
 
-def _refused(context: Context, found: tuple[Difference, ...]) -> Section:
-    """What differs, with the values of all series, in place of a comparison."""
-    mend = "audit them again with equal settings, or compare them all the same with oversharp report STORE --allow"
-    names = numbers.listing(tuple(difference.field for difference in found))
+def _differences_section(context: Context, found_differences: tuple[Difference, ...]) -> Section:
+    """Return a section that lists the differences instead of a comparison."""
+    hint = "audit them again with equal settings, or compare them anyway with oversharp report STORE --allow"
+    names = numbers.listing(tuple(difference.field for difference in found_differences))
     return Section(
         section_id="compare",
         title=TITLE,
-        lead=(f"The series were not audited alike and are not compared: {names} {_verb(found)}.",),
+        lead=(
+            "The series were audited with different settings and are not compared: "
+            f"{names} {_verb(found_differences)}.",
+        ),
         blocks=(
-            Missing(title="Comparison", why=(*(difference.text for difference in found), mend)),
-            *figures_of_joined(context),
+            Missing(title="Comparison", why=(*(difference.text for difference in found_differences), hint)),
+            *separate_figures(context),
         ),
     )
 
 
-def _verb(found: tuple[Difference, ...]) -> str:
-    return "differs" if len(found) == 1 and found[0].field != "problems" else "differ"
+def _verb(found_differences: tuple[Difference, ...]) -> str:
+    return "differs" if len(found_differences) == 1 and found_differences[0].field != "problems" else "differ"
 
 
-def _allowed(found: tuple[Difference, ...]) -> str:
-    """That what follows was asked for, and what it mixes with."""
+def _allowed_note(found_differences: tuple[Difference, ...]) -> str:
+    """Return a warning that --allow compares series with different audit settings."""
     return (
-        "Compared because --allow was given, although the series were not audited alike ("
-        f"{'; '.join(difference.text for difference in found)}): what differs below may come from that."
+        "Compared because of --allow, although the series were audited with different settings ("
+        f"{'; '.join(difference.text for difference in found_differences)}): these may cause the differences below."
     )
 
 
 def _trajectory(context: Context, series: SeriesSource, k: int, *, exact: bool) -> pd.Series:
-    rows = known(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k", series=series.name)
+    rows = known_findings(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k", series=series.name)
     return rows[rows["k"] == k].set_index("step")["value"].sort_index()
 
 
 def _common_k(context: Context, *, exact: bool) -> int | None:
-    """The largest k > 1 that every series has, within the range of inference where that is known."""
+    """Return the largest k > 1 that every series has, within the range of inference if known."""
     name = "pass_at_k_exact" if exact else "pass_at_k"
     shared: set[int] | None = None
     for series in context.series:
-        rows = known(context.source.findings, name, series=series.name)
+        rows = known_findings(context.source.findings, name, series=series.name)
         ks = {int(k) for k in rows["k"].dropna()}
-        # coverage saturates at the largest k: where samples end the range, exact values are compared there too
+        # exact values are compared in the same range as sampled ones: pass@k saturates at the largest k
         inference = set(context.inference_ks(series) or context.inference_ks(series, exact=exact))
         ks = ks & inference if inference else ks
         shared = ks if shared is None else shared & ks
@@ -136,13 +139,13 @@ def _common_k(context: Context, *, exact: bool) -> int | None:
 
 
 def _path(context: Context, series: SeriesSource, k: int, *, exact: bool) -> pd.DataFrame:
-    """Columns ``p1`` and ``pk`` indexed by step, where both are known."""
+    """Return columns ``p1`` and ``pk`` indexed by step, where both are known."""
     values = {"p1": _trajectory(context, series, 1, exact=exact), "pk": _trajectory(context, series, k, exact=exact)}
     return pd.DataFrame(values).dropna().sort_index()
 
 
 def matched_levels(paths: Mapping[str, pd.DataFrame]) -> tuple[MatchedLevel, ...]:
-    """Coverage at levels of pass@1 that every series reaches, evenly spaced, the highest last.
+    """Return pass@k at evenly spaced levels of pass@1 that every series reaches, the highest last.
 
     >>> slow = pd.DataFrame({"p1": [0.2, 0.4], "pk": [1.0, 0.9]}, index=[0, 100])
     >>> fast = pd.DataFrame({"p1": [0.2, 0.6], "pk": [1.0, 0.8]}, index=[0, 100])
@@ -166,15 +169,15 @@ def matched_levels(paths: Mapping[str, pd.DataFrame]) -> tuple[MatchedLevel, ...
 
 def _lead(matched: tuple[MatchedLevel, ...], k: int, *, exact: bool) -> str:
     if not matched:
-        return "The series share no range of pass@1, so they cannot be compared at equal pass@1."
+        return "The series share no range of pass@1, so they cannot be compared at matched pass@1."
     top = matched[-1]
     ranked = sorted(
         ((value.value, name) for name, value in top.values.items() if value.value is not None),
         key=lambda pair: (-pair[0], pair[1]),
     )
-    parts = tuple(f"{numbers.fixed(value, 3)} for {name}" for value, name in ranked)
+    parts = tuple(f"{numbers.decimal(value, 3)} for {name}" for value, name in ranked)
     return (
-        f"At matched pass@1 = {numbers.fixed(top.p1, 3)} {'exact ' if exact else ''}pass@{k} is "
+        f"At matched pass@1 = {numbers.decimal(top.p1, 3)} {'exact ' if exact else ''}pass@{k} is "
         f"{numbers.listing(parts)}."
     )
 
@@ -192,7 +195,7 @@ def _blocks(
         blocks.append(
             Figure(
                 figure_id="compare-trade",
-                title=f"What pass@1 costs in pass@{k}",
+                title=f"pass@{k} against pass@1",
                 caption=f"One point per checkpoint{', exact values' if exact else ''}, joined in training order. "
                 "Higher at the same pass@1 is better.",
                 x_label=f"{kind}pass@1 (probability)",
@@ -222,7 +225,7 @@ def _blocks(
 
 
 def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
-    """pass@1 and pass@k over steps, one line per series."""
+    """Return the figure of pass@1 and pass@k over steps, one line per series."""
     name, kind = ("pass_at_k_exact", "exact ") if exact else ("pass_at_k", "")
     title = f"{'Exact pass' if exact else 'pass'}@1 and pass@{k} at the same step"
     display = Display(factor=1.0, unit="probability", is_difference=False)
@@ -230,7 +233,7 @@ def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
     for one_k in (1, k):
         lines = []
         for i, series in enumerate(context.series):
-            rows = known(context.source.findings, name, series=series.name)
+            rows = known_findings(context.source.findings, name, series=series.name)
             rows = rows[rows["k"] == one_k]
             if rows.empty:
                 continue
@@ -244,12 +247,12 @@ def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
                 )
                 for step, value, low, high in zip(rows["step"], rows["value"], rows["low"], rows["high"], strict=True)
             ]
-        panels.append(described(Panel(title=f"pass@{one_k}", lines=tuple(lines)), title, display, "step"))
+        panels.append(describe_panel(Panel(title=f"pass@{one_k}", lines=tuple(lines)), title, display, "step"))
     return Figure(
         figure_id="compare-steps",
         title=title,
-        caption="A series that learns more slowly loses less by the same step; the matched comparison below takes that "
-        f"away. Band: {numbers.NINETY_FIVE} interval over problems.",
+        caption="At the same step, a series that learns more slowly has lost less; the comparison at matched pass@1 "
+        f"below removes that effect. Band: {numbers.NINETY_FIVE} CI over problems.",
         x_label=STEP_LABEL,
         y_label=f"{kind}pass@k (probability)",
         panels=tuple(panels),
@@ -275,14 +278,14 @@ def _description(lines: list[tuple[int, str, pd.DataFrame]], k: int) -> str:
 
 def _path_table(lines: list[tuple[int, str, pd.DataFrame]], k: int) -> Table:
     return Table(
-        title="pass@1 and coverage: data",
+        title=f"pass@1 and pass@{k}: data",
         columns=columns("series", numbers=("step", "pass@1", f"pass@{k}")),
         rows=tuple(
             (
                 Cell(text=name),
                 Cell.count(step),
-                Cell(text=numbers.fixed(p1, 3), sort=p1),
-                Cell(text=numbers.fixed(pk, 3), sort=pk),
+                Cell(text=numbers.decimal(p1, 3), sort=p1),
+                Cell(text=numbers.decimal(pk, 3), sort=pk),
             )
             for _, name, path in lines
             for step, p1, pk in zip((int(s) for s in path.index), path["p1"], path["pk"], strict=True)
@@ -297,12 +300,12 @@ def _matched_table(context: Context, matched: tuple[MatchedLevel, ...], k: int, 
     rows = []
     for level in matched:
         values = [level.values[name] for name in names]
-        cells = [Cell(text=numbers.fixed(level.p1, 3), sort=level.p1)]
+        cells = [Cell(text=numbers.decimal(level.p1, 3), sort=level.p1)]
         for value in values:
             if value.value is None or value.step is None:
                 cells.append(Cell(text=value.why or "–"))
             else:
-                text = f"{numbers.fixed(value.value, 3)} (step {numbers.fixed(value.step, 0)})"
+                text = f"{numbers.decimal(value.value, 3)} (step {numbers.decimal(value.step, 0)})"
                 cells.append(Cell(text=text, sort=value.value))
         if two:
             first, second = (value.value for value in values)
@@ -314,6 +317,6 @@ def _matched_table(context: Context, matched: tuple[MatchedLevel, ...], k: int, 
         title=f"{'Exact pass' if exact else 'pass'}@{k} at matched pass@1",
         columns=(Column(name="pass@1"), *(Column(name=name) for name in names), *last),
         rows=tuple(rows),
-        note="Where each series first reaches that pass@1, interpolated between checkpoints; no interval.",
+        note="Values where each series first reaches that pass@1, interpolated between checkpoints; no CI.",
         narrow=True,
     )

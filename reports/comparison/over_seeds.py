@@ -1,4 +1,4 @@
-"""Objectives over training seeds: the only place where a difference between series may become one between methods."""
+"""Compare objectives over training seeds, which turns differences between series into ones between methods."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from oversharp.reports.comparison.seeds import (
     quantities,
 )
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.comparable import differences
+from oversharp.reports.evidence.comparable import find_differences
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS, Display, display_of
 from oversharp.reports.records import Block, Missing, Section
 
 TITLE = "Objectives over seeds"
 LIMITS = (
-    "Intervals here are Student's t over training seeds: they say how far another run of the same objective would "
-    f"move, on these problems and from this base. They take {LEAST_SEEDS} seeds: fewer may all have missed a collapse "
-    "that one run in four suffers."
+    "CIs in this section are Student's t over training seeds: they cover the variation between runs of the same "
+    f"objective, on these problems and from this base. They need at least {LEAST_SEEDS} seeds: fewer runs may all miss "
+    "a collapse that happens in one run of four."
 )
 
 
 def over_seeds(context: Context) -> Section | None:
-    """None where no two series carry a seed in their name, or where they were audited differently."""
-    context = context.compared
+    """Return the section; None unless two series have a seed in their name and were audited with equal settings."""
+    context = context.comparable_context
     chosen = objectives(context.series)
-    if not chosen or (differences(context.series) and not context.allow):
+    if not chosen or (find_differences(context.series) and not context.allow):
         return None
     made = quantities(context, chosen)
     lead = (_who(chosen), _verdicts(chosen))
@@ -59,19 +59,20 @@ def over_seeds(context: Context) -> Section | None:
 
 def _who(chosen: Sequence[SeededObjective]) -> str:
     parts = tuple(
-        f"{one.name} with {numbers.plural(len(one.runs), 'seed')} ({', '.join(map(str, one.runs))})" for one in chosen
+        f"{objective.name} with {numbers.plural(len(objective.runs), 'seed')} ({', '.join(map(str, objective.runs))})"
+        for objective in chosen
     )
     bases = {run.base_id for run in _runs(chosen)}
-    start = "all from one base" if len(bases) == 1 else "from different bases, which differ beside the objectives"
+    start = "all from one base" if len(bases) == 1 else "from different bases, so that not only the objectives differ"
     return f"{numbers.listing(parts)}, {start}."
 
 
 def _verdicts(chosen: Sequence[SeededObjective]) -> str:
     parts = []
-    for one in chosen:
-        titles = Counter("no verdict" if run.verdict is None else run.verdict.title for run in one.runs.values())
-        counts = tuple(f"{title} {n} of {len(one.runs)}" for title, n in sorted(titles.items(), key=_most_first))
-        parts.append(f"{one.name}: {', '.join(counts)}")
+    for objective in chosen:
+        titles = Counter("no verdict" if run.verdict is None else run.verdict.title for run in objective.runs.values())
+        counts = tuple(f"{title} {n} of {len(objective.runs)}" for title, n in sorted(titles.items(), key=_most_first))
+        parts.append(f"{objective.name}: {', '.join(counts)}")
     return f"Verdicts by seed: {'; '.join(parts)}."
 
 
@@ -80,20 +81,23 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
 
 
 def _runs(chosen: Sequence[SeededObjective]) -> list[SeriesSource]:
-    return [run for one in chosen for run in one.runs.values()]
+    return [run for objective in chosen for run in objective.runs.values()]
 
 
 def _headline(chosen: Sequence[SeededObjective], made: Quantities, compared: Sequence[SeedPlace]) -> tuple[str, ...]:
-    """What the objectives keep of pass@k at the highest pass@1 that every seed reaches, and their differences."""
+    """Return pass@k of the objectives at the highest pass@1 that every seed reaches, and their differences."""
     full = [place for place in compared if place.level is not None and not any(place.missed.values())]
     if not full or not made.pk:
-        return ("The seeds share no range of pass@1, so they cannot be compared at equal pass@1.",) if made.pk else ()
+        return ("The seeds share no range of pass@1, so they cannot be compared at matched pass@1.",) if made.pk else ()
     place, most = full[-1], made.pk[-1]
     display = display_of(most.unit, signed=False)
-    parts = tuple(f"{_text(display, most.mean(place.values[one.name][most.title]))} for {one.name}" for one in chosen)
+    parts = tuple(
+        f"{_text(display, most.mean(place.values[objective.name][most.title]))} for {objective.name}"
+        for objective in chosen
+    )
     kind = "exact " if made.exact else ""
     first = f"At matched {place.title}, which every seed reaches, {kind}{most.title} is {numbers.listing(parts)}."
-    return (first, *(_difference_sentence(chosen[0], one, most, place) for one in chosen[1:]))
+    return (first, *(_difference_sentence(chosen[0], objective, most, place) for objective in chosen[1:]))
 
 
 def _text(display: Display, over: SeedMean) -> str:
@@ -105,23 +109,23 @@ def _difference_sentence(first: SeededObjective, second: SeededObjective, quanti
     start = f"There {second.name} − {first.name}, paired by seed, is "
     if over.mean is None or over.low is None or over.high is None:
         value = "unknown" if over.mean is None else f"{numbers.points(over.mean)} points"
-        return f"{start}{value}, without an interval: {over.why}."
-    reading = "" if over.low > 0 or over.high < 0 else ": these seeds show no difference"
+        return f"{start}{value}, without a CI: {over.why}."
+    reading = "" if over.low > 0 or over.high < 0 else ": no significant difference over these seeds"
     return f"{start}{_text(POINTS, over)} points over {numbers.plural(over.n, 'seed')}{reading}."
 
 
 def _left_out(context: Context, chosen: Sequence[SeededObjective]) -> tuple[str, ...]:
-    """Series without a seed, and seeds that only some objectives have: a run that failed may be missing."""
+    """Return notes on series without a seed, and on seeds that some objectives lack, perhaps because runs failed."""
     names = {run.name for run in _runs(chosen)}
-    others = tuple(one.name for one in context.series if one.name not in names)
-    unnamed = (f"Not in this section, because the name carries no seed: {numbers.listing(others)}.",) if others else ()
-    seeds = {seed for one in chosen for seed in one.runs}
-    lacking = [(one.name, sorted(seeds - set(one.runs))) for one in chosen]
+    others = tuple(series.name for series in context.series if series.name not in names)
+    unnamed = (f"Not in this section, because the name has no seed: {numbers.listing(others)}.",) if others else ()
+    seeds = {seed for objective in chosen for seed in objective.runs}
+    lacking = [(objective.name, sorted(seeds - set(objective.runs))) for objective in chosen]
     return (
         *unnamed,
         *(
             f"{name} lacks {numbers.plural(len(missing), 'seed')} that others have ({', '.join(map(str, missing))}): "
-            "if that run failed, the means leave a failure out."
+            "if that run failed, the means omit a failure."
             for name, missing in lacking
             if missing
         ),

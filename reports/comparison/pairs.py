@@ -1,4 +1,4 @@
-"""Every two series problem by problem at their last checkpoints: the paired difference for every task and k."""
+"""Paired differences between the last checkpoints of every two series, for every task and k."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.records import Cell, Column, Missing, Table
 
-#: What is said of units that are not problems.
+#: Resampling unit → text in the note.
 _OVER = {"problems": "", "clusters": ", over clusters of related problems"}
-#: From here on an adjusted p says that there is a difference.
+#: Significance level of the adjusted p-values.
 LEVEL = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPair:
-    """``second`` − ``first``, or ``why`` there is no difference to show."""
+    """Differences ``second`` − ``first``, or the reason ``why`` there are none."""
 
     first: SeriesSource
     second: SeriesSource
@@ -36,27 +36,27 @@ class SeriesPair:
 
     @property
     def title(self) -> str:
-        """What is subtracted from what, and where."""
+        """Title with both series and their steps."""
         return (
             f"{self.second.name} (step {self.second.last_step}) − {self.first.name} (step {self.first.last_step}), "
-            "problem by problem"
+            "paired by problem"
         )
 
 
-def pairs(context: Context) -> tuple[SeriesPair, ...]:
-    """Every two series at the last checkpoint of each, over the problems that both have; of seeds, equal ones.
+def compare_pairs(context: Context) -> tuple[SeriesPair, ...]:
+    """Compare every two series at their last checkpoints over shared problems; runs with seeds, at equal seeds.
 
-    p is adjusted over all pairs, tasks and k together: with more series a reader picks from more.
+    p-values are adjusted over all pairs, tasks and k together.
     """
     counts = context.source.last_counts
-    # a repaired series ends in the very checkpoint that it was made of: its last point compares nothing
-    trained = [one for one in context.series if not one.is_repaired]
+    # the last point of a repaired series is the checkpoint that it was made from
+    trained = [series for series in context.series if not series.is_repaired]
     both = itertools.combinations(trained, 2)
-    return _adjusted([_pair(counts, one, other) for one, other in both if may_pair(one.name, other.name)])
+    return _adjust_p_values([_pair(counts, first, other) for first, other in both if may_pair(first.name, other.name)])
 
 
-def _adjusted(made: Sequence[SeriesPair]) -> tuple[SeriesPair, ...]:
-    """The pairs with Holm's correction over the p values of all of them."""
+def _adjust_p_values(made: Sequence[SeriesPair]) -> tuple[SeriesPair, ...]:
+    """Apply Holm's correction over the p-values of all pairs."""
     tested = [row.p for pair in made for row in pair.rows if row.p is not None]
     adjusted = iter(holm(np.array(tested)).tolist())
     return tuple(
@@ -69,7 +69,7 @@ def _adjusted(made: Sequence[SeriesPair]) -> tuple[SeriesPair, ...]:
 
 
 def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> SeriesPair:
-    of_first, of_second = (counts[counts["series"] == one.name] for one in (first, second))
+    of_first, of_second = (counts[counts["series"] == series.name] for series in (first, second))
     both = of_first.merge(of_second, on="problem_id", suffixes=("_1", "_2")).sort_values("problem_id")
     if both.empty:
         return SeriesPair(first=first, second=second, why="no problem has samples at the last checkpoint of both")
@@ -87,12 +87,12 @@ def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Se
 
 
 def _clusters(both: pd.DataFrame) -> np.ndarray:
-    """A number for the cluster of every problem; one without a cluster is one of its own."""
+    """Return a cluster index per problem; a problem without a cluster is a separate cluster."""
     return np.asarray(pd.factorize(both["cluster_1"].astype("string").fillna("problem " + both["problem_id"]))[0])
 
 
 def pair_sentence(pair: SeriesPair) -> str:
-    """What the table says, in one sentence: where the second is surely above or below the first."""
+    """Return one sentence on where the second series is significantly above or below the first."""
     if not pair.rows:
         return f"{pair.second.name} and {pair.first.name} cannot be compared: {pair.why}."
     several = len({row.task for row in pair.rows}) > 1
@@ -101,8 +101,8 @@ def pair_sentence(pair: SeriesPair) -> str:
     start = f"At the last checkpoint of each, {pair.second.name} "
     if not sure:
         tested = [row.p_adjusted for row in pair.rows if row.p_adjusted is not None]
-        least = f" (least adjusted {numbers.p_text(min(tested))})" if tested else ""
-        return f"{start}and {pair.first.name} show no difference for {numbers.k_range(ks, ks)}{least}."
+        least = f" (smallest adjusted {numbers.p_text(min(tested))})" if tested else ""
+        return f"{start}and {pair.first.name} do not differ significantly for {numbers.k_range(ks, ks)}{least}."
     parts = []
     for word, sign in (("above", 1), ("below", -1)):
         for task in sorted({row.task for row in sure}):
@@ -114,14 +114,11 @@ def pair_sentence(pair: SeriesPair) -> str:
                     f"{word} {pair.first.name}{on} for {numbers.k_range([row.k for row in rows], ks)} "
                     f"(most at k = {most.k}: {numbers.points(most.difference)} points)"
                 )
-    return f"{start}lies {numbers.listing(tuple(parts))}."
+    return f"{start}is significantly {numbers.listing(tuple(parts))}."
 
 
 def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
-    """One row per task and k, both p values beside each other; folded where there are several of ``n_pairs``.
-
-    A single task has no column: it says nothing.
-    """
+    """Return a table with one row per task and k, folded if there are several pairs. A single task has no column."""
     if not pair.rows:
         return Missing(title=pair.title, why=(pair.why,))
     names = (pair.first.name, pair.second.name)
@@ -140,8 +137,8 @@ def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
             Column(name="problems"),
         ),
         rows=tuple(_row(row)[0 if several else 1 :] for row in pair.rows),
-        note=f"Paired by problem, two-sided{units}. Brackets: {numbers.NINETY_FIVE} interval of each "
-        f"difference by itself. Holm adjusts p for {over}: read that one.",
+        note=f"Paired by problem, two-sided{units}. Brackets: pointwise {numbers.NINETY_FIVE} CI. "
+        f"Use the Holm-adjusted p-value: it accounts for {over}.",
         folded=n_pairs > 1,
     )
 
@@ -150,17 +147,16 @@ def _row(row: RunDifference) -> tuple[Cell, ...]:
     return (
         Cell(text=row.task),
         Cell.count(row.k),
-        *(Cell(text=numbers.fixed(value, 3), sort=value) for value in (row.first, row.second)),
+        *(Cell(text=numbers.decimal(value, 3), sort=value) for value in (row.first, row.second)),
         POINTS.cell(row.difference, row.low, row.high),
         *(Cell(text=numbers.number(p, "p-value"), sort=p) for p in (row.p, row.p_adjusted)),
         Cell.count(row.n_problems),
     )
 
 
-def sentences(made: Sequence[SeriesPair]) -> tuple[str, ...]:
-    """A sentence for every pair, and what none of them is: a comparison of the best checkpoints."""
+def pair_sentences(made: Sequence[SeriesPair]) -> tuple[str, ...]:
+    """Return a sentence for every pair, and a caveat about the last checkpoints."""
     return (
         *map(pair_sentence, made),
-        "These are the last checkpoints, never the best ones: the best of many that do not differ looks better by "
-        "chance.",
+        "These are the last checkpoints, not the best ones: the best of many equal checkpoints looks better by chance.",
     )

@@ -1,4 +1,4 @@
-"""The tables and the figure of objectives over seeds: means with intervals, differences, every seed by itself."""
+"""Tables and figure of objectives over seeds: means with CIs, differences, single seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oversharp.diagnostics.statistics.over_seeds import LEAST_SEEDS, SeedMean, p
 from oversharp.reports import numbers
 from oversharp.reports.comparison.seeds import Quantities, Quantity, SeededObjective, SeedPlace
 from oversharp.reports.context import Context
-from oversharp.reports.findings.figures import described, series_colour, step_ticks
+from oversharp.reports.findings.figures import describe_panel, series_colour, step_ticks
 from oversharp.reports.findings.tables import Display, display_of
 from oversharp.reports.records import STEP_LABEL, Cell, Column, Figure, Line, Panel, Table, columns
 
@@ -28,7 +28,7 @@ def _unit(quantity: Quantity) -> str:
 
 
 def _cells(made: Sequence[Quantity], values: Mapping[str, Mapping[int, float | None]], n: int) -> tuple[Cell, ...]:
-    """Means with intervals; where fewer than ``n`` seeds have the value, how many."""
+    """Return means with CIs, and the number of seeds if fewer than ``n`` have the value."""
     cells = []
     for q in made:
         over = q.mean(values[q.title])
@@ -39,50 +39,50 @@ def _cells(made: Sequence[Quantity], values: Mapping[str, Mapping[int, float | N
 
 
 def _intervals_note(chosen: Sequence[SeededObjective]) -> str:
-    few = tuple(one.name for one in chosen if len(one.runs) < LEAST_SEEDS)
-    said = f" Too few seeds for an interval: {numbers.listing(few)}." if few else ""
+    few = tuple(objective.name for objective in chosen if len(objective.runs) < LEAST_SEEDS)
+    too_few = f" Too few seeds for a CI: {numbers.listing(few)}." if few else ""
     return (
-        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t interval over seeds; none with fewer than {LEAST_SEEDS}, "
-        f"or where all have the very same value.{said}"
+        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t CI over seeds; none with fewer than {LEAST_SEEDS} seeds "
+        f"or equal values.{too_few}"
     )
 
 
 def mean_table(chosen: Sequence[SeededObjective], made: Quantities, place: SeedPlace) -> Table:
-    """One row per objective at a step that all runs have."""
+    """Return a table with one row per objective, at a step that all runs have."""
     rows = [
         (
-            Cell(text=one.name),
-            Cell.count(len(one.runs)),
-            *_cells(made.all, place.values[one.name], len(one.runs)),
+            Cell(text=objective.name),
+            Cell.count(len(objective.runs)),
+            *_cells(made.all, place.values[objective.name], len(objective.runs)),
         )
-        for one in chosen
+        for objective in chosen
     ]
     return Table(
         title=f"Objectives at the same step ({place.title.removeprefix('step ')}){_exact(made)}",
         columns=(Column(name="objective", numeric=False), Column(name="seeds"), *_columns(made.all)),
         rows=tuple(rows),
-        note=f"{_intervals_note(chosen)} An objective that learns more slowly loses less by the same step: read the "
-        "matched table too.",
+        note=f"{_intervals_note(chosen)} At the same step, an objective that learns more slowly has lost less: see "
+        "also the table at matched pass@1.",
     )
 
 
 def matched_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
-    """One row per level of pass@1 and objective; the seeds that do not reach a level are named in the note."""
+    """Return a table with one row per level of pass@1 and objective; the note lists seeds that miss a level."""
     shown = (*made.pk, *made.beside)
     rows = []
     missed: dict[tuple[str, int, str], None] = {}
     for place in places:
-        for one in chosen:
-            lacking = place.missed[one.name]
-            missed.update({(one.name, seed, why): None for seed, why in lacking.items()})
-            n, step = len(one.runs) - len(lacking), place.steps[one.name]
+        for objective in chosen:
+            lacking = place.missed[objective.name]
+            missed.update({(objective.name, seed, why): None for seed, why in lacking.items()})
+            n, step = len(objective.runs) - len(lacking), place.steps[objective.name]
             rows.append(
                 (
-                    Cell(text=numbers.fixed(place.level or 0.0, 3), sort=place.level),
-                    Cell(text=one.name),
-                    Cell(text=f"{n} of {len(one.runs)}", sort=float(n)),
-                    Cell(text="–" if step is None else numbers.fixed(step, 0), sort=step),
-                    *_cells(shown, place.values[one.name], n),
+                    Cell(text=numbers.decimal(place.level or 0.0, 3), sort=place.level),
+                    Cell(text=objective.name),
+                    Cell(text=f"{n} of {len(objective.runs)}", sort=float(n)),
+                    Cell(text="–" if step is None else numbers.decimal(step, 0), sort=step),
+                    *_cells(shown, place.values[objective.name], n),
                 )
             )
     unreached = "".join(f" {name} seed {seed} {why}." for name, seed, why in missed)
@@ -96,13 +96,13 @@ def matched_table(chosen: Sequence[SeededObjective], made: Quantities, places: S
             *_columns(shown),
         ),
         rows=tuple(rows),
-        note="Each seed read off its own course where that first reaches the level, interpolated between "
+        note="Each seed is evaluated where its own trajectory first reaches the level, interpolated between "
         f"checkpoints. {_intervals_note(chosen)}{unreached}",
     )
 
 
 def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
-    """Every other objective less the first, at the same step and at equal pass@1."""
+    """Return differences to the first objective, at the same step and at matched pass@1."""
     first = chosen[0]
     rows = []
     for second in chosen[1:]:
@@ -117,7 +117,7 @@ def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places
                 cells.append(Cell(text="–") if matched_on else display.cell(over.mean, over.low, over.high))
             where = (Cell(text=f"{second.name} − {first.name}"), Cell(text=place.title))
             rows.append((*where, Cell.count(n), *cells))
-    several = " Not adjusted for several differences." if len(rows) > 1 else ""
+    several = " Not adjusted for multiple comparisons." if len(rows) > 1 else ""
     return Table(
         title=f"Differences between objectives, paired by seed{_exact(made)}",
         columns=columns(
@@ -132,27 +132,27 @@ def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places
             ),
         ),
         rows=tuple(rows),
-        note="Runs that oversharp trained with one seed saw the same prompts in the same order. Brackets: "
-        f"{numbers.NINETY_FIVE} t interval over the seeds' differences, from {LEAST_SEEDS} seeds on.{several}",
+        note="Runs that oversharp trained with the same seed saw the same prompts in the same order. Brackets: "
+        f"{numbers.NINETY_FIVE} t CI over the differences by seed, for at least {LEAST_SEEDS} seeds.{several}",
     )
 
 
 def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quantities) -> Figure:
-    """pass@1 and pass@k over steps: the mean over seeds, with its interval."""
+    """Return the figure of pass@1 and pass@k over steps: mean over seeds with CI."""
     shown = (made.p1, *made.pk[-1:])
     panels = []
     body = []
     for q in shown:
         lines = []
-        for i, one in enumerate(chosen):
-            steps = sorted(set.intersection(*({*q.courses.get(run.name, {})} for run in one.runs.values())))
-            means = [q.mean(q.at(step, one)) for step in steps]
+        for i, objective in enumerate(chosen):
+            steps = sorted(set.intersection(*({*q.courses.get(run.name, {})} for run in objective.runs.values())))
+            means = [q.mean(q.values_at(step, objective)) for step in steps]
             if not steps:
                 continue
-            lines.append(_line(one.name, steps, means, i))
+            lines.append(_line(objective.name, steps, means, i))
             body += [
                 (
-                    Cell(text=one.name),
+                    Cell(text=objective.name),
                     Cell(text=q.title),
                     Cell.count(step),
                     display_of(q.unit, signed=False).cell(over.mean, over.low, over.high),
@@ -160,12 +160,12 @@ def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quan
                 for step, over in zip(steps, means, strict=True)
             ]
         display = Display(factor=1.0, unit="probability", is_difference=False)
-        panels.append(described(Panel(title=q.title, lines=tuple(lines)), q.title, display, "step"))
+        panels.append(describe_panel(Panel(title=q.title, lines=tuple(lines)), q.title, display, "step"))
     banded = any(value is not None for panel in panels for line in panel.lines for value in line.low)
     return Figure(
         figure_id="seeds-steps",
         title=f"{numbers.listing(tuple(q.title for q in shown))} over training, mean over seeds{_exact(made)}",
-        caption=f"Band: {numbers.NINETY_FIVE} t interval over seeds." if banded else "",
+        caption=f"Band: {numbers.NINETY_FIVE} t CI over seeds." if banded else "",
         x_label=STEP_LABEL,
         y_label="probability",
         panels=tuple(panels),
@@ -194,25 +194,25 @@ def _line(name: str, steps: Sequence[int], means: Sequence[SeedMean], i: int) ->
 
 
 def seed_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
-    """Every seed by itself, so that each mean can be checked."""
+    """Return a table of single seeds, so that readers can check each mean."""
     full = [place for place in places if place.level is None or not any(place.missed.values())]
     rows = [
         (
-            Cell(text=one.name),
+            Cell(text=objective.name),
             Cell.count(seed),
             Cell(text="–" if run.verdict is None else run.verdict.title),
             Cell(text=place.title),
             *(
-                display_of(q.unit, signed=False).cell(place.values[one.name][q.title][seed], None, None)
+                display_of(q.unit, signed=False).cell(place.values[objective.name][q.title][seed], None, None)
                 for q in made.all
             ),
         )
-        for one in chosen
-        for seed, run in one.runs.items()
+        for objective in chosen
+        for seed, run in objective.runs.items()
         for place in (*full[:1], *full[-1:][: len(full) - 1])
     ]
     return Table(
-        title=f"Every seed by itself{_exact(made)}",
+        title=f"Single seeds{_exact(made)}",
         columns=(
             Column(name="objective", numeric=False),
             Column(name="seed"),

@@ -1,7 +1,7 @@
-"""Which series are seeds of one objective, and the courses of their numbers.
+"""Group series by objective and seed, and collect the trajectories of their quantities.
 
-The name of a series says it: ``iac-seed-2`` is seed 2 of the objective ``iac``. ``oversharp compare`` names its runs
-so, and a run directory of such a name gives its series that name.
+The name of a series determines both: ``iac-seed-2`` is seed 2 of the objective ``iac``. ``oversharp compare`` names
+its runs this way, and a series takes the name of its run directory.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import scope_label
-from oversharp.reports.wording import WITH_MODES, known
+from oversharp.reports.wording import WITH_MODES, known_findings
 
 _SEED_NAME = re.compile(r"(.+)-seed-(0|[1-9][0-9]*)")
-#: The k that is shown beside 1 and the largest.
+#: The k shown in addition to 1 and the largest.
 MIDDLE_K = 8
 #: Levels of pass@1 that every seed reaches.
 LEVELS = 4
@@ -34,14 +34,14 @@ LEVELS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class _Beside:
-    """A measure beside pass@k, its name short enough for a column, and the base's value where that is by definition."""
+    """Measure shown next to pass@k: column title, and the value of the base if it is fixed by definition."""
 
     measure: str
     title: str
     at_base: float | None = None
 
 
-#: Of each row the first that the store has values of.
+#: The first measure of each row that has values is shown.
 _BESIDE: tuple[tuple[_Beside, ...], ...] = (
     (_Beside(measure="interference", title="interference", at_base=0.0),),
     (
@@ -54,7 +54,7 @@ _BESIDE: tuple[tuple[_Beside, ...], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class SeededObjective:
-    """Runs that differ in their seed alone, by seed in ascending order."""
+    """Runs that differ only in their seed, in ascending order of seed."""
 
     name: str
     runs: Mapping[int, SeriesSource]
@@ -62,7 +62,7 @@ class SeededObjective:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One number of a checkpoint, and its course in every run: series → step → value, steps ascending."""
+    """Quantity of a checkpoint, with its trajectories: series → step → value, steps ascending."""
 
     title: str
     unit: str
@@ -70,26 +70,26 @@ class Quantity:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Where its mean cannot leave."""
+        """Bounds of its mean."""
         return PROBABILITY if numbers.is_probability(self.unit) else UNBOUNDED
 
-    def at(self, step: int, objective: SeededObjective) -> dict[int, float | None]:
-        """Its value at ``step`` for every seed of ``objective``, None where there is none."""
+    def values_at(self, step: int, objective: SeededObjective) -> dict[int, float | None]:
+        """Return seed → value at ``step`` (None if missing) for the runs of ``objective``."""
         return {seed: self.courses.get(run.name, {}).get(step) for seed, run in objective.runs.items()}
 
     def mean(self, values: Mapping[int, float | None]) -> SeedMean:
-        """The mean over seeds."""
+        """Return the mean over seeds."""
         return mean_over_seeds(list(values.values()), bounds=self.bounds)
 
-    def against(self, other: Quantity, run: SeriesSource) -> RunPath:
-        """The path of ``run`` with ``other`` (pass@1) as x and this as y."""
+    def path_against(self, other: Quantity, run: SeriesSource) -> RunPath:
+        """Return the path of ``run`` with ``other`` (pass@1) as x and this quantity as y."""
         x, y = other.courses.get(run.name, {}), self.courses.get(run.name, {})
         return RunPath(steps=list(x), x=list(x.values()), y=[y.get(step) for step in x])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantities:
-    """What is compared: pass@1, pass@k at larger k (ascending), and measures beside them."""
+    """Compared quantities: pass@1, pass@k at larger k (ascending), and further measures."""
 
     p1: Quantity
     pk: tuple[Quantity, ...]
@@ -98,13 +98,16 @@ class Quantities:
 
     @property
     def all(self) -> tuple[Quantity, ...]:
-        """In the order of the columns."""
+        """All quantities in column order."""
         return (self.p1, *self.pk, *self.beside)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedPlace:
-    """Where objectives are compared: values by objective, quantity and seed, and why a seed has none."""
+    """Step or level of pass@1 at which objectives are compared.
+
+    ``values``: objective → title of the quantity → seed → value. ``missed``: objective → seed → reason for no value.
+    """
 
     title: str
     values: Mapping[str, Mapping[str, Mapping[int, float | None]]]
@@ -114,7 +117,7 @@ class SeedPlace:
 
 
 def seed_of(series: str) -> tuple[str, int] | None:
-    """The objective and the seed that a series' name carries, None for a name without a seed.
+    """Return objective and seed of a series name, None for a name without a seed.
 
     >>> seed_of("iac-seed-2"), seed_of("iac"), seed_of("iac-seed-02")
     (('iac', 2), None, None)
@@ -124,24 +127,24 @@ def seed_of(series: str) -> tuple[str, int] | None:
 
 
 def objectives(series: Sequence[SeriesSource]) -> tuple[SeededObjective, ...]:
-    """The objectives with their seeds, in the order of ``series``; none unless two series carry a seed."""
-    found: dict[str, dict[int, SeriesSource]] = {}
-    for one in series:
-        if (named := seed_of(one.name)) is not None:
-            found.setdefault(named[0], {})[named[1]] = one
-    if sum(len(runs) for runs in found.values()) < 2:
+    """Return the objectives with their runs, in the order of ``series``; empty unless two series have a seed."""
+    by_objective: dict[str, dict[int, SeriesSource]] = {}
+    for member in series:
+        if (named := seed_of(member.name)) is not None:
+            by_objective.setdefault(named[0], {})[named[1]] = member
+    if sum(len(runs) for runs in by_objective.values()) < 2:
         return ()
-    return tuple(SeededObjective(name=name, runs=dict(sorted(runs.items()))) for name, runs in found.items())
+    return tuple(SeededObjective(name=name, runs=dict(sorted(runs.items()))) for name, runs in by_objective.items())
 
 
 def may_pair(first: str, second: str) -> bool:
-    """Whether two series are compared by themselves: seeds of one objective, or other seeds of two, say nothing."""
-    one, other = seed_of(first), seed_of(second)
-    return one is None or other is None or (one[0] != other[0] and one[1] == other[1])
+    """Return whether two series are compared directly: not two seeds of one objective, nor unequal seeds of two."""
+    first_seed, other = seed_of(first), seed_of(second)
+    return first_seed is None or other is None or (first_seed[0] != other[0] and first_seed[1] == other[1])
 
 
 def quantities(context: Context, chosen: Sequence[SeededObjective]) -> Quantities | None:
-    """What all runs have; exact values where all have them. None where they share no pass@1."""
+    """Return the quantities that all runs have, exact ones if all have them; None if they share no pass@1."""
     runs = [run for objective in chosen for run in objective.runs.values()]
     exact = all(_shared_ks(context, runs, exact=True))
     shared = _shared_ks(context, runs, exact=exact)
@@ -153,43 +156,49 @@ def quantities(context: Context, chosen: Sequence[SeededObjective]) -> Quantitie
     name = "pass_at_k_exact" if exact else "pass_at_k"
 
     def coverage(k: int) -> Quantity:
-        return Quantity(title=f"pass@{k}", unit="probability", courses=_courses(context, name, k))
+        return Quantity(title=f"pass@{k}", unit="probability", courses=_trajectories(context, name, k))
 
-    beside = [next((made for one in row if (made := _course_beside(context, runs, one))), None) for row in _BESIDE]
+    beside = [
+        next((made for measure in row if (made := _find_quantity(context, runs, measure))), None) for row in _BESIDE
+    ]
     return Quantities(
         p1=coverage(1),
         pk=tuple(coverage(k) for k in shown),
-        beside=tuple(one for one in beside if one is not None),
+        beside=tuple(quantity for quantity in beside if quantity is not None),
         exact=exact,
     )
 
 
 def places(chosen: Sequence[SeededObjective], made: Quantities) -> tuple[SeedPlace, ...]:
-    """The last step that all runs have, then levels of pass@1, ascending."""
-    found = []
+    """Return the last step that all runs have, then levels of pass@1, ascending."""
+    seed_places = []
     runs = [run for objective in chosen for run in objective.runs.values()]
     steps = set.intersection(*({*made.p1.courses.get(run.name, {})} for run in runs))
     if steps:
         step = max(steps)
-        values = {one.name: {q.title: q.at(step, one) for q in made.all} for one in chosen}
-        at = {one.name: float(step) for one in chosen}
-        found.append(SeedPlace(title=f"step {step}", values=values, steps=at, missed={one.name: {} for one in chosen}))
-    own = {one.name: [made.p1.against(made.p1, run) for run in one.runs.values()] for one in chosen}
-    return (*found, *(_matched(chosen, made, level) for level in shared_levels(own, n_levels=LEVELS)))
+        values = {goal.name: {q.title: q.values_at(step, goal) for q in made.all} for goal in chosen}
+        at = {goal.name: float(step) for goal in chosen}
+        seed_places.append(
+            SeedPlace(title=f"step {step}", values=values, steps=at, missed={goal.name: {} for goal in chosen})
+        )
+    own = {goal.name: [made.p1.path_against(made.p1, run) for run in goal.runs.values()] for goal in chosen}
+    return (*seed_places, *(_matched_place(chosen, made, level) for level in shared_levels(own, n_levels=LEVELS)))
 
 
-def _matched(chosen: Sequence[SeededObjective], made: Quantities, level: float) -> SeedPlace:
+def _matched_place(chosen: Sequence[SeededObjective], made: Quantities, level: float) -> SeedPlace:
     read = {
-        one.name: {
-            q.title: matched_over_seeds({seed: q.against(made.p1, run) for seed, run in one.runs.items()}, level)
+        objective.name: {
+            q.title: matched_over_seeds(
+                {seed: q.path_against(made.p1, run) for seed, run in objective.runs.items()}, level
+            )
             for q in made.all
         }
-        for one in chosen
+        for objective in chosen
     }
     return SeedPlace(
-        title=f"pass@1 = {numbers.fixed(level, 3)}",
+        title=f"pass@1 = {numbers.decimal(level, 3)}",
         values={
-            name: {title: {seed: v.value for seed, v in found.values.items()} for title, found in by.items()}
+            name: {title: {seed: v.value for seed, v in matched.values.items()} for title, matched in by.items()}
             for name, by in read.items()
         },
         steps={name: by[made.p1.title].step for name, by in read.items()},
@@ -199,22 +208,22 @@ def _matched(chosen: Sequence[SeededObjective], made: Quantities, level: float) 
 
 
 def _shared_ks(context: Context, runs: Sequence[SeriesSource], *, exact: bool) -> list[set[int]]:
-    """Values of k of each run within the range of inference, where that is known."""
-    rows = known(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k")
+    """Return the values of k of each run, within the range of inference if known."""
+    rows = known_findings(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k")
     of_run = {str(name): {int(k) for k in own} for name, own in rows.groupby("series")["k"]}
-    found = []
+    shared = []
     for run in runs:
         ks = of_run.get(run.name, set())
         inference = set(context.inference_ks(run) or context.inference_ks(run, exact=exact))
-        found.append(ks & (inference | {1}) if inference else ks)
-    return found
+        shared.append(ks & (inference | {1}) if inference else ks)
+    return shared
 
 
-def _course_beside(context: Context, runs: Sequence[SeriesSource], beside: _Beside) -> Quantity | None:
-    """A measure without k that every run has values of; over the problems that list their modes where it has to be."""
+def _find_quantity(context: Context, runs: Sequence[SeriesSource], beside: _Beside) -> Quantity | None:
+    """Return a measure without k that every run has, if necessary over only the problems that list their modes."""
     rows = context.source.findings[context.source.findings["measure"] == beside.measure]
     for scope in ("all", WITH_MODES) if len(rows) else ():
-        courses = _courses(context, beside.measure, None, scope=scope)
+        courses = _trajectories(context, beside.measure, None, scope=scope)
         if all(run.name in courses for run in runs):
             if beside.at_base is not None:
                 courses = {run.name: {run.base_step: beside.at_base, **courses[run.name]} for run in runs}
@@ -223,8 +232,8 @@ def _course_beside(context: Context, runs: Sequence[SeriesSource], beside: _Besi
     return None
 
 
-def _courses(context: Context, measure: str, k: int | None, *, scope: str = "all") -> dict[str, dict[int, float]]:
-    rows = known(context.source.findings, measure, scope=scope)
+def _trajectories(context: Context, measure: str, k: int | None, *, scope: str = "all") -> dict[str, dict[int, float]]:
+    rows = known_findings(context.source.findings, measure, scope=scope)
     rows = rows[rows["k"].isna()] if k is None else rows[rows["k"] == k]
     rows = rows.sort_values(["series", "step"], kind="stable")
     return {

@@ -1,1 +1,1 @@
-"""The first screen of the report: what to ship, and what training cost."""
+"""First screen of the report: which checkpoint to ship, and the cost of training in pass@k."""

@@ -1,4 +1,4 @@
-"""What there is to ship: the recommended, of each series the best that is not out, and its last checkpoint. Pure."""
+"""Rows of the first table: the recommended checkpoint, and per series the best eligible and the last one. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from oversharp.reports.wording import Change
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One checkpoint, or what was drawn of it at another temperature, as something to ship.
+    """Checkpoint at one temperature, as a candidate to ship.
 
-    ``series`` are those that it belongs to, several for a base that they share. ``first`` and ``worst`` are the changes
-    of pass@1 and of pass@k at the k with the lowest, ``lost`` counts the problems of ``n_problems`` without a correct
-    sample that the base solved, ``sure`` those of them that are no chance; all None where unknown. Their intervals are
-    of each k ``by_itself`` where no band over all that is compared holds this one. ``of`` is the series that it belongs
-    to where the report does not show that one.
+    Attributes:
+        series: Series of the checkpoint; several if they share a base.
+        first: Change of pass@1, None if unknown.
+        worst: Change of pass@k at the k with the lowest estimate, None if unknown.
+        lost: Number of problems that the base solved and that have no correct sample here, None if unknown.
+        sure: Number of lost problems with a significant change, None if unknown.
+        by_itself: The CIs are pointwise, because the simultaneous band does not include this checkpoint.
+        of: Name of its series if the report does not include that series.
     """
 
     series: tuple[SeriesSource, ...]
@@ -41,57 +44,63 @@ class Choice:
     of: str | None = None
 
 
-def groups(context: Context) -> tuple[tuple[Recommendation | None, tuple[SeriesSource, ...]], ...]:
-    """The recommendations with the series that each is of; None for series without one.
+def group_by_recommendation(context: Context) -> tuple[tuple[Recommendation | None, tuple[SeriesSource, ...]], ...]:
+    """Group the series by recommendation; None for series without one.
 
-    The verdict of each series holds the recommendation of all of them, with its own steps alone.
+    The verdict of each series has the shared recommendation, but only with the steps of that series.
     """
-    found: dict[tuple[object, ...], tuple[Recommendation | None, list[SeriesSource]]] = {}
+    by_recommendation: dict[tuple[object, ...], tuple[Recommendation | None, list[SeriesSource]]] = {}
     for series in context.series:
-        said = _said(series)
-        key = () if said is None else (said.series, said.sentence)
-        found.setdefault(key, (said, []))[1].append(series)
-    return tuple((_whole(said, own), tuple(own)) for said, own in found.values())
+        recommendation = _recommendation(series)
+        key = () if recommendation is None else (recommendation.series, recommendation.sentence)
+        by_recommendation.setdefault(key, (recommendation, []))[1].append(series)
+    return tuple((_merge_steps(recommendation, own), tuple(own)) for recommendation, own in by_recommendation.values())
 
 
 def is_graded_again(context: Context, series: SeriesSource) -> bool:
-    """Whether these are the samples of another series of the report, by a second verifier (`oversharp regrade`)."""
+    """Return whether `oversharp regrade` graded the samples of another series of the report a second time."""
     return series.verifier is not None and any(
-        series.name == f"{one.name} ({series.verifier})"
-        and set(one.checkpoints["checkpoint_id"]) == set(series.checkpoints["checkpoint_id"])
-        for one in context.series
+        series.name == f"{other.name} ({series.verifier})"
+        and set(other.checkpoints["checkpoint_id"]) == set(series.checkpoints["checkpoint_id"])
+        for other in context.series
     )
 
 
-def _whole(said: Recommendation | None, members: Sequence[SeriesSource]) -> Recommendation | None:
-    """The recommendation with the steps of all its series."""
-    if said is None:
+def _merge_steps(recommendation: Recommendation | None, members: Sequence[SeriesSource]) -> Recommendation | None:
+    """Return the recommendation with the steps of all its series."""
+    if recommendation is None:
         return None
-    held = [one for series in members if (own := _said(series)) is not None for one in own.steps]
-    return replace(said, steps=tuple(dict.fromkeys(held)))
+    steps = [step for series in members if (own := _recommendation(series)) is not None for step in own.steps]
+    return replace(recommendation, steps=tuple(dict.fromkeys(steps)))
 
 
-def _said(series: SeriesSource) -> Recommendation | None:
+def _recommendation(series: SeriesSource) -> Recommendation | None:
     return None if series.verdict is None else series.verdict.shipping
 
 
-def choices(context: Context, said: Recommendation | None, members: Sequence[SeriesSource]) -> Iterator[Choice]:
-    """The recommended one first; then of each series the best that is not out, and the last."""
-    chosen = None if said is None else said.recommended
+def list_choices(
+    context: Context, recommendation: Recommendation | None, members: Sequence[SeriesSource]
+) -> Iterator[Choice]:
+    """Yield the recommended checkpoint, then per series the best eligible one and the last one."""
+    chosen = None if recommendation is None else recommendation.recommended
     if chosen is not None:
-        own = [one for one in members if chosen.is_base or one.name == chosen.series]
+        own = [member for member in members if chosen.is_base or member.name == chosen.series]
         made = _of_step(context, own, chosen) if own else _of_another(members, chosen)
         yield replace(made, is_recommended=True)
     for series in members:
-        steps = [one for one in (said.steps if said else ()) if one.series == series.name and not one.is_base]
+        steps = [
+            step
+            for step in (recommendation.steps if recommendation else ())
+            if step.series == series.name and not step.is_base
+        ]
         best = max(
-            (one for one in steps if one.role == "candidate" and one.temperature is None),
-            key=lambda one: one.pass_at_1 or 0.0,
+            (step for step in steps if step.role == "candidate" and step.temperature is None),
+            key=lambda step: step.pass_at_1 or 0.0,
             default=None,
         )
-        last = next((one for one in steps if one.step == series.last_step and one.temperature is None), None)
+        last = next((step for step in steps if step.step == series.last_step and step.temperature is None), None)
         if last is not None and last.first is None:
-            last = _twin(context, said, last) or last
+            last = _find_same_weights(context, recommendation, last) or last
         if best is not None and best != last:
             yield _of_step(context, [series], best)
         if last is not None and last.role != "recommended" and last.first is not None:
@@ -100,8 +109,10 @@ def choices(context: Context, said: Recommendation | None, members: Sequence[Ser
             yield from _of_findings(context, series)
 
 
-def _twin(context: Context, said: Recommendation | None, step: ShippingStep) -> ShippingStep | None:
-    """What is said of the same weights in another series, as of this step: they are compared once."""
+def _find_same_weights(
+    context: Context, recommendation: Recommendation | None, step: ShippingStep
+) -> ShippingStep | None:
+    """Return the entry of the same weights in another series, relabelled as this step: weights are compared once."""
     weights = {
         (series.name, int(row.step)): row.checkpoint_id
         for series in context.series
@@ -109,49 +120,49 @@ def _twin(context: Context, said: Recommendation | None, step: ShippingStep) -> 
     }
     own = weights.get((step.series, step.step))
     same = [
-        one
-        for one in (said.steps if said else ())
-        if weights.get((one.series, one.step)) == own and one.temperature is None and one.first is not None
+        other
+        for other in (recommendation.steps if recommendation else ())
+        if weights.get((other.series, other.step)) == own and other.temperature is None and other.first is not None
     ]
     return replace(same[0], series=step.series, step=step.step, role=step.role) if same else None
 
 
-def _of_step(context: Context, series: Sequence[SeriesSource], one: ShippingStep) -> Choice:
-    counted = not one.is_base and one.temperature is None
-    lost, sure = _lost(context, series[0], one.step) if counted else (None, None)
+def _of_step(context: Context, series: Sequence[SeriesSource], step: ShippingStep) -> Choice:
+    counted = not step.is_base and step.temperature is None
+    lost, sure = _count_lost(context, series[0], step.step) if counted else (None, None)
     return Choice(
         series=tuple(series),
-        step=one.step,
-        is_base=one.is_base,
-        is_last=not one.is_base and one.step == series[0].last_step,
-        temperature=one.temperature,
-        may_be_shipped=one.role == "candidate",
-        pass_at_1=one.pass_at_1,
-        first=one.first,
-        worst=one.worst,
+        step=step.step,
+        is_base=step.is_base,
+        is_last=not step.is_base and step.step == series[0].last_step,
+        temperature=step.temperature,
+        may_be_shipped=step.role == "candidate",
+        pass_at_1=step.pass_at_1,
+        first=step.first,
+        worst=step.worst,
         lost=lost,
         sure=sure,
         n_problems=len(series[0].problem_ids),
     )
 
 
-def _of_another(members: Sequence[SeriesSource], one: ShippingStep) -> Choice:
-    """A checkpoint of a series that this report does not show: nobody read what became of its problems."""
+def _of_another(members: Sequence[SeriesSource], step: ShippingStep) -> Choice:
+    """Return a checkpoint of a series that is not in the report, so that its lost problems are unknown."""
     return Choice(
         series=tuple(members),
-        of=one.series,
-        step=one.step,
+        of=step.series,
+        step=step.step,
         is_base=False,
         is_last=False,
-        temperature=one.temperature,
-        pass_at_1=one.pass_at_1,
-        first=one.first,
-        worst=one.worst,
+        temperature=step.temperature,
+        pass_at_1=step.pass_at_1,
+        first=step.first,
+        worst=step.worst,
     )
 
 
 def _of_findings(context: Context, series: SeriesSource) -> Iterator[Choice]:
-    """The last checkpoint where nothing is recommended: from the findings, each k by itself."""
+    """Yield the last checkpoint without a recommendation, from the findings with pointwise CIs."""
     if series.base_step == series.last_step:
         return
     ks = context.inference_ks(series) or context.known_ks(series)
@@ -159,15 +170,15 @@ def _of_findings(context: Context, series: SeriesSource) -> Iterator[Choice]:
     larger = {k: change for k, change in changes.items() if k > 1}
     worst = min(larger, key=lambda k: larger[k].delta, default=None)
     first = changes.get(1)
-    lost, sure = _lost(context, series, series.last_step)
+    lost, sure = _count_lost(context, series, series.last_step)
     yield Choice(
         series=(series,),
         step=series.last_step,
         is_base=False,
         is_last=True,
         pass_at_1=None if first is None else first.after,
-        first=None if first is None else _banded(1, first),
-        worst=None if worst is None else _banded(worst, larger[worst]),
+        first=None if first is None else _banded_change(1, first),
+        worst=None if worst is None else _banded_change(worst, larger[worst]),
         lost=lost,
         sure=sure,
         n_problems=len(series.problem_ids),
@@ -175,14 +186,14 @@ def _of_findings(context: Context, series: SeriesSource) -> Iterator[Choice]:
     )
 
 
-def _banded(k: int, change: Change) -> BandedChange | None:
+def _banded_change(k: int, change: Change) -> BandedChange | None:
     if change.low is None or change.high is None:
         return None
     return BandedChange(k=k, change=change.delta, low=change.low, high=change.high)
 
 
-def _lost(context: Context, series: SeriesSource, step: int) -> tuple[int | None, int | None]:
-    """Problems that the base solved and this checkpoint did not, and those of them that are no chance."""
+def _count_lost(context: Context, series: SeriesSource, step: int) -> tuple[int | None, int | None]:
+    """Return the number of lost problems and of significantly lost ones; None if unknown."""
     changes = problem_changes(context.source, series, step)
     if changes.empty:
         return None, None

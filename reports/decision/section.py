@@ -1,4 +1,4 @@
-"""The decision in words and pictures: what to ship, what it costs, and where that lies."""
+"""First screen: recommendation, table of candidates, and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.verdict.shipping.words import alternatives_text, step
 from oversharp.reports import citations, numbers
 from oversharp.reports.budget import budget_figure, budget_sentence
 from oversharp.reports.context import Context
-from oversharp.reports.decision.choices import Choice, choices, groups, is_graded_again
+from oversharp.reports.decision.choices import Choice, group_by_recommendation, is_graded_again, list_choices
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
 from oversharp.reports.sections.coverage_figures import change_map
@@ -22,114 +22,124 @@ from oversharp.reports.sections.verdict_card import LOOKS, NO_VERDICT
 from oversharp.reports.sharpening.figure import HOW, HOW_OF_SAMPLES, first_figure
 
 _BAND = (
-    f"Brackets: {numbers.NINETY_FIVE} band over all checkpoints, temperatures and k that were compared, in points "
-    "against the base. Worst pass@k: at the k with the lowest estimate."
+    f"Changes against the base in percentage points. Brackets: simultaneous {numbers.NINETY_FIVE} CI over all compared "
+    "checkpoints, temperatures and k. Worst pass@k: at the k with the lowest estimate."
 )
-_ALONE = f"Brackets: {numbers.NINETY_FIVE} interval at each k by itself, in points against the base."
+_ALONE = f"Changes against the base in percentage points. Brackets: pointwise {numbers.NINETY_FIVE} CI at each k."
 _LOST = (
-    f"Problems lost: solved by the base, and by none of as many samples of the checkpoint; surely where Fisher's exact "
-    f"test, with Holm's correction over the problems that have correct samples and wrong ones, has p ≤ {SURE:g}. Not "
-    "counted at other temperatures."
+    "Problems lost: solved by the base, and by none of the same number of samples of the checkpoint. Significant: "
+    f"Fisher's exact test, p ≤ {SURE:g} after Holm's correction over the problems that have correct and wrong samples. "
+    "Not counted at other temperatures."
 )
 _BEYOND = (
-    "Better, or only sharper: the last third of the checkpoints against the base drawn colder, in points; pass@1 at "
-    f"the same pass@k, or pass@k at the same pass@1. Brackets: {numbers.NINETY_FIVE} interval."
+    "Better, or only sharper: the last third of the checkpoints against the base at lower temperatures, in percentage "
+    f"points of pass@1 at the same pass@k, or of pass@k at the same pass@1. Brackets: {numbers.NINETY_FIVE} CI."
 )
-#: Not in the caption: a picture by itself has axes of its own.
+#: Not in the caption, because an exported panel has separate axes.
 _ONE_SCALE = (
-    "Better, or only sharper? The axes of all pictures are equally long, so that equal moves look equal; they begin "
-    "elsewhere."
+    "Better, or only sharper? The axes of all panels have equal length, so that equal moves look equal; they start at "
+    "different values."
 )
-#: Of the late checkpoints, against the base drawn colder.
-_BESIDE: Mapping[SharpeningLabel, str] = {
+#: Late checkpoints against the base at lower temperatures.
+_SHARPENING_LABELS: Mapping[SharpeningLabel, str] = {
     "better": "better",
     "sharpening_only": "only sharper",
-    "worse": "worse than the colder base",
-    "not_shown": "not shown",
+    "worse": "worse than the base at lower temperature",
+    "not_shown": "inconclusive",
 }
 
 
 def decision(context: Context) -> Decision:
-    """What to ship of every group of series that were compared, the table of choices, and two pictures."""
-    found = groups(context)
-    made = [one for said, members in found for one in choices(context, said, members)]
+    """Build the first screen: advice per group of compared series, the table of candidates, and the figures."""
+    recommendations = group_by_recommendation(context)
+    made = [
+        choice
+        for recommendation, members in recommendations
+        for choice in list_choices(context, recommendation, members)
+    ]
     figures = _figures(context)
-    again = [one for one in context.series if is_graded_again(context, one)]
-    own = [(said, members) for said, members in found if any(one not in again for one in members)]
+    again = [series for series in context.series if is_graded_again(context, series)]
+    own = [
+        (recommendation, members)
+        for recommendation, members in recommendations
+        if any(member not in again for member in members)
+    ]
     n_own = len(context.series) - len(again)
-    advice = tuple(_advice(said, members, n_own) for said, members in own)
-    second = tuple(_second_advice(said, members) for said, members in found if (said, members) not in own)
+    advice = tuple(_advice(recommendation, members, n_own) for recommendation, members in own)
+    second = tuple(
+        _second_advice(recommendation, members)
+        for recommendation, members in recommendations
+        if (recommendation, members) not in own
+    )
     return Decision(
         title=advice[0].title if len(advice) == 1 else f"What to ship: {len(advice)} answers",
         advice=(*advice, *second),
         table=_table(context, made),
         table_first=len(context.series) > 1,
-        chosen=tuple(one.is_recommended and one.series[0] not in again for one in made),
+        chosen=tuple(option.is_recommended and option.series[0] not in again for option in made),
         sentences=_sentences(context),
         reading=(
-            f"{DEFINITION} {citations.key('A')[0]}.",
+            f"{DEFINITION} {citations.references('A')[0]}.",
             *_brackets(made),
-            *([_BEYOND] if len(context.series) > 1 and _is_compared_with_colder(context) else []),
+            *([_BEYOND] if len(context.series) > 1 and _has_sharpening(context) else []),
             _LOST,
-            *([_ONE_SCALE] if figures and sum(isinstance(one, Plane) for one in figures[0].panels) > 1 else []),
+            *([_ONE_SCALE] if figures and sum(isinstance(panel, Plane) for panel in figures[0].panels) > 1 else []),
         ),
         figures=figures,
     )
 
 
 def _brackets(made: Sequence[Choice]) -> tuple[str, ...]:
-    """What the brackets of the table mean, which is not the same in all rows."""
-    bracketed = [one for one in made if one.first is not None]
-    alone = [f"{one.series[0].name} step {one.step}" for one in bracketed if one.by_itself]
+    """Return the meaning of the table's brackets, which may differ by row."""
+    bracketed = [choice for choice in made if choice.first is not None]
+    alone = [f"{choice.series[0].name} step {choice.step}" for choice in bracketed if choice.by_itself]
     if len(alone) == len(bracketed):
         return (_ALONE,) if alone else ()
     if not alone:
         return (_BAND,)
     return (
         _BAND,
-        f"Of {numbers.listing(tuple(alone))}, which that band does not hold: {_ALONE[0].lower()}{_ALONE[1:]}",
+        f"{numbers.listing(tuple(alone))} (not in that band): {_ALONE[0].lower()}{_ALONE[1:]}",
     )
 
 
-def _second_advice(said: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
-    """The answer that the same samples would give if a second verifier graded them: a remark, not a second answer."""
-    found, (first, *_) = _advice(said, members, len(members)), members
-    return Advice(title=f"Graded by {first.verifier}: {found.title} ({first.name})", text=found.text)
+def _second_advice(recommendation: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
+    """Return the advice for the same samples graded by a second verifier, as a remark."""
+    advice, (first, *_) = _advice(recommendation, members, len(members)), members
+    return Advice(title=f"Graded by {first.verifier}: {advice.title} ({first.name})", text=advice.text)
 
 
-def _advice(said: Recommendation | None, members: tuple[SeriesSource, ...], n_series: int) -> Advice:
-    """The sentence of `oversharp ship`, its beginning as the title; with names where it is of some of ``n_series``."""
+def _advice(recommendation: Recommendation | None, members: tuple[SeriesSource, ...], n_series: int) -> Advice:
+    """Return the sentence of `oversharp ship` split into title and text, with names if it covers not all series."""
     names = numbers.listing(tuple(series.name for series in members))
     of = f" for {names}" if len(members) < n_series else ""
-    if said is None or said.recommended is None:
-        why = _why_none(said, members)
+    if recommendation is None or recommendation.recommended is None:
+        why = _no_recommendation_reason(recommendation, members)
         return Advice(title=f"No checkpoint is recommended{of}", text=f"{why[0].upper()}{why[1:]}")
-    chosen = said.recommended
-    title = f"Ship {step_text(chosen, said.series)}"
+    chosen = recommendation.recommended
+    title = f"Ship {step_text(chosen, recommendation.series)}"
     of = "" if title.endswith(f" of {names}") else of
     if chosen.is_base and not chosen.is_own_base:
         title += ", without any training"
-    text = said.sentence.removeprefix(title).removeprefix(":").strip()
-    others = alternatives_text(said)
+    text = recommendation.sentence.removeprefix(title).removeprefix(":").strip()
+    others = alternatives_text(recommendation)
     more = f" {others[0].upper()}{others[1:]}." if others else ""
     first = text if text.startswith("pass@") else f"{text[:1].upper()}{text[1:]}"
     return Advice(title=f"{title}{of}", text=f"{first}{more}")
 
 
-def _why_none(said: Recommendation | None, members: tuple[SeriesSource, ...]) -> str:
-    if said is not None:
-        return f"{said.why}."
+def _no_recommendation_reason(recommendation: Recommendation | None, members: tuple[SeriesSource, ...]) -> str:
+    if recommendation is not None:
+        return f"{recommendation.why}."
     if all(series.verdict is None for series in members):
         return NO_VERDICT
     why = next((series.verdict.why for series in members if series.verdict is not None and series.verdict.why), None)
-    return (
-        f"{why}." if why else "The verdict was written before checkpoints were recommended: run the same audit again."
-    )
+    return f"{why}." if why else "The verdict predates recommendations; run the same audit again."
 
 
 def _table(context: Context, made: list[Choice]) -> Table:
     several = len(context.series) > 1
-    sharper = _is_compared_with_colder(context)
+    sharper = _has_sharpening(context)
     columns = (
         *((Column(name="series", numeric=False),) if several else ()),
         Column(name="checkpoint", numeric=False),
@@ -141,46 +151,50 @@ def _table(context: Context, made: list[Choice]) -> Table:
     )
     rows = tuple(
         (
-            *((Cell(text=_series_text(context, one)),) if several else ()),
-            Cell(text=_checkpoint_text(one)),
-            Cell(text=_first_text(one), sort=one.pass_at_1),
-            Cell(text=_worst_text(one.worst), sort=None if one.worst is None else one.worst.change),
-            Cell(text=_lost_text(one), sort=one.lost),
-            Cell(text=_verdict_text(context, one)),
-            *((Cell(text=_beside_text(one)),) if several and sharper else ()),
+            *((Cell(text=_series_text(context, choice)),) if several else ()),
+            Cell(text=_checkpoint_text(choice)),
+            Cell(text=_first_text(choice), sort=choice.pass_at_1),
+            Cell(text=_worst_text(choice.worst), sort=None if choice.worst is None else choice.worst.change),
+            Cell(text=_lost_text(choice), sort=choice.lost),
+            Cell(text=_verdict_text(context, choice)),
+            *((Cell(text=_sharpening_cell(choice)),) if several and sharper else ()),
         )
-        for one in made
+        for choice in made
     )
-    return Table(title="What there is to ship, and what it costs", columns=columns, rows=rows)
+    return Table(title="Candidates to ship, and their cost", columns=columns, rows=rows)
 
 
-def _is_compared_with_colder(context: Context) -> bool:
-    return any(one.verdict is not None and one.verdict.sharpening is not None for one in context.series)
+def _has_sharpening(context: Context) -> bool:
+    return any(series.verdict is not None and series.verdict.sharpening is not None for series in context.series)
 
 
-def _series_text(context: Context, one: Choice) -> str:
-    """A base that all share is of none in particular."""
-    if one.of is not None:
-        return one.of
-    if one.is_base and len(one.series) > 1:
-        return "all" if len(one.series) == len(context.series) else numbers.listing(tuple(s.name for s in one.series))
-    return one.series[0].name
+def _series_text(context: Context, choice: Choice) -> str:
+    """Return the series names of a row; "all" for a base that all series share."""
+    if choice.of is not None:
+        return choice.of
+    if choice.is_base and len(choice.series) > 1:
+        return (
+            "all"
+            if len(choice.series) == len(context.series)
+            else numbers.listing(tuple(s.name for s in choice.series))
+        )
+    return choice.series[0].name
 
 
-def _checkpoint_text(one: Choice) -> str:
-    at = "" if one.temperature is None else f" at T = {one.temperature:g}"
-    if one.is_base:
+def _checkpoint_text(choice: Choice) -> str:
+    at = "" if choice.temperature is None else f" at T = {choice.temperature:g}"
+    if choice.is_base:
         return f"base{at}"
-    if one.of is not None:
-        return f"step {one.step}{at} of {one.of}, not in this report"
-    return f"step {one.step}{at}{', last' if one.is_last else ''}"
+    if choice.of is not None:
+        return f"step {choice.step}{at} of {choice.of}, not in this report"
+    return f"step {choice.step}{at}{', last' if choice.is_last else ''}"
 
 
-def _first_text(one: Choice) -> str:
-    if one.pass_at_1 is None:
+def _first_text(choice: Choice) -> str:
+    if choice.pass_at_1 is None:
         return "–"
-    level = numbers.percent(one.pass_at_1)
-    return level if one.first is None else f"{level}, {_change_text(one.first)}"
+    level = numbers.percent(choice.pass_at_1)
+    return level if choice.first is None else f"{level}, {_change_text(choice.first)}"
 
 
 def _worst_text(worst: BandedChange | None) -> str:
@@ -191,81 +205,86 @@ def _change_text(change: BandedChange) -> str:
     return f"{signed_text(change.change)}{bounds_text(change.low, change.high, signed=True)}"
 
 
-def _lost_text(one: Choice) -> str:
-    if one.lost is None:
+def _lost_text(choice: Choice) -> str:
+    if choice.lost is None:
         return "–"
-    surely = f", {one.sure} surely" if one.lost and one.sure is not None else ""
-    return f"{one.lost} of {one.n_problems}{surely}"
+    significant = f", {choice.sure} significant" if choice.lost and choice.sure is not None else ""
+    return f"{choice.lost} of {choice.n_problems}{significant}"
 
 
-def _verdict_text(context: Context, one: Choice) -> str:
-    """What the verdict says of the last checkpoints stands at the last; of the others, what shipping says."""
-    verdict = one.series[0].verdict
+def _verdict_text(context: Context, choice: Choice) -> str:
+    """Return whether a row is recommended or eligible, and the verdict at the last checkpoint."""
+    verdict = choice.series[0].verdict
     parts = []
-    if one.is_recommended:
-        by = f", graded by {one.series[0].verifier}" if is_graded_again(context, one.series[0]) else ""
+    if choice.is_recommended:
+        by = f", graded by {choice.series[0].verifier}" if is_graded_again(context, choice.series[0]) else ""
         parts.append(f"recommended{by}")
-    elif one.may_be_shipped:
-        parts.append("may be shipped")
-    if one.is_last and one.temperature is None:
+    elif choice.may_be_shipped:
+        parts.append("eligible")
+    if choice.is_last and choice.temperature is None:
         parts.append("No verdict" if verdict is None else f"{LOOKS[verdict.label][0]} {verdict.heading}")
     return "; ".join(parts)
 
 
-def _beside_text(one: Choice) -> str:
-    verdict = one.series[0].verdict
-    if not one.is_last or one.temperature is not None:
+def _sharpening_cell(choice: Choice) -> str:
+    verdict = choice.series[0].verdict
+    if not choice.is_last or choice.temperature is not None:
         return ""
-    found = None if verdict is None else verdict.sharpening
-    return "not measured" if found is None else f"{_BESIDE[found.label]}: {_beyond_text(found)}"
+    sharpening = None if verdict is None else verdict.sharpening
+    return (
+        "not measured"
+        if sharpening is None
+        else f"{_SHARPENING_LABELS[sharpening.label]}: {_distance_text(sharpening)}"
+    )
 
 
-def _beyond_text(found: Sharpening) -> str:
-    """How far beyond the colder base, in the quantity that the verdict's own sentence tells.
+def _distance_text(sharpening: Sharpening) -> str:
+    """Return the distance to the base at lower temperatures, in the quantity of the verdict's sentence.
 
     >>> from oversharp.diagnostics.verdict.record import Estimate
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in ((0.2, 0.1, 0.3), (0.04, -0.01, 0.09))]
-    >>> _beyond_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
+    >>> _distance_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
     'pass@1 +4.0 [−1.0, +9.0]'
 
-    Rounded outward, as there: what is not sure does not read as if it were.
+    Bounds are rounded outward, so that rounding never makes a difference look significant.
     """
-    is_of_loss = _is_told_by_loss(found)
-    name, change = (f"pass@{found.k}", found.loss) if is_of_loss else ("pass@1", found.gain)
+    is_of_loss = _uses_loss(sharpening)
+    name, change = (f"pass@{sharpening.k}", sharpening.loss) if is_of_loss else ("pass@1", sharpening.gain)
     if change.value is None:
-        return f"{name} below every colder base" if is_of_loss else f"no colder base has such pass@1 and pass@{found.k}"
+        no_match = f"no lower base temperature has this pass@1 and pass@{sharpening.k}"
+        return f"{name} below the base at every lower temperature" if is_of_loss else no_match
     value = f"{name} {numbers.points(change.value)}"
     if change.low is not None and change.high is not None:
         return f"{value}{bounds_text(change.low, change.high, signed=True)}"
     if change.low is None:
         return value
     worst = at_least_text(change.low)
-    return f"{value}, at worst {worst if change.low < 0 else f'+{worst}'}"
+    return f"{value}, lower bound {worst if change.low < 0 else f'+{worst}'}"
 
 
-def _is_told_by_loss(found: Sharpening) -> bool:
-    """Whether the verdict's sentence compares pass@k at the same pass@1, rather than the other way round."""
-    no_gain = found.gain.value is None and found.loss.value is not None
-    is_open = found.gain.high is None or found.gain.high > MARGIN
-    return no_gain or (found.label == "sharpening_only" and is_open)
+def _uses_loss(sharpening: Sharpening) -> bool:
+    """Return whether the verdict's sentence compares pass@k at the same pass@1, or pass@1 at the same pass@k."""
+    no_gain = sharpening.gain.value is None and sharpening.loss.value is not None
+    is_open = sharpening.gain.high is None or sharpening.gain.high > MARGIN
+    return no_gain or (sharpening.label == "sharpening_only" and is_open)
 
 
 def _sentences(context: Context) -> tuple[str, ...]:
-    """Of a single series whether it is better than its base drawn sharper; of several the table says it of each."""
+    """Return sentences on sharpening and decomposition for one series; with several, the table has them."""
     if len(context.series) > 1:
         return ()
     (series,) = context.series
-    said = "" if series.verdict is None else sharpening_text(series.verdict)
+    sentence = "" if series.verdict is None else sharpening_text(series.verdict)
     budget = budget_sentence(context, series)
     made_of = (budget,) if budget else ()
-    if said:
-        return (said, *made_of)
+    if sentence:
+        return (sentence, *made_of)
     if series.base_step == series.last_step:
         return made_of
-    return (HOW_OF_SAMPLES if series.recorded else HOW, *made_of)
+    return (HOW_OF_SAMPLES if series.is_recorded else HOW, *made_of)
 
 
 def _figures(context: Context) -> tuple[Figure, ...]:
-    """The runs beside their bases drawn sharper, the map of checkpoints and k, and what the change is made of."""
-    found = (first_figure(context), change_map(context), budget_figure(context))
-    return tuple(one for one in found if isinstance(one, Figure))
+    """Return the figures of sharpening, of changes by checkpoint and k, and of the decomposition."""
+    figures = (first_figure(context), change_map(context), budget_figure(context))
+    return tuple(figure for figure in figures if isinstance(figure, Figure))

@@ -1,4 +1,4 @@
-"""What must be equal before two series are compared: problems, graders, and how their responses were drawn."""
+"""Find differences in problems, graders and sampling settings that make series incomparable."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from oversharp.diagnostics.verifiers.names import listed_graders
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import SeriesSource
 
-#: A seed picks the samples, not what they are samples of.
+#: Settings that may differ: a seed does not change the sampled distribution.
 _FREE = frozenset({"seed"})
-#: Of a template in a sentence.
+#: Maximum length of a value in a sentence, in characters.
 _LONGEST = 60
 _SAMPLING = (
     "sampler",
@@ -30,14 +30,14 @@ _SAMPLING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A field that is not the same for all series, with what each has."""
+    """Setting that differs between series, with the value of each."""
 
     field: str
     values: tuple[tuple[str, str], ...]
 
     @property
     def text(self) -> str:
-        """The field and its values in words.
+        """Field and values as text.
 
         >>> Difference(field="temperature", values=(("grpo", "1"), ("iac", "0.6"))).text
         'temperature: grpo 1, iac 0.6'
@@ -45,36 +45,40 @@ class Difference:
         return f"{self.field}: {', '.join(f'{series} {value}' for series, value in self.values)}"
 
 
-def differences(series: Sequence[SeriesSource]) -> tuple[Difference, ...]:
-    """Sampling settings, graders and problem sets that differ between ``series``, in this order."""
-    found = [
-        _difference(name, series, [_shown(one.settings.get(name)) for one in series])
+def find_differences(series: Sequence[SeriesSource]) -> tuple[Difference, ...]:
+    """Return the sampling settings, graders and problem sets that differ between ``series``, in this order."""
+    candidates = [
+        _difference(name, series, [_setting_text(member.settings.get(name)) for member in series])
         for name in _SAMPLING
         if name not in _FREE
     ]
-    found.append(_difference("graders", series, [listed_graders(one.graders) for one in series]))
-    if len({one.problem_ids for one in series}) > 1:
-        shared = len(frozenset.intersection(*(one.problem_ids for one in series)))
-        values = [f"{numbers.plural(len(one.problem_ids), 'problem')} ({shared} shared)" for one in series]
-        found.append(Difference(field="problems", values=_by_name(series, values)))
-    return tuple(difference for difference in found if difference is not None)
+    candidates.append(_difference("graders", series, [listed_graders(member.graders) for member in series]))
+    if len({member.problem_ids for member in series}) > 1:
+        shared = len(frozenset.intersection(*(member.problem_ids for member in series)))
+        values = [f"{numbers.plural(len(member.problem_ids), 'problem')} ({shared} shared)" for member in series]
+        candidates.append(Difference(field="problems", values=_by_name(series, values)))
+    return tuple(difference for difference in candidates if difference is not None)
 
 
-def comparable(series: Sequence[SeriesSource]) -> tuple[SeriesSource, ...]:
-    """Those of ``series`` that may be compared: under each problem's own verifier, or all under the same other one.
+def select_comparable(series: Sequence[SeriesSource]) -> tuple[SeriesSource, ...]:
+    """Return the series that may be compared: graded by each problem's own verifier, or all by one other verifier.
 
-    Samples that were graded again are no further run. Empty where no two series are graded in one way.
+    Regraded samples are not another run. Empty if no two series are graded in the same way.
     """
-    ways = sorted({one.verifier for one in series}, key=lambda verifier: verifier or "")
-    groups = [tuple(one for one in series if one.verifier == way) for way in ways]
+    ways = sorted({member.verifier for member in series}, key=lambda verifier: verifier or "")
+    groups = [tuple(member for member in series if member.verifier == way) for way in ways]
     several = [group for group in groups if len(group) > 1]
-    return next((group for group in several if not differences(group)), several[0] if several else ())
+    return next((group for group in several if not find_differences(group)), several[0] if several else ())
 
 
-def not_alike(series: Sequence[SeriesSource]) -> str:
-    """What differs between ``series`` beside their training, as the end of a sentence; empty where nothing does."""
-    found = differences(comparable(series))
-    return f"the series were not audited alike: {'; '.join(one.text for one in found)}" if found else ""
+def differences_text(series: Sequence[SeriesSource]) -> str:
+    """Return the differences other than training as the end of a sentence; "" if there are none."""
+    unequal = find_differences(select_comparable(series))
+    return (
+        f"the series were audited with different settings: {'; '.join(difference.text for difference in unequal)}"
+        if unequal
+        else ""
+    )
 
 
 def _difference(name: str, series: Sequence[SeriesSource], values: Sequence[str]) -> Difference | None:
@@ -82,10 +86,10 @@ def _difference(name: str, series: Sequence[SeriesSource], values: Sequence[str]
 
 
 def _by_name(series: Sequence[SeriesSource], values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((one.name, value) for one, value in zip(series, values, strict=True))
+    return tuple((member.name, value) for member, value in zip(series, values, strict=True))
 
 
-def _shown(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if value is None:
         return numbers.UNKNOWN
     if isinstance(value, float):

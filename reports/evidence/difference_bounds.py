@@ -1,4 +1,4 @@
-"""Intervals of differences, cut to what is possible: a pass@k of 1 under the base cannot rise."""
+"""Clip CIs of differences to the possible range: a pass@k of 1 at the base cannot rise."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ _DELTA, _BAND = "_delta", "_band"
 _PLACE = ["series", "measure", "scope", "k"]
 
 
-def possible_differences(findings: pd.DataFrame, checkpoints: pd.DataFrame) -> pd.DataFrame:
-    """``findings`` with the bounds of every pass@k difference cut to [−base, 1 − base].
+def clip_differences(findings: pd.DataFrame, checkpoints: pd.DataFrame) -> pd.DataFrame:
+    """Clip the bounds of every pass@k difference in ``findings`` to [−base, 1 − base].
 
-    The statistics know a difference as something between −1 and 1 and may say "−4 to +1 points" below a base of
-    1.000. The cut changes no direction: the difference itself always lies inside.
-    ``checkpoints`` has ``series, step, is_base``.
+    The estimators only bound a difference to [−1, 1] and may give "−4 to +1 points" for a base of 1.000. Clipping
+    changes no direction, because the difference is always inside. ``checkpoints`` has ``series, step, is_base``.
 
     >>> rows = [("pass_at_k", 0, 1.0, None, None), ("pass_at_k_delta", 9, -0.02, -0.05, 0.01)]
     >>> rows += [("pass_at_k_band", 9, -0.02, -0.08, 0.04)]
     >>> frame = pd.DataFrame(rows, columns=["measure", "step", "value", "low", "high"])
     >>> frame[["series", "scope", "k"]] = ["grpo", "all", 8]
     >>> checkpoints = pd.DataFrame({"series": "grpo", "step": [0, 9], "is_base": [True, False]})
-    >>> possible_differences(frame, checkpoints)[["low", "high"]].iloc[1:].values.tolist()
+    >>> clip_differences(frame, checkpoints)[["low", "high"]].iloc[1:].values.tolist()
     [[-0.05, 0.0], [-0.08, 0.0]]
     """
     measure = findings["measure"]

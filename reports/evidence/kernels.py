@@ -1,4 +1,4 @@
-"""What the report shows of gradient kernels beyond the findings: base and last checkpoint, and the last step."""
+"""Gradient kernels of base and last checkpoint, and the prediction of the last step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NOT_ASKED_FOR = "this series was audited without a gradient kernel; audit it aga
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesKernels:
-    """The kernels of the steps that are shown, ``why`` a step has none, and whether the audit was ``asked_for`` any."""
+    """Kernels by step, reasons ``why`` a step has none, and whether the audit was ``asked_for`` kernels."""
 
     at_step: Mapping[int, Coupling]
     why: Mapping[int, str]
     asked_for: bool
 
     def why_not(self, step: int) -> str:
-        """Why there is no picture of ``step``."""
+        """Return the reason why there is no figure of ``step``."""
         if not self.asked_for:
             return NOT_ASKED_FOR
         if step in self.at_step:
@@ -33,7 +33,7 @@ class SeriesKernels:
         return f"step {step}: {self.why.get(step, 'this checkpoint has no kernel; run the audit again')}"
 
     def batch_before(self, series: SeriesSource) -> str:
-        """How much of the training between the last two checkpoints is stored."""
+        """Describe how much training data between the last two checkpoints is stored."""
         before, _ = last_pair(series)
         coupling = None if before is None else self.at_step.get(before)
         if coupling is None or not len(coupling.batch_S):
@@ -43,31 +43,31 @@ class SeriesKernels:
         return f"{counts} of the training batches in between"
 
     def last_step(self, series: SeriesSource) -> tuple[str, Prediction] | str:
-        """Scope, prediction and measurement of the step to the last checkpoint, or why there is none.
+        """Return scope and prediction of the step to the last checkpoint, or the reason why there is none.
 
-        From the training batch where one was stored, else from the own samples.
+        The prediction uses the training batch if it is stored, else the checkpoint's own samples.
         """
         before, last = last_pair(series)
         if before is None:
-            return "only the base was audited: no step to foretell"
+            return "only the base was audited: no step to predict"
         for step in (before, last):
             if step not in self.at_step:
                 return self.why_not(step)
         made = {scope: prediction(self.at_step[before], self.at_step[last], scope) for scope in SCOPES}
-        for scope, one in made.items():
-            if isinstance(one, Prediction):
-                return scope, one
+        for scope, outcome in made.items():
+            if isinstance(outcome, Prediction):
+                return scope, outcome
         return "; ".join(f"{scope}: {why}" for scope, why in made.items())
 
 
 def last_pair(series: SeriesSource) -> tuple[int | None, int]:
-    """The step of the last checkpoint, and of the one before it (None where the base is the last)."""
+    """Return the steps of the last two checkpoints; the first is None if the base is the last."""
     steps = [int(step) for step in series.checkpoints["step"] if int(step) <= series.last_step]
     return (steps[-2] if len(steps) > 1 else None), series.last_step
 
 
 def read_kernels(store: Frames, series: SeriesSource) -> SeriesKernels:
-    """The kernels of the base and of the last two checkpoints."""
+    """Read the kernels of the base and of the last two checkpoints."""
     before, last = last_pair(series)
     steps = sorted({series.base_step, last, *([] if before is None else [before])})
     runs = store.frame("SELECT step, why FROM kernel_runs WHERE series = $series ORDER BY step", series=series.name)

@@ -1,4 +1,4 @@
-"""Success of every problem at the base and at the last checkpoint, and which problems are worth reading. Pure."""
+"""Success of every problem at base and last checkpoint, and the choice of problems to show. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from oversharp.diagnostics.statistics.problem_changes import ProblemCounts, Stat
 from oversharp.reports.evidence.source import SeriesSource, Source
 
 SHOWN_CASES = 16
-_SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7  # of the shown ones; of what confirmed ones leave
+_SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7  # of all shown problems; of the remaining ones
 
 
 def problem_changes(source: Source, series: SeriesSource, late_step: int | None = None) -> pd.DataFrame:
-    """One row per problem, largest fall first, from the base to ``late_step`` (default: the last one with samples).
+    """Return one row per problem, largest fall first, from the base to ``late_step`` (default: last with samples).
 
-    Columns: ``problem_id, n_base, c_base, n_late, c_late``; success ``base``, ``late`` and their ``change``
-    (probabilities); ``state``; ``p_adjusted`` of the change, see ``change_p``, NULL where the series says why
-    nothing is tested. Base and last checkpoint have as many samples of a problem.
+    Columns: ``problem_id, n_base, c_base, n_late, c_late``; success rates ``base``, ``late`` and their ``change``
+    (probabilities); ``state``; ``p_adjusted`` of the change, see ``change_p``, NULL if the series is not tested.
+    Base and last checkpoint have the same number of samples of a problem.
     """
     counts = source.problem_counts[source.problem_counts["series"] == series.name]
     base = counts[counts["step"] == series.base_step].set_index("problem_id")
@@ -40,7 +40,7 @@ def problem_changes(source: Source, series: SeriesSource, late_step: int | None 
 
 
 def problem_counts(changes: pd.DataFrame) -> ProblemCounts:
-    """The counts of these rows, from the base to the late checkpoint."""
+    """Return the counts of these rows at the base and the late checkpoint."""
     return ProblemCounts(
         before_P=changes["c_base"].to_numpy(dtype=np.int64),
         n_before_P=changes["n_base"].to_numpy(dtype=np.int64),
@@ -49,11 +49,11 @@ def problem_counts(changes: pd.DataFrame) -> ProblemCounts:
     )
 
 
-def between(source: Source, series: SeriesSource) -> pd.DataFrame:
-    """What happened on the way, by ``problem_id``: a problem that is lost at last may have been solved often before.
+def intermediate_success(source: Source, series: SeriesSource) -> pd.DataFrame:
+    """Return success between base and last checkpoint by ``problem_id``: a lost problem may have been solved often.
 
-    Columns: ``step, n, n_correct`` of the checkpoint between base and last that solved it most often, NULL where there
-    is none between; ``none_at``, the steps after the base, the last too, without a correct sample.
+    Columns: ``step, n, n_correct`` of the intermediate checkpoint with the highest success, NULL without one;
+    ``none_at``, the steps after the base (including the last) without a correct sample.
     """
     own = source.problem_counts[source.problem_counts["series"] == series.name]
     own = own[(own["step"] != series.base_step) & (own["step"] <= series.last_step)]
@@ -68,7 +68,7 @@ def between(source: Source, series: SeriesSource) -> pd.DataFrame:
 def success_interval(
     correct_N: Int[np.ndarray, " n"], samples_N: Int[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Bounds of the 95 % interval of success from counts of one problem, exact for the binomial.
+    """Return the bounds of the exact 95 % CI of a success rate from binomial counts.
 
     Source: Clopper and Pearson, Biometrika 26 (1934).
 
@@ -82,28 +82,36 @@ def success_interval(
     return low_N, high_N
 
 
-def picked_problems(changes: Sequence[pd.DataFrame], confirmed: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Problems to read, at most ``SHOWN_CASES`` of all series, which take turns: confirmed ones, falls, gains.
+def pick_problems(changes: Sequence[pd.DataFrame], confirmed: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return at most ``SHOWN_CASES`` problems to show: confirmed changes, falls, gains.
 
-    ``changes`` and ``confirmed`` (problem ids) are per series. Lost in any series comes before fallen.
+    Series take turns. ``changes`` and ``confirmed`` (problem ids) are per series. Problems lost in any series precede
+    fallen ones.
     """
 
-    def of(state: State) -> list[str]:
-        """In any series, the largest changes first."""
+    def in_state(state: State) -> list[str]:
+        """Return the problems with this state in any series, largest changes first."""
         own = [[*frame.loc[frame["state"] == state, "problem_id"]] for frame in changes]
-        return _taking_turns([ids[::-1] for ids in own] if state in ("gained", "rose") else own)
+        return _merge_round_robin([ids[::-1] for ids in own] if state in ("gained", "rose") else own)
 
-    first = _taking_turns(confirmed)[: int(SHOWN_CASES * _SHARE_CONFIRMED)]
+    first = _merge_round_robin(confirmed)[: int(SHOWN_CASES * _SHARE_CONFIRMED)]
     left = SHOWN_CASES - len(first)
-    fallen = [one for one in dict.fromkeys([*of("lost"), *of("fell")]) if one not in first]
-    gained_ids = [one for one in dict.fromkeys([*of("gained"), *of("rose")]) if one not in {*first, *fallen}]
+    fallen = [
+        problem_id for problem_id in dict.fromkeys([*in_state("lost"), *in_state("fell")]) if problem_id not in first
+    ]
+    gained_ids = [
+        problem_id
+        for problem_id in dict.fromkeys([*in_state("gained"), *in_state("rose")])
+        if problem_id not in {*first, *fallen}
+    ]
     n_fallen = max(round(_SHARE_FALLEN * left), left - len(gained_ids))
     return tuple([*first, *fallen[:n_fallen], *gained_ids][:SHOWN_CASES])
 
 
-def _taking_turns(lists: Sequence[Sequence[str]]) -> list[str]:
-    """
-    >>> _taking_turns([["a", "b"], ["a", "c", "d"]])
+def _merge_round_robin(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Merge lists round-robin, without duplicates.
+
+    >>> _merge_round_robin([["a", "b"], ["a", "c", "d"]])
     ['a', 'b', 'c', 'd']
     """
     longest = max(map(len, lists), default=0)

@@ -1,4 +1,4 @@
-"""What the report reads about single problems: halves of the base's samples, fresh samples, modes, responses."""
+"""Read details of single problems: halves of the base's samples, fresh samples, modes, responses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pandas as pd
 
 from oversharp.diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from oversharp.diagnostics.store.load import Frames
-from oversharp.reports.evidence.problem_changes import picked_problems, problem_changes
+from oversharp.reports.evidence.problem_changes import pick_problems, problem_changes
 from oversharp.reports.evidence.source import SeriesSource, Source
 
-#: Characters of a prompt that are shown, and of an answer.
+#: Shown characters of a prompt, and of an answer.
 TEXT_CAP, MODE_CAP = 1200, 120
-#: Correct modes and others read of each series; the most frequent are shown, and a series may rank them differently.
+#: Maximum number of correct modes, and of wrong ones, to read per series. More than are shown: ranks differ by series.
 READ_MODES = 24
 
 _HALVES = """
@@ -37,8 +37,8 @@ FROM confirmed_problems
 QUALIFY row_number() OVER (PARTITION BY series, problem_id ORDER BY step DESC) = 1
 ORDER BY series, p_adjusted, problem_id
 """
-# A list, which DuckDB looks for in both sides of the join below a view: of a table of problems it makes another join,
-# after that of all samples with all grades.
+# A list parameter, because DuckDB pushes it into both sides of the join inside the view. A table of problems would be
+# joined only after the join of all samples with all grades.
 _MODES = """
 WITH counted AS (
     SELECT
@@ -68,8 +68,8 @@ QUALIFY row_number() OVER (
 ) <= $shown
 ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correct DESC, mode
 """
-# Of the base, correct responses come first: what there was to lose. So they do late where something was gained. Of the
-# base's samples only those that its counts are of: as many as of every checkpoint.
+# Correct responses come first at the base, and at the last checkpoint for gained problems. Of the base's samples only
+# those that its counts include: the same number as for every checkpoint.
 _RESPONSES = """
 WITH texts AS (
     SELECT
@@ -81,7 +81,7 @@ WITH texts AS (
         first(length(text) ORDER BY sample_index) AS n_characters,
         first(left(answer, $cap) ORDER BY sample_index) AS answer,
         bool_or(correct) AS correct,
-        -- another tool does not tell
+        -- other tools record no state
         first(CASE WHEN verifier NOT LIKE 'recorded:%' THEN state END ORDER BY sample_index) AS state,
         first(reason ORDER BY sample_index) AS reason,
         min(sample_index) AS first_index,
@@ -118,13 +118,16 @@ _RESPONSE_COLUMNS = [
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemDetails:
-    """Single problems, in frames with a ``series`` column; ``picked`` are the problems that are shown one by one.
+    """Details of single problems, in frames with a ``series`` column.
 
-    ``halves``: the base's samples in two halves, by index. ``fresh``: problems that were drawn again to confirm their
-    loss or gain. ``modes``: counts at base and last checkpoint among as many samples; ``n_modes`` is how many there
-    are, and ``is_mode`` whether the grader told ways to answer apart rather than answers. ``responses``: two per
-    problem and side, of the samples that ``problem_counts`` has; ``text`` whole, or its first ``HEAD_CHARACTERS``
-    where ``tail`` has its last ``TAIL_CHARACTERS``.
+    Attributes:
+        picked: Problems that are shown individually.
+        halves: The base's samples in two halves, by index.
+        fresh: Problems that were sampled again to confirm their loss or gain.
+        modes: Counts at base and last checkpoint, among the same number of samples. ``n_modes`` is the number of
+            distinct modes; ``is_mode`` is whether the grader distinguishes modes and not only answers.
+        responses: Two per problem and side, from the samples of ``problem_counts``. ``text`` is the whole text, or its
+            first ``HEAD_CHARACTERS`` if ``tail`` has its last ``TAIL_CHARACTERS``.
     """
 
     picked: tuple[str, ...] = ()
@@ -135,14 +138,14 @@ class ProblemDetails:
 
 
 def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
-    """Everything about single problems that the report shows. Long texts are cut inside the database."""
+    """Read the details of single problems that the report shows. The database truncates long texts."""
     trained = [series for series in source.series if series.base_step != series.last_step]
     if not trained:
         return ProblemDetails()
     changes = {series.name: problem_changes(source, series) for series in trained}
     fresh = store.frame(_FRESH)
     confirmed = fresh[fresh["confirmed"].astype(bool)]
-    picked = picked_problems(
+    picked = pick_problems(
         list(changes.values()),
         [[str(v) for v in confirmed.loc[confirmed["series"] == series.name, "problem_id"]] for series in trained],
     )
@@ -151,7 +154,7 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         ids = [problem_id for problem_id in picked if problem_id in series.problem_ids]
         own = changes[series.name]
         gained = [str(v) for v in own.loc[own["state"].isin(["gained", "rose"]), "problem_id"] if v in ids]
-        asked = _asked(series, ids)
+        asked = _query_parameters(series, ids)
         modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **asked))
         ends = {"head": HEAD_CHARACTERS, "tail": TAIL_CHARACTERS}
         responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, **ends, **asked))
@@ -164,5 +167,5 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
     )
 
 
-def _asked(series: SeriesSource, ids: list[str]) -> Mapping[str, Any]:
+def _query_parameters(series: SeriesSource, ids: list[str]) -> Mapping[str, Any]:
     return {"series": series.name, "problem_ids": ids, "last_step": series.last_step}

@@ -1,4 +1,4 @@
-"""Everything the report reads from the store, in one place; the SQL touches public views and settings only."""
+"""Read the report's data from the store. The SQL uses only public views and settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.prompts import prompt_titles
 from oversharp.diagnostics.store.load import Frames, why_no_audit, why_untested
 from oversharp.diagnostics.verdict.record import Verdict, ranges_text
-from oversharp.reports.evidence.difference_bounds import possible_differences
+from oversharp.reports.evidence.difference_bounds import clip_differences
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesSource:
-    """One audited series. ``checkpoints``: ``step, checkpoint, checkpoint_id, is_base`` in step order.
+    """Audited series. ``checkpoints``: ``step, checkpoint, checkpoint_id, is_base`` in step order.
 
-    ``verdict`` is None where the audit was made before verdicts were written.
+    ``verdict`` is None if the audit predates verdicts.
     """
 
     name: str
@@ -34,51 +34,53 @@ class SeriesSource:
     settings_id: str
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    unusable: Mapping[str, int]  # records of imported files that were left out, by the reason
+    unusable: Mapping[str, int]  # number of skipped import records by reason
     checkpoints: pd.DataFrame
-    last_step: int  # the last one with samples: a checkpoint that failed to load has none
+    last_step: int  # last step with samples; a checkpoint that failed to load has none
     problem_ids: frozenset[str]
     graders: tuple[str, ...]
-    verifier: str | None  # who graded the samples of another series again; None for each problem's own verifier
+    verifier: str | None  # verifier that regraded the samples of another series; None: each problem's own verifier
     verdict: Verdict | None
 
     def step_text(self, step: int) -> str:
-        """A step in words: in a repaired series the λ that it is."""
+        """Return a step as text; in a repaired series, its λ."""
         return ranges_text([(step, step)], repaired=self.is_repaired)
 
     @property
     def is_repaired(self) -> bool:
-        """Whether its steps are hundredths of the way from the base to a checkpoint."""
+        """Whether its steps are interpolations from the base to a checkpoint, in hundredths."""
         return self.verdict is not None and self.verdict.repaired
 
     @cached_property
     def why_untested(self) -> str | None:
-        """Why nothing is said of single problems: their samples are no draws of their own; None where they may be."""
+        """Reason why single problems are not tested (their samples are not independent), None if they are."""
         return why_untested(self.verdict)
 
     @cached_property
     def base_step(self) -> int:
-        """The step of the base checkpoint."""
+        """Step of the base checkpoint."""
         return int(self.checkpoints.loc[self.checkpoints["is_base"], "step"].iloc[0])
 
     @property
     def base_id(self) -> Hashable:
-        """Equal for series that start from one base: its weights; or, of samples of another tool, which knows none, the
-        series that `oversharp ship` compares because they have the very same samples of the base.
+        """Key that is equal for series with the same base: the hash of its weights.
+
+        Imported samples have no weights: the key is the group of series that `oversharp ship` compares, because they
+        have identical samples of the base.
         """
-        said = self.verdict.shipping if self.recorded and self.verdict is not None else None
-        if said is not None:
-            return said.series
+        recommendation = self.verdict.shipping if self.is_recorded and self.verdict is not None else None
+        if recommendation is not None:
+            return recommendation.series
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
 
     @property
-    def recorded(self) -> bool:
-        """Whether another tool drew its samples: there are no checkpoints to draw more from."""
+    def is_recorded(self) -> bool:
+        """Whether the samples were imported, so that there are no checkpoints to sample from."""
         return bool((self.checkpoints["kind"] == "recorded").all())
 
     @property
     def shown_steps(self) -> tuple[int, ...]:
-        """Base, middle and last step: what a curve per checkpoint shows."""
+        """Base, middle and last step, for figures with a curve per checkpoint."""
         steps = [int(step) for step in self.checkpoints["step"] if self.base_step != int(step) <= self.last_step]
         if len(steps) < 2:
             return (self.base_step, *steps)
@@ -87,11 +89,13 @@ class SeriesSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The store as the report sees it: small frames, and of response texts the ends of a few.
+    """Data of the report, read from the store.
 
-    ``last_counts`` holds ``series, task, problem_id, cluster, n, n_correct`` of all samples at the last checkpoint of
-    every series; it is empty for a single series. ``disagreements`` is a shortlist of responses that two verifiers
-    grade differently, ``n_all`` how many there are of the series. ``store_link`` leads from the report to the store.
+    Attributes:
+        store_link: Path of the store relative to the report.
+        last_counts: ``series, task, problem_id, cluster, n, n_correct`` of all samples at the last checkpoint of every
+            series; empty for a single series.
+        disagreements: Selected responses that two verifiers grade differently; ``n_all`` is their number in the series.
     """
 
     store_name: str
@@ -109,33 +113,40 @@ class Source:
     def value_at(
         self, measure: str, series: str, step: int, *, k: int | None = None, scope: str = "all"
     ) -> pd.Series[Any] | None:
-        """The one known finding of ``measure`` at that place, None if there is none."""
+        """Return the finding of ``measure`` with a value for these keys, None if there is none."""
         place = self._places.get((measure, series, step, k, scope))
         return None if place is None else self.findings.iloc[place]
 
     @cached_property
     def titles(self) -> Mapping[str, str]:
-        """The title of every problem, by id: what its prompt says that the others of its task do not, or of a series.
+        """Problem id → title: the shortest part of its prompt that others of its task, or of a series, do not share.
 
-        A problem that only a later series has may be all that its own task holds, as imported samples are named after
-        the series that first brought them.
+        The series matters because an imported problem has the task of the series that first contained it, and may be
+        the only problem of that task.
         """
         prompts = {
-            str(one): str(prompt) for one, prompt in self.problems[["problem_id", "prompt"]].itertuples(index=False)
+            str(problem_id): str(prompt)
+            for problem_id, prompt in self.problems[["problem_id", "prompt"]].itertuples(index=False)
         }
-        tasks = [[str(one) for one in own] for _, own in self.problems.groupby("task", sort=False)["problem_id"]]
+        tasks = [
+            [str(problem_id) for problem_id in own]
+            for _, own in self.problems.groupby("task", sort=False)["problem_id"]
+        ]
         titles = dict(prompts)
-        for ids in (*tasks, *([one for one in prompts if one in series.problem_ids] for series in self.series)):
-            for problem_id, title in zip(ids, prompt_titles([prompts[one] for one in ids]), strict=True):
+        for ids in (
+            *tasks,
+            *([problem_id for problem_id in prompts if problem_id in series.problem_ids] for series in self.series),
+        ):
+            for problem_id, title in zip(ids, prompt_titles([prompts[member_id] for member_id in ids]), strict=True):
                 titles[problem_id] = min(titles[problem_id], title, key=len)
         return titles
 
     @cached_property
     def _places(self) -> Mapping[tuple[str, str, int, int | None, str], int]:
-        """Where the known findings stand: a report asks for hundreds, one by one."""
-        held = self.findings[["measure", "series", "step", "k", "scope", "value"]]
+        """Index of the findings with a value, because a report looks up hundreds."""
+        columns = self.findings[["measure", "series", "step", "k", "scope", "value"]]
         places: dict[tuple[str, str, int, int | None, str], int] = {}
-        for place, row in enumerate(held.itertuples(index=False)):
+        for place, row in enumerate(columns.itertuples(index=False)):
             if not pd.isna(row.value):
                 k = None if pd.isna(row.k) else int(row.k)
                 places.setdefault((row.measure, row.series, int(row.step), k, row.scope), place)
@@ -155,7 +166,7 @@ JOIN (
     GROUP BY audit_id
 ) AS w USING (audit_id)
 LEFT JOIN settings AS t ON t.settings_id = a.panel_settings_id
-ORDER BY a.verifier IS NOT NULL, a.series  -- what was graded again stands behind
+ORDER BY a.verifier IS NOT NULL, a.series  -- regraded series last
 """
 _CHECKPOINTS = """
 SELECT c.series, c.step, c.checkpoint, c.checkpoint_id, c.is_base, k.kind, c.path
@@ -203,7 +214,7 @@ JOIN audit_problems AS ap USING (audit_id)
 JOIN problems AS p USING (problem_id)
 ORDER BY a.series, ap.problem_id
 """
-# the latest of each problem and kind, as many as a reader may look through
+# the latest of each problem and kind, at most 20 per series
 _DISAGREEMENTS = """
 WITH ranked AS (
     SELECT
@@ -241,21 +252,21 @@ ORDER BY a.series, min(e.logged_at), e.stage
 def read_source(
     store: Frames, store_name: str, series: tuple[str, ...] | None = None, *, store_link: str | None = None
 ) -> Source:
-    """Read the current audits of ``series`` (default: all). Order of ``series`` is kept: it sets the colours.
+    """Read the current audits of ``series`` (default: all); the order of ``series`` determines the colours.
 
-    ``store_link`` leads from the report to the store; by default the store lies beside the report.
+    ``store_link`` is the path of the store relative to the report; by default both are in the same folder.
     Raises ``StoreError`` without such an audit.
     """
     audits = store.frame(_AUDITS)
     regraded = len(store.frame("SELECT 1 FROM current_audits WHERE verifier IS NOT NULL LIMIT 1"))
     names = tuple(str(name) for name in audits["series"]) if series is None else tuple(dict.fromkeys(series))
-    known = {str(name) for name in audits["series"]}
+    audited = {str(name) for name in audits["series"]}
     if not names:
         raise StoreError(f"{store_name}: {why_no_audit(store)}")
     for name in names:
-        if name not in known:
+        if name not in audited:
             raise StoreError(
-                f"{store_name}: no audit of series {name!r}; it holds: {', '.join(sorted(known)) or 'none'}"
+                f"{store_name}: no audit of series {name!r}; available: {', '.join(sorted(audited)) or 'none'}"
             )
     settings = store.frame("SELECT * FROM settings ORDER BY settings_id").set_index("settings_id")
     checkpoints = store.frame(_CHECKPOINTS)
@@ -266,7 +277,7 @@ def read_source(
     rows = {str(audit["series"]): audit for _, audit in audits.iterrows()}
     version = store.frame("SELECT max(version) AS version FROM schema_version")
 
-    def only(frame: pd.DataFrame) -> pd.DataFrame:
+    def select_series(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["series"].isin(names)].reset_index(drop=True)
 
     sources = tuple(
@@ -277,13 +288,13 @@ def read_source(
         store_name=store_name,
         store_link=store_link or store_name,
         series=sources,
-        findings=possible_differences(only(store.frame(_FINDINGS)), only(checkpoints)),
-        problem_counts=only(counts),
+        findings=clip_differences(select_series(store.frame(_FINDINGS)), select_series(checkpoints)),
+        problem_counts=select_series(counts),
         last_counts=_last_counts(store, sources),
-        disagreements=only(store.frame(_DISAGREEMENTS if regraded else f"{_DISAGREEMENTS} LIMIT 0")),
+        disagreements=select_series(store.frame(_DISAGREEMENTS if regraded else f"{_DISAGREEMENTS} LIMIT 0")),
         problems=store.frame(_PROBLEMS),
-        training=only(store.frame(_TRAINING)),
-        events=only(store.frame(_EVENTS)),
+        training=select_series(store.frame(_TRAINING)),
+        events=select_series(store.frame(_EVENTS)),
         schema_version=str(version["version"].iloc[0]),
     )
 
@@ -302,8 +313,8 @@ def _series_source(
     if own.empty or not own["is_base"].any():
         raise StoreError(f"series {name!r} has no base checkpoint in this store; run `oversharp audit` on it again")
     sampled = counts.loc[counts["series"] == name, "step"]
-    told = settings.loc[str(audit["settings_id"])]
-    values = {str(key): None if pd.isna(value) else value for key, value in told.items()}
+    row = settings.loc[str(audit["settings_id"])]
+    values = {str(key): None if pd.isna(value) else value for key, value in row.items()}
     return SeriesSource(
         name=name,
         audit_id=str(audit["audit_id"]),
@@ -322,7 +333,7 @@ def _series_source(
                 if audit["n_fewer"]
                 else {}
             ),
-            "of those used for token entropy": int(audit["entropy_samples"]),
+            "samples used for token entropy": int(audit["entropy_samples"]),
             **_panel_settings(audit),
             "strategy_regex": str(audit["strategy_regex"]),
         },
@@ -338,9 +349,9 @@ def _series_source(
 
 
 def _last_counts(store: Frames, series: tuple[SeriesSource, ...]) -> pd.DataFrame:
-    """Counted from the samples, which takes time: only where there is something to compare."""
+    """Count all samples at the last checkpoints, only if there are several series: it is slow."""
     compared = series if len(series) > 1 else ()
-    frames = [store.frame(_LAST_COUNTS, series=one.name, step=one.last_step) for one in compared]
+    frames = [store.frame(_LAST_COUNTS, series=member.name, step=member.last_step) for member in compared]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(_COUNTED))
 
 

@@ -1,1 +1,1 @@
-"""The findings of one measure as table and figure records."""
+"""Figure and table records of the findings of a measure."""

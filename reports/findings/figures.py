@@ -1,4 +1,4 @@
-"""From the findings of a measure and its plot spec to a figure record: one rule for every measure."""
+"""Build the figure record of a measure from its findings and plot spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import SeriesSource, Source
-from oversharp.reports.findings.mends import without_value
+from oversharp.reports.findings.hints import missing_value
 from oversharp.reports.findings.tables import (
     Display,
     display_of,
@@ -23,26 +23,26 @@ from oversharp.reports.findings.tables import (
     spread,
 )
 from oversharp.reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
-from oversharp.reports.wording import WITH_MODES, bound, known, reasons
+from oversharp.reports.wording import WITH_MODES, bound, known_findings, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
 MAX_ORDERED_LINES = 4
 MAX_BINS = 5
-MAX_BANDS = 3  # more bands than this hide each other; the table has them
+MAX_BANDS = 3  # more bands hide each other; the table has them
 MAX_SCOPES = 8
 MAX_NAME = 50
-#: Scopes that say how to read the others, and nothing by themselves.
+#: Scopes that only qualify the others.
 QUALIFIERS = frozenset({"noise"})
 
 
 def series_colour(index: int) -> Colour:
-    """The colour of the series at ``index``; eight, then again from the first."""
+    """Return the colour of the series at ``index``; eight colours, then repeated."""
     return SERIES_COLOURS[index % len(SERIES_COLOURS)]
 
 
 def ordered_colours(count: int) -> tuple[Colour, ...]:
-    """``count`` colours spread over the ordered ramp.
+    """Return ``count`` colours spread over the ordered ramp.
 
     >>> ordered_colours(3)
     ('q1', 'q3', 'q6')
@@ -54,19 +54,19 @@ def ordered_colours(count: int) -> tuple[Colour, ...]:
 
 
 def checkpoint_role(series: SeriesSource, step: int) -> str:
-    """What ``step`` is among the shown checkpoints: base, middle or last."""
+    """Return the role of ``step`` among the shown checkpoints: base, middle or last."""
     if step == series.base_step:
         return "base"
     return "last" if step == series.last_step else "middle"
 
 
 def step_ticks(source: Source) -> tuple[float, ...]:
-    """Every step that was audited: all figures over steps share them."""
+    """Return every audited step: all figures over steps share these ticks."""
     return tuple(sorted({float(step) for series in source.series for step in series.checkpoints["step"]}))
 
 
 def first_sentence(doc: str) -> str:
-    """The meaning of a measure, without markup and without the name in front.
+    """Return the first sentence of a measure's doc, without markup and without the leading name.
 
     >>> first_sentence("Pass: chance that ``k`` tries hold one. More.\\n\\nUnit: probability.")
     'Chance that k tries hold one.'
@@ -90,7 +90,7 @@ def line_of(
     factor: float = 1.0,
     bands: bool = True,
 ) -> Line:
-    """A line through the known values of ``rows``, in ascending ``x``; with its intervals if ``bands``."""
+    """Return a line through ``rows`` in ascending ``x``, with CIs if ``bands``."""
     rows = rows.sort_values(x, kind="stable")
     low = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["low"])
     high = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["high"])
@@ -107,31 +107,31 @@ def line_of(
 
 
 def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missing:
-    """The figure of ``measure``, or what there is to say instead of one."""
+    """Return the figure of ``measure``, or a sentence or reason in its place."""
     title = measure.title
     scope = None if measure.plot.group == "scope" else "all"
-    rows = known(source.findings, measure.name, scope=scope)
+    rows = known_findings(source.findings, measure.name, scope=scope)
     if scope is None and "mode_logps" in measure.needs and (source.findings["scope"] == WITH_MODES).any():
         title = f"{title}, {scope_label(WITH_MODES)}"
     why = reasons(source.findings, measure.name)
-    if rows.empty and not (rows := known(source.findings, measure.name, scope=WITH_MODES)).empty:
-        # some problems list their modes: values over these never pass for values over all
+    if rows.empty and not (rows := known_findings(source.findings, measure.name, scope=WITH_MODES)).empty:
+        # only some problems list their modes: label values over these, so that they are not taken for all problems
         title = f"{title}, {scope_label(WITH_MODES)}"
     elif rows.empty:
-        rows = known(source.findings, measure.name, scope=None)
+        rows = known_findings(source.findings, measure.name, scope=None)
     if rows.empty or set(rows["scope"]) <= QUALIFIERS:
-        why = why or (f"this store holds no finding of {measure.name}",)
-        return without_value(source, title, why, unmeasured=measure.missing)
+        why = why or (f"this store has no finding of {measure.name}",)
+        return missing_value(source, title, why, unmeasured=measure.missing)
     display = display_of(str(rows["unit"].iloc[0]), signed=measure.signed)
     if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
         return replace(constant, title=title)
-    drawn = _anchored(source, rows) if display.is_difference and measure.plot.x == "step" else rows
+    drawn = _add_base_rows(source, rows) if display.is_difference and measure.plot.x == "step" else rows
     panels, dropped = _panels(source, measure, drawn, display)
-    panels = tuple(described(panel, title, display, measure.plot.x) for panel in panels)
+    panels = tuple(describe_panel(panel, title, display, measure.plot.x) for panel in panels)
     banded = any(line.low for panel in panels for line in panel.lines)
     caption = first_sentence(measure.doc)
     if banded:
-        caption = f"{caption} Band: {numbers.NINETY_FIVE} interval over {_units(rows)}.".strip()
+        caption = f"{caption} Band: {numbers.NINETY_FIVE} CI over {_units(rows)}.".strip()
     y_range = measure.plot.y_range
     unknown = "No value" if title == measure.title else "No value for all problems"
     return Figure(
@@ -150,29 +150,29 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
             *interval_end(source, rows, measure.plot.x),
             *dropped,
             *(f"{unknown}: {reason}." for reason in why),
-            *(f"No interval: {reason}." for reason in rows["why_no_interval"].dropna().unique()),
+            *(f"No CI: {reason}." for reason in rows["why_no_interval"].dropna().unique()),
         ),
     )
 
 
 def _units(rows: pd.DataFrame) -> str:
-    """What the intervals of ``rows`` take as independent."""
+    """Return the resampling unit of the CIs of ``rows``."""
     return "clusters of related problems" if (rows["interval_over"] == "clusters").any() else "problems"
 
 
 def interval_end(source: Source, rows: pd.DataFrame, x: str) -> tuple[str, ...]:
-    """Why bands stop short of the largest k: the audit gives intervals up to half the number of samples."""
-    held = rows["low"].notna() & rows["high"].notna()
+    """Return a note on where bands end: the audit gives CIs up to half the number of samples."""
+    has_interval = rows["low"].notna() & rows["high"].notna()
     ks = rows["k"].astype("float64")
-    if not held.any() or not (ks[~held] > ks[held].max()).any():
+    if not has_interval.any() or not (ks[~has_interval] > ks[has_interval].max()).any():
         return ()
     ends = numbers.listing(tuple(f"{n // 2} of {n}" for n in sorted({series.n for series in source.series})))
-    beyond = "beyond that the curve is drawn without one" if x == "k" else "larger k are drawn without one"
-    return (f"Intervals end at half the number of samples per problem ({ends}); {beyond}.",)
+    beyond = "the curve continues without a band" if x == "k" else "larger k have no band"
+    return (f"CIs end at half the number of samples per problem ({ends}); {beyond}.",)
 
 
 def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Constant | None:
-    """A sentence where each scope has one value at all checkpoints of all series."""
+    """Return a sentence if each scope has the same value at all checkpoints of all series, else None."""
     by = "k" if measure.plot.group == "k" else "scope"
     spans = rows.groupby(by, sort=True)["value"].agg(["min", "max"])
     if len(rows) < 2 or (spans["min"] != spans["max"]).any() or display.is_difference:
@@ -188,26 +188,26 @@ def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Dis
     )
 
 
-def _anchored(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
-    """Differences to the base start at the base, where they are 0 by definition."""
+def _add_base_rows(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
+    """Add rows with difference 0 at the base, where differences are 0 by definition."""
     groups = rows[["series", "measure", "scope", "k", "unit"]].drop_duplicates()
     base_step = {series.name: series.base_step for series in source.series}
     origin = groups.assign(step=groups["series"].map(base_step), value=0.0, low=0.0, high=0.0)
-    held = rows["step"] == rows["series"].map(base_step)
-    return pd.concat([origin, rows[~held]], ignore_index=True)
+    is_base = rows["step"] == rows["series"].map(base_step)
+    return pd.concat([origin, rows[~is_base]], ignore_index=True)
 
 
 def _y_label(measure: Measure, display: Display) -> str:
     label = measure.plot.y_label or measure.title
     if display.is_difference:
-        return f"{label} (points)"
+        return f"{label} (percentage points)"
     return label if display.unit in label or label.startswith("share of") else f"{label} ({display.unit})"
 
 
 def _panels(
     source: Source, measure: Measure, rows: pd.DataFrame, display: Display
 ) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
-    """One panel per series, or all series in one panel where a measure has one line per series."""
+    """Return one panel per series, or one panel for all if a measure has one line per series."""
     plot = measure.plot
     whole = rows[rows["scope"] == "all"]
     as_one = plot.group == "scope" and len(source.series) > 1 and not whole.empty
@@ -225,20 +225,22 @@ def _panels(
         every = sorted({int(k) for k in rows["k"].dropna()})
         groups = spread(every, MAX_ORDERED_LINES)
         if len(groups) < len(every):
-            dropped = (f"Drawn for {len(groups)} of {len(every)} values of k; all are in the table.",)
+            dropped = (f"Shown: {len(groups)} of {len(every)} values of k; the table has all.",)
     elif plot.group == "scope":
         largest = rows.groupby("scope", sort=True)["value"].max().sort_values(ascending=False, kind="stable")
         names = sorted((str(scope) for scope in largest.index), key=scope_order)
         if is_ordered(names):
-            held = rows.groupby("scope", sort=True)["n"].max().sort_values(ascending=False, kind="stable")
-            largest_bins = {str(scope) for scope in held.index[:MAX_BINS]}
+            counts = rows.groupby("scope", sort=True)["n"].max().sort_values(ascending=False, kind="stable")
+            largest_bins = {str(scope) for scope in counts.index[:MAX_BINS]}
             groups = tuple(name for name in names if name in largest_bins)
             if len(groups) < len(names):
-                dropped = (f"Drawn for the fullest {len(groups)} of {len(names)} groups; all are in the table.",)
+                dropped = (
+                    f"Shown: the {len(groups)} of {len(names)} groups with the most problems; the table has all.",
+                )
         else:
             groups = tuple(sorted((str(scope) for scope in largest.index[:MAX_SCOPES]), key=scope_order))
             if len(groups) < len(names):
-                dropped = (f"The {len(groups)} largest of {len(names)} groups are drawn.",)
+                dropped = (f"Shown: the {len(groups)} of {len(names)} groups with the largest values.",)
     panels = []
     for series in source.series:
         own = rows[rows["series"] == series.name]
@@ -250,7 +252,7 @@ def _panels(
 
 
 def _left_to_table(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Scopes that a figure with one line per series leaves to its table."""
+    """Return a note on the scopes that only the table has."""
     names = tuple(scope_label(scope) for scope in sorted({str(scope) for scope in rows["scope"]} - {"all"}))
     return (f"Also in the table: {numbers.listing(names)}.",) if names else ()
 
@@ -299,8 +301,8 @@ def _lines(
     return tuple(lines)
 
 
-def described(panel: Panel, title: str, display: Display, x: str) -> Panel:
-    """``panel`` with start and end of every line in words."""
+def describe_panel(panel: Panel, title: str, display: Display, x: str) -> Panel:
+    """Return ``panel`` with a text alternative: start and end of every line."""
     shown = Display(factor=1.0, unit=display.unit, is_difference=False)
     at = "k" if x == "k" else "step"
     parts = []

@@ -1,4 +1,4 @@
-"""Figures of measures over few problems: a panel per scope, so that bands stay, and the number of problems in words."""
+"""Figures of measures over few problems: one panel per scope to keep bands, and counts in the caption."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pandas as pd
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import Source
-from oversharp.reports.findings.figures import MAX_BANDS, described, line_of, series_colour
+from oversharp.reports.findings.figures import MAX_BANDS, describe_panel, line_of, series_colour
 from oversharp.reports.findings.tables import Display, display_of, scope_label, scope_order
 from oversharp.reports.records import Figure, Line, Panel
-from oversharp.reports.wording import known
+from oversharp.reports.wording import known_findings
 
-#: What n counts where it is not problems.
+#: (measure, scope) → noun of the counts n, if not problems.
 _COUNTED = {
     ("kernel_prediction", ""): "response",
     ("kernel_lambda", ""): "response",
@@ -25,10 +25,11 @@ _COUNTED = {
 _NO_VALUE = "No value"
 
 
-def rests_on(rows: pd.DataFrame) -> str:
-    """How many problems (responses, pairs) the values of one measure rest on.
+def sample_size_text(rows: pd.DataFrame) -> str:
+    """Return the number of problems (responses, pairs) behind the values of one measure.
 
-    >>> rests_on(pd.DataFrame({"measure": "kernel_shift", "scope": ["seen correct", "seen wrong"], "n": [2, 8]}))
+    >>> rows = pd.DataFrame({"measure": "kernel_shift", "scope": ["seen correct", "seen wrong"], "n": [2, 8]})
+    >>> sample_size_text(rows)
     '2 to 8 problems'
     """
     counts: dict[str, list[int]] = {}
@@ -43,12 +44,12 @@ def rests_on(rows: pd.DataFrame) -> str:
     return numbers.listing(tuple(parts))
 
 
-def by_scope(source: Source, measure: Measure, figure: Figure, *, log_y: bool = False) -> Figure:
-    """``figure`` with the number of problems in its caption, and a panel per scope where one would lose its bands."""
-    rows = known(source.findings, measure.name, scope=None)
-    told = _missing(source, measure)
+def split_by_scope(source: Source, measure: Measure, figure: Figure, *, log_y: bool = False) -> Figure:
+    """Add the number of problems to the caption, and use one panel per scope if bands would be dropped."""
+    rows = known_findings(source.findings, measure.name, scope=None)
+    reasons = _missing_notes(source, measure)
     kept = tuple(note for note in figure.notes if not note.startswith(_NO_VALUE))
-    made = replace(figure, notes=(*kept, *told), log_y=log_y and bool((rows["value"] > 0.0).all()))
+    made = replace(figure, notes=(*kept, *reasons), log_y=log_y and bool((rows["value"] > 0.0).all()))
     display = display_of(measure.unit, signed=measure.signed)
     scopes = sorted({str(scope) for scope in rows["scope"]}, key=scope_order)
     banded = bool((rows["low"].notna() & rows["high"].notna()).any())
@@ -56,16 +57,16 @@ def by_scope(source: Source, measure: Measure, figure: Figure, *, log_y: bool = 
     if measure.plot.group == "scope" and len(scopes) > MAX_BANDS and banded:
         low, high = _visible(rows, measure, display)
         panels = tuple(_panel(source, rows[rows["scope"] == scope], scope, display) for scope in scopes)
-        limited = tuple(replace(p, lines=tuple(_limited(line, low, high) for line in p.lines)) for p in panels)
-        cut = " Bands are cut at the edge of the picture; the table has them whole." if limited != panels else ""
+        limited = tuple(replace(p, lines=tuple(_clip_band(line, low, high) for line in p.lines)) for p in panels)
+        cut = " Bands are clipped at the edge of the figure; the table has the full CIs." if limited != panels else ""
         made = replace(
             made,
-            panels=tuple(described(panel, figure.title, display, "step") for panel in limited),
-            notes=told,
+            panels=tuple(describe_panel(panel, figure.title, display, "step") for panel in limited),
+            notes=reasons,
         )
         if "Band:" not in caption:
-            caption = f"{caption} Band: {numbers.NINETY_FIVE} interval over problems."
-    return replace(made, caption=f"{caption} Values rest on {rests_on(rows)}.{cut}")
+            caption = f"{caption} Band: {numbers.NINETY_FIVE} CI over problems."
+    return replace(made, caption=f"{caption} Based on {sample_size_text(rows)}.{cut}")
 
 
 def _panel(source: Source, rows: pd.DataFrame, scope: str, display: Display) -> Panel:
@@ -78,7 +79,7 @@ def _panel(source: Source, rows: pd.DataFrame, scope: str, display: Display) -> 
 
 
 def _visible(rows: pd.DataFrame, measure: Measure, display: Display) -> tuple[float, float]:
-    """Half as much above and below the values as they span: the interval of two problems may be ten times as wide."""
+    """Return y limits with a margin of half the range of values: CIs over two problems may be ten times as wide."""
     values = rows["value"].astype("float64") * display.factor
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
     air = 0.5 * (high - low)
@@ -86,7 +87,7 @@ def _visible(rows: pd.DataFrame, measure: Measure, display: Display) -> tuple[fl
     return min(low - air, least * display.factor), max(high + air, most * display.factor)
 
 
-def _limited(line: Line, low: float, high: float) -> Line:
+def _clip_band(line: Line, low: float, high: float) -> Line:
     return replace(
         line,
         low=tuple(None if value is None else max(value, low) for value in line.low),
@@ -94,24 +95,24 @@ def _limited(line: Line, low: float, high: float) -> Line:
     )
 
 
-def _missing(source: Source, measure: Measure) -> tuple[str, ...]:
-    """Why values are missing, and where: equal reasons are one sentence."""
+def _missing_notes(source: Source, measure: Measure) -> tuple[str, ...]:
+    """Return one note per reason for missing values, with the scopes and checkpoints."""
     own = source.findings[source.findings["measure"] == measure.name]
     lacking = own[own["value"].isna() & own["why"].notna()]
     return tuple(f"{_NO_VALUE}{_where(rows, own)}: {why}." for why, rows in lacking.groupby("why", sort=False))
 
 
 def _where(rows: pd.DataFrame, own: pd.DataFrame) -> str:
-    """Scopes of ``rows`` and at how many checkpoints, each as far as it is not all that the measure has."""
+    """Return the scopes and the number of checkpoints of ``rows``, unless these are all of the measure."""
     total = own.groupby("scope")["step"].size()
-    held = rows.groupby("scope")["step"].size()
-    scopes = sorted(held.index, key=scope_order)
+    counts = rows.groupby("scope")["step"].size()
+    scopes = sorted(counts.index, key=scope_order)
     if len(total) == 1:
-        count, most = int(held.iloc[0]), int(total.iloc[0])
+        count, most = int(counts.iloc[0]), int(total.iloc[0])
         return "" if count == most else f" at {count} of {numbers.plural(most, 'checkpoint')}"
-    is_whole = bool((held == total[held.index]).all())
+    is_whole = bool((counts == total[counts.index]).all())
     if is_whole:
-        return "" if len(held) == len(total) else f" for {numbers.listing(tuple(map(scope_label, scopes)))}"
+        return "" if len(counts) == len(total) else f" for {numbers.listing(tuple(map(scope_label, scopes)))}"
     of = f" of {numbers.plural(int(total.max()), 'checkpoint')}"
-    named = [f"{scope_label(scope)} ({int(held[scope])}{of if i == 0 else ''})" for i, scope in enumerate(scopes)]
+    named = [f"{scope_label(scope)} ({int(counts[scope])}{of if i == 0 else ''})" for i, scope in enumerate(scopes)]
     return f" for {numbers.listing(tuple(named))}"

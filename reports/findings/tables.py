@@ -1,4 +1,4 @@
-"""How values are shown, and the data table that stands under every figure."""
+"""Format of values, and the data table of every figure."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from oversharp.reports.records import Cell, Column, Table
 from oversharp.reports.wording import WITH_MODES, bound
 
 MAX_TABLE_COLUMNS = 16
-#: Scopes that are not groups of samples or problems, or whose names say too little.
+#: Labels of scopes that are not groups of samples or problems, or whose names are unclear.
 _SCOPES = {
     "plug_in": "the plug-in estimate",
     "token_pooled": "the mean over all tokens at once",
     WITH_MODES: "problems that list their modes",
 }
-#: How the names of groups begin that are steps of a scale.
+#: Prefixes of scopes that are bins of a scale.
 _SCALES = (*(f"base {digit}" for digit in range(10)), "base p", "tokens ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Display:
-    """How values of a measure are shown. Differences of probabilities are shown in points (× 100)."""
+    """Format of the values of a measure. Differences of probabilities are in percentage points (× 100)."""
 
     factor: float
     unit: str
     is_difference: bool
 
     def text(self, value: float) -> str:
-        """One value as text, without its unit."""
+        """Return one value as text, without its unit."""
         return numbers.points(value) if self.is_difference else numbers.number(value, self.unit)
 
     def cell(self, value: object, low: object, high: object) -> Cell:
-        """A value with its interval as a table cell; a dash where it is unknown.
+        """Return a table cell with a value and its CI; a dash if unknown.
 
         >>> Display(factor=1, unit="probability", is_difference=False).cell(0.25, 0.2, 0.3).text
         '0.250 [0.200, 0.300]'
@@ -57,21 +57,21 @@ POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 
 def display_of(unit: str, *, signed: bool) -> Display:
-    """How values of a measure are shown: signed probabilities in points, everything else as it is."""
+    """Return the format of a unit: signed probabilities in percentage points, others unchanged."""
     if signed and numbers.is_probability(unit):
         return POINTS
     return Display(factor=1.0, unit=unit, is_difference=False)
 
 
 def spread(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
-    """At most ``limit`` of ``values``, first and last kept."""
+    """Return at most ``limit`` of ``values``, evenly spread, with the first and the last."""
     if len(values) <= limit:
         return tuple(values)
     return tuple(values[round(i * (len(values) - 1) / (limit - 1))] for i in range(limit))
 
 
 def scope_label(scope: str) -> str:
-    """A scope in words.
+    """Return the label of a scope.
 
     >>> scope_label("not_correct"), scope_label("task:math"), scope_label("tokens 00002-00003")
     ('not correct', 'task math', 'tokens 2-3')
@@ -79,12 +79,12 @@ def scope_label(scope: str) -> str:
     if scope in _SCOPES:
         return _SCOPES[scope]
     scope = re.sub(r"^base p ", "base probability ", re.sub(r"^base (?=\d)", "base solved ", scope))
-    # zeros in front of whole numbers only keep them in order
+    # leading zeros exist only for the sort order
     return re.sub(r"(?<![\d.])0+(?=[1-9])", "", scope.replace("_", " ").replace(":", " "))
 
 
 def is_ordered(scopes: Sequence[str]) -> bool:
-    """Whether the groups are steps of a scale, such as bins of base success or of positions in the response.
+    """Return whether the scopes are bins of a scale, such as base success or positions in the response.
 
     >>> is_ordered(["all", "base 0-10%", "base 90-100%"]), is_ordered(["all", "correct"])
     (True, False)
@@ -94,12 +94,12 @@ def is_ordered(scopes: Sequence[str]) -> bool:
 
 
 def scope_order(scope: str) -> tuple[bool, bool, str]:
-    """The whole set first, the remainder last, names between."""
+    """Return a sort key: "all" first, "other" last, names between."""
     return (scope != "all", scope == "other", scope)
 
 
 def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Table:
-    """One row per series and checkpoint; one column per k or scope."""
+    """Return a table with one row per series and checkpoint, and one column per k or scope."""
     by = "k" if measure.plot.x == "k" or measure.plot.group == "k" else "scope"
     if by == "k":
         keys: list[Any] = sorted(rows["k"].dropna().unique())
@@ -126,8 +126,8 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
                 for cell in cells
             ]
             body.append((*lead, *values))
-    unit = "points" if display.is_difference else display.unit
-    brackets = f" Brackets: {numbers.NINETY_FIVE} interval." if rows["low"].notna().any() else ""
+    unit = "percentage points" if display.is_difference else display.unit
+    brackets = f" Brackets: {numbers.NINETY_FIVE} CI." if rows["low"].notna().any() else ""
     return Table(
         title=f"{measure.title}: data",
         columns=(*head, Column(name="step"), *(Column(name=name) for name in names)),

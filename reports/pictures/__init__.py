@@ -1,1 +1,1 @@
-"""Figures as SVG, PNG and PDF."""
+"""Draw figures as SVG, PNG and PDF."""

@@ -1,4 +1,4 @@
-"""What all pictures share: one style in placeholder colours, and places that are told in points."""
+"""Shared style of all pictures in placeholder colours, and placement in points."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def empty_canvas(width_pt: float, height_pt: float) -> Iterator[Canvas]:
-    """A canvas whose dots are points; while the context is open, it is drawn on and written in the report's style."""
+    """Yield a canvas with one pixel per point; the report's style applies inside the context."""
     with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
         yield Canvas(figsize=(width_pt / POINTS_PER_INCH, height_pt / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
 
 
 def place_axes(canvas: Canvas, left_pt: float, top_pt: float, width_pt: float, height_pt: float) -> Axes:
-    """Axes at a place that is told in points from the upper left corner."""
+    """Add axes at a position in points from the upper left corner."""
     width, height = canvas.bbox.size
     return canvas.add_axes((left_pt / width, 1 - (top_pt + height_pt) / height, width_pt / width, height_pt / height))
 
 
 def label_axes(axes: Axes, x_label: str, y_label: str) -> None:
-    """The y label stands above the axis, upright: long ones are neither cut nor read with a tilted head."""
+    """Label the axes, with the y label horizontal above its axis, where long labels fit."""
     axes.set_xlabel(x_label, labelpad=4)
     axes.set_ylabel(y_label, rotation=0, ha="left", va="center")
     width, height = axes.figure.bbox.size

@@ -1,7 +1,7 @@
-"""Figure records to pictures: lines, and seaborn's clouds and heat maps, on one matplotlib canvas per panel.
+"""Draw figure records with matplotlib and seaborn, one canvas per panel.
 
-Pictures are drawn at phone width (400 units) and only ever grow, so text stays readable on any screen. Whatever is
-drawn lies inside the axes: ``inline_svg`` cuts nothing off.
+Pictures have phone width (400 units) and are only scaled up, so that text stays readable. Everything must be drawn
+inside the axes, because ``inline_svg`` does not clip.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from oversharp.reports.pictures.waterfall import Waterfall, draw_waterfall, wate
 from oversharp.reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
-#: Maps of changes of more series than these are drawn small, to stand in one row.
+#: With more maps of changes than this, they are drawn small to fit in one row.
 _MOST_LARGE_MAPS = 2
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
-_MARKED_POINTS = 45  # more points than this per line and a marker on each is noise
+_MARKED_POINTS = 45  # lines with more points have fewer markers than points
 _LONG_MARKERS = 8
-_DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # of a tick label, so that none is cut at the left edge
-_MARK_ROW_PT = 14.0  # above the axes, for the label of a mark
+_DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # width of tick labels, which must fit left of the axes
+_MARK_ROW_PT = 14.0  # height of a mark's label above the axes
 
 
 def figure_svgs(figure: Figure) -> tuple[str, ...]:
-    """One accessible SVG string per panel of ``figure``, without styles, scripts or links to elsewhere."""
+    """Return one accessible SVG per panel of ``figure``, without styles, scripts or external links."""
     made = []
     for panel in figure.panels:
         title = f"{figure.title}: {panel.title}" if panel.title else figure.title
-        with drawn(figure, panel) as canvas:
+        with draw_panel(figure, panel) as canvas:
             points = points_text(canvas.axes[0], panel, canvas.bbox.height)
             made.append(inline_svg(canvas, title=title, description=panel.description, points=points))
     return tuple(made)
 
 
 def swatch_svg(line: Line, *, kind: str) -> str:
-    """The legend's picture of ``line``: its colour, its dashes, its marker."""
+    """Return the legend swatch of ``line``: colour, dashes, marker."""
     return _swatch(line.colour, line.style, kind)
 
 
 @lru_cache(maxsize=256)
 def _swatch(colour: Colour, style: int, kind: str) -> str:
-    """Drawn once for all legends: a report has a hundred of them and a dozen that differ."""
+    """Draw a swatch, cached: a report has about a hundred legends with a dozen distinct swatches."""
     with empty_canvas(34, 14) as canvas:
         axes = canvas.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
@@ -74,8 +74,8 @@ def _swatch(colour: Colour, style: int, kind: str) -> str:
 
 
 @contextmanager
-def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
-    """The canvas of one panel of ``figure``, in the style in which it is to be written."""
+def draw_panel(figure: Figure, panel: Panel) -> Iterator[Canvas]:
+    """Draw one panel of ``figure`` and yield its canvas; save it inside the context, where the style applies."""
     match panel:
         case HeatMap():
             with empty_canvas(WIDTH_PT, heat_map_height_pt()) as canvas:
@@ -89,7 +89,7 @@ def drawn(figure: Figure, panel: Panel) -> Iterator[Canvas]:
                 yield canvas
         case Plane():
             with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:
-                beside = [one for one in figure.panels if isinstance(one, Plane)]
+                beside = [other for other in figure.panels if isinstance(other, Plane)]
                 draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, beside=beside)
                 yield canvas
         case Waterfall():
@@ -110,7 +110,7 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
     head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
     size = (WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt)
     axes = place_axes(canvas, left_pt, head_pt, *size)
-    label_axes(axes, figure.x_label, figure.y_label)  # first: seaborn's clouds would look for what to call them
+    label_axes(axes, figure.x_label, figure.y_label)  # before seaborn sets labels from its data
     axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
     if figure.zero_line:
@@ -150,10 +150,7 @@ def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: t
 
 
 def _point_out(axes: Axes, mark: Mark, row: int, x_limits: tuple[float, float]) -> None:
-    """A dotted line over the whole height, its interval as a faint band, its label above the axes in a row of its own.
-
-    The line ends at its label, so that each finds the other.
-    """
+    """Draw a dotted line over the whole height, its CI as a faint band, and its label on a separate row above."""
     left, right = x_limits
     if mark.low is not None and mark.high is not None:
         axes.axvspan(max(mark.low, left), min(mark.high, right), color=PLACEHOLDERS["muted"], alpha=0.12, linewidth=0)
@@ -183,7 +180,7 @@ def _y_locator() -> MaxNLocator:
 
 
 def tick_texts(values: Iterable[float], limits: tuple[float, float]) -> dict[float, str]:
-    """Ticks within ``limits`` with their labels: enough digits to tell neighbours apart, one power of ten for all.
+    """Return ticks within ``limits`` with labels: enough digits to distinguish neighbours, one power of ten.
 
     >>> tick_texts([0.0, 0.25, 0.5], (0.0, 0.5))
     {0.0: '0', 0.25: '0.25', 0.5: '0.5'}
@@ -207,7 +204,7 @@ def tick_texts(values: Iterable[float], limits: tuple[float, float]) -> dict[flo
 
 
 def log_tick_texts(limits: tuple[float, float]) -> dict[float, str]:
-    """Ticks of a logarithmic axis: whole powers of ten, with 2 and 5 of each where these are few.
+    """Return ticks of a logarithmic axis: powers of ten, with multiples 2 and 5 if there are few.
 
     >>> log_tick_texts((7.0, 31.0))
     {10.0: '10', 20.0: '20'}
@@ -230,12 +227,12 @@ def _power(value: float) -> str:
 
 
 def _tick(value: float, _position: int | None = None) -> str:
-    """A tick in the fewest digits that say it."""
+    """Format a tick with as few digits as possible."""
     return f"{value:.6g}".replace("-", MINUS)
 
 
 def _band(axes: Axes, line: Line) -> None:
-    """Given bounds: seaborn's bands are those that it computes from samples itself."""
+    """Draw the given CI; seaborn only draws bands that it computes from samples."""
     if not line.low:
         return
     known = [
@@ -252,17 +249,17 @@ def _band(axes: Axes, line: Line) -> None:
 
 
 def _curve(axes: Axes, line: Line) -> None:
-    """A dashed line with markers; a long, noisy one is thin and solid and carries few markers."""
+    """Draw a dashed line with markers; a long, noisy one is thin and solid with few markers."""
     look = line_look(line.colour, line.style)
     if len(line.x) > _MARKED_POINTS:
         look |= {"linewidth": 1.2, "linestyle": "-", "markevery": len(line.x) // _LONG_MARKERS}
     known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
-    # sns.lineplot draws the very same, and would make a table of every line first
+    # same output as sns.lineplot, which builds a table per line first
     axes.plot([x for x, _ in known], [y for _, y in known], **look)
 
 
 def _scatter(axes: Axes, line: Line) -> None:
-    """Bubbles whose area counts problems, the large ones below."""
+    """Draw bubbles whose area is the number of problems, large ones first."""
     order = np.argsort(-np.array(line.sizes), kind="stable")
     xs, ys, sizes = (np.array(values)[order] for values in (line.x, line.y, line.sizes))
     look = {"marker": MARKERS[line.style % len(MARKERS)], "color": PLACEHOLDERS[line.colour], "linewidth": 0.6}
@@ -271,7 +268,7 @@ def _scatter(axes: Axes, line: Line) -> None:
 
 
 def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Shared limits of all panels: everything drawn is inside, with a little air."""
+    """Return limits for all panels that include everything drawn, with a margin."""
     lines = [line for panel in figure.panels for line in panel.lines]
     xs = [x for line in lines for x in line.x]
     ys = [y for line in lines for y in (*line.y, *line.low, *line.high) if y is not None]

@@ -1,4 +1,4 @@
-"""Pictures as files of their own: with title and legend, in the light theme, as SVG, PNG and PDF."""
+"""Export pictures with title and legend, in the light theme, as SVG, PNG and PDF."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from oversharp.diagnostics.records.types import PICTURE_FORMATS, PictureFormat
 from oversharp.reports.pictures.canvas import POINTS_PER_INCH
-from oversharp.reports.pictures.drawing import drawn
+from oversharp.reports.pictures.drawing import draw_panel
 from oversharp.reports.pictures.looks import line_look
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Figure, Panel
@@ -23,36 +23,36 @@ from oversharp.reports.records import Colour, Figure, Panel
 PIXELS_PER_UNIT = 3
 _MARGIN_PT, _ROW_PT = 10.0, 18.0
 _TITLE_PT, _TEXT_PT = 13.0, 12.0
-_CHARACTERS = 52  # of a title, in the width of a picture
-_SMALL_PT, _SMALL_CHARACTERS = 10.5, 64  # of what is written below it
+_CHARACTERS = 52  # characters per line of a title
+_SMALL_PT, _SMALL_CHARACTERS = 10.5, 64  # font size and characters per line of the text below
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One panel of a figure. ``panel`` is its title, empty where it has none; ``files`` are whole ones, by format."""
+    """One panel of a figure, with its title (may be empty) and file contents by format."""
 
     panel: str
     files: Mapping[PictureFormat, bytes]
 
 
 def figure_pictures(figure: Figure, formats: Sequence[PictureFormat] = PICTURE_FORMATS) -> Iterator[Picture]:
-    """A picture per panel of ``figure``, in each of ``formats``. Equal figures give equal bytes."""
+    """Yield a picture per panel of ``figure``, in each of ``formats``. Equal figures give equal bytes."""
     for panel in figure.panels:
-        with warnings.catch_warnings(), drawn(figure, panel) as canvas:
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
+        with warnings.catch_warnings(), draw_panel(figure, panel) as canvas:
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # names may have letters that the font lacks
             _add_title(canvas, figure, panel)
             _add_legend(canvas, figure, below=_add_finding(canvas, figure))
-            told: Mapping[PictureFormat, dict[str, str | None]] = {
+            metadata: Mapping[PictureFormat, dict[str, str | None]] = {
                 "svg": {"Title": figure.title, "Description": panel.description, "Date": None},
                 "png": {"Software": None},
                 "pdf": {"Title": figure.title, "Subject": panel.description, "CreationDate": None},
             }
-            files = {kind: _written(canvas, kind, told[kind]) for kind in formats}
+            files = {kind: _save_canvas(canvas, kind, metadata[kind]) for kind in formats}
             yield Picture(panel=panel.title, files=files)
 
 
 def _add_title(canvas: Canvas, figure: Figure, panel: Panel) -> None:
-    """Above the picture, which grows by it: the title of the figure, then that of the panel."""
+    """Add the titles of figure and panel above the picture."""
     height = canvas.bbox.height
     rows: list[tuple[str, float, Colour]] = [
         (text, _TITLE_PT, "ink") for text in textwrap.wrap(figure.title, _CHARACTERS)
@@ -63,7 +63,7 @@ def _add_title(canvas: Canvas, figure: Figure, panel: Panel) -> None:
 
 
 def _add_finding(canvas: Canvas, figure: Figure) -> float:
-    """Below the picture: what it shows. Gives the height that this takes, as a share of the picture's."""
+    """Add the figure's finding below the picture; return its height as a share of the picture's height."""
     height = canvas.bbox.height
     rows = textwrap.wrap(figure.finding, _SMALL_CHARACTERS)
     for i, text in enumerate(rows):
@@ -72,7 +72,7 @@ def _add_finding(canvas: Canvas, figure: Figure) -> float:
 
 
 def _add_legend(canvas: Canvas, figure: Figure, *, below: float) -> None:
-    """Below the picture and what is written there, a line for each."""
+    """Add the legend below the picture and its text, one row per line."""
     handles: list[Artist] = []
     for line in figure.legend:
         label = textwrap.fill(line.label, _CHARACTERS - 4)
@@ -82,8 +82,8 @@ def _add_legend(canvas: Canvas, figure: Figure, *, below: float) -> None:
         canvas.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -below), frameon=False, borderpad=0)
 
 
-def _written(canvas: Canvas, kind: PictureFormat, metadata: dict[str, str | None]) -> bytes:
-    """Everything that was drawn, with a margin, on a plain ground."""
+def _save_canvas(canvas: Canvas, kind: PictureFormat, metadata: dict[str, str | None]) -> bytes:
+    """Save everything drawn, with a margin, on a plain background."""
     buffer = io.BytesIO()
     canvas.savefig(
         buffer,

@@ -1,7 +1,7 @@
-"""A matplotlib canvas as SVG that may stand inline in the report: colours as classes, no styles, few bytes.
+"""Render a matplotlib canvas as compact inline SVG with colour classes and no styles.
 
-A renderer of our own and not matplotlib's SVG: that one writes style attributes, which the report's policy forbids,
-colours that follow no theme, and several times the bytes, and a page holds hundreds of pictures.
+Matplotlib's SVG backend does not fit: it writes style attributes, which the report's policy forbids, colours without a
+theme, and several times the bytes, and a page has hundreds of pictures.
 """
 
 from __future__ import annotations
@@ -28,28 +28,31 @@ _FLIPPED = Affine2D().scale(1, -1)
 _ID_DIGITS = 6
 _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 
-_MOST_ALONE = 1  # markers; more of one look refer to a shape that the page holds once
-_MIRROR = "matrix(0 1 1 0 .5 -.5)"  # cells to the other side of the diagonal, where rows begin half a cell lower
+_MOST_ALONE = 1  # more markers of one look refer to a shared shape
+_MIRROR = "matrix(0 1 1 0 .5 -.5)"  # reflects cells at the diagonal; rows begin half a cell lower
 
-#: Attributes that neighbours may share.
+#: SVG attributes that neighbouring elements may share.
 Look = dict[str, str]
 
 
 def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points: str = "") -> str:
-    """``canvas``, whose dots are points, as SVG text; without ``title`` it is decoration.
+    """Render ``canvas`` (one pixel per point) as SVG text; without ``title`` it is decorative.
 
-    ``points`` are what the page's script says of the points of the picture: see ``pictures.points``.
+    Units are tenths of a point, so that integers suffice. Nothing is clipped: callers draw inside the axes. Shared
+    elements (marker shapes, halves of symmetric maps) are in ``defs`` under ids that hash their content, so that a page
+    needs each once: see ``pictures.shared``.
 
-    Its units are tenths of a point, so that whole numbers do. Nothing is clipped: whoever draws stays inside the axes.
-    What pictures share, shapes of markers and halves of symmetric maps, stands in ``defs`` under ids that tell their
-    content, so that a page needs each once: see ``pictures.shared``.
-    Raises ``ValueError`` for a colour without a theme, and ``NotImplementedError`` for what no picture has: turned
-    text, images.
+    Args:
+        points: Data for the page's script about the points of the picture, see ``pictures.points``.
+
+    Raises:
+        ValueError: a colour is not in the theme.
+        NotImplementedError: the canvas has rotated text or images.
     """
     width, height = canvas.bbox.size
     svg = Element("svg", {"viewBox": f"0 0 {_TENTHS * width:g} {_TENTHS * height:g}"})
     if title:
-        # no title element: browsers show it under the pointer, where the page names the points
+        # no title element: its tooltip would cover the page's labels of points
         svg.attrib |= {"role": "img", "aria-label": description or title}
         svg.attrib |= {"data-points": points} if points else {}
     else:
@@ -58,14 +61,14 @@ def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points
     canvas.draw(renderer)
     if renderer.shared:
         SubElement(svg, "defs").extend(renderer.shared.values())
-    # texts last: tick labels and tick marks alternate, and so apart each kind makes one group
-    svg.extend([*_grouped(renderer.shapes), *_grouped(renderer.texts)])
-    # " />" stands in no text and no attribute: both are escaped
+    # texts last: tick labels and marks alternate, and separately each kind forms one group
+    svg.extend([*_group_shapes(renderer.shapes), *_group_shapes(renderer.texts)])
+    # " />" cannot occur in text or attributes: both are escaped
     return tostring(svg, encoding="unicode").replace(" />", "/>")
 
 
 class _Renderer(RendererBase):
-    """Keeps every shape and text beside its look."""
+    """Matplotlib renderer that collects shapes and texts with their look."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__()
@@ -76,16 +79,16 @@ class _Renderer(RendererBase):
         self._down = Affine2D().scale(1, -1).translate(0, height)  # y runs down in SVG and up here
 
     def flipy(self) -> bool:
-        """The y of texts runs down."""
+        """Return True: the y axis of texts points down."""
         return True
 
     def get_canvas_width_height(self) -> tuple[float, float]:
-        """In points."""
+        """Return the size in points."""
         return self._size
 
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:
-        """Lines, polygons and circles; no other curve is drawn."""
-        look = _look(gc, rgbFace)
+        """Add a line, polygon or circle; other curves are not supported."""
+        look = _paint_attributes(gc, rgbFace)
         text = path_text(np.asarray(path.vertices), path.codes, transform + self._down) if look else ""
         if text:
             self.shapes.append((look, Element("path", {"d": text})))
@@ -99,9 +102,9 @@ class _Renderer(RendererBase):
         trans: Transform,
         rgbFace: Any = None,
     ) -> None:
-        """All markers of a line as one path that names their shape; ticks of an axis as the strokes that they are."""
+        """Add the markers of a line as one path that refers to their shape, and axis ticks as strokes."""
         shape = np.asarray(marker_path.vertices)
-        look = _look(gc, rgbFace if len(shape) > 2 else None)  # a stroke has nothing to fill
+        look = _paint_attributes(gc, rgbFace if len(shape) > 2 else None)  # a stroke has no area
         places = trans.transform(np.asarray(path.vertices))
         places = places[np.isfinite(places).all(axis=1)]
         if look and len(places) > _MOST_ALONE:
@@ -115,10 +118,10 @@ class _Renderer(RendererBase):
             self.shapes.append((look, Element("path", {"d": "".join(texts)})))
 
     def _add_marked(self, look: Look, shape: str, places: Float[np.ndarray, "point 2"]) -> None:
-        """Markers on the line through ``places``, which they share where it has just been drawn."""
+        """Add markers on the line through ``places``, on the line's own path if it was just drawn."""
         marker = Element("marker", {"markerUnits": "userSpaceOnUse"})
         SubElement(marker, "path", look | {"d": shape})
-        name = self._kept(marker, "m")
+        name = self._share(marker, "m")
         tenths = np.rint(_TENTHS * self._down.transform(places)).astype(int)
         line = f"M{_numbers(tenths[0])}l{_numbers(np.diff(tenths, axis=0).flat)}"
         if self.shapes and self.shapes[-1][1].get("d") == line:
@@ -127,8 +130,8 @@ class _Renderer(RendererBase):
         else:
             self.shapes.append(({"class": name}, Element("path", {"d": line})))
 
-    def _kept(self, element: Element, kind: str) -> str:
-        """The id of an element that pictures share, made of its content."""
+    def _share(self, element: Element, kind: str) -> str:
+        """Store a shared element and return its id, a hash of its content."""
         name = kind + hashlib.sha256(tostring(element)).hexdigest()[:_ID_DIGITS]
         element.set("id", name)
         self.shared[name] = element
@@ -147,13 +150,13 @@ class _Renderer(RendererBase):
         antialiased: Any,
         edgecolors: Any,
     ) -> None:
-        """Cells of one size as strokes in units of cells.
+        """Add cells of equal size as strokes in cell units.
 
-        A kernel has thousands of cells; as rectangles in units of the page each would take four times the room.
+        A kernel has thousands of cells; rectangles in page units would take four times the bytes.
         """
         corners = (master_transform + self._down).transform(np.asarray(coordinates)[[0, 0, -1], [0, -1, 0]])
         along_row, along_column = (corners[1] - corners[0]) / meshWidth, (corners[2] - corners[0]) / meshHeight
-        # shifted by half a cell: a stroke lies half above its line and half below
+        # shifted by half a cell: a stroke is centred on its line
         place = _TENTHS * np.array((*along_row, *along_column, *(corners[0] + along_column / 2)))
         matrix = " ".join(f"{round(number, 3):g}" for number in place)
         group = Element("g", {"transform": f"matrix({matrix})", "shape-rendering": "crispEdges"})
@@ -161,14 +164,14 @@ class _Renderer(RendererBase):
         self.shapes.append(({}, group))
 
     def _cells(self, colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
-        """The cells of a map; of a symmetric one the half above the diagonal, twice, and the diagonal."""
+        """Yield the cells of a map; for a symmetric one, the upper half twice, and the diagonal."""
         rows, columns = np.indices(colour_RC4.shape[:2])
         if len(rows) == 1 or not _is_symmetric(colour_RC4):
             yield from _runs(colour_RC4)
             return
         half = Element("g")
         half.extend(_runs(np.where((columns > rows)[..., None], colour_RC4, 0.0)))
-        name = self._kept(half, "h")
+        name = self._share(half, "h")
         yield Element("use", {"href": f"#{name}"})
         yield Element("use", {"href": f"#{name}", "transform": _MIRROR})
         yield from _runs(np.where((columns == rows)[..., None], colour_RC4, 0.0))
@@ -184,12 +187,12 @@ class _Renderer(RendererBase):
         ismath: Any = False,
         mtext: Any = None,
     ) -> None:
-        """Text stays text: it can be found, copied and read aloud."""
+        """Add text as a text element, for search, copying and screen readers."""
         if angle or mtext is None:
-            raise NotImplementedError(f"{s!r}: text that is turned or has several lines")
+            raise NotImplementedError(f"{s!r}: rotated or multi-line text is not supported")
         anchored, _ = mtext.get_transform().transform(mtext.get_unitless_position())
         anchor = _ANCHORS[mtext.get_ha()]
-        aligned = {} if anchor == "start" else {"text-anchor": anchor}  # where SVG begins by itself
+        aligned = {} if anchor == "start" else {"text-anchor": anchor}  # "start" is SVG's default
         aligned["font-size"] = f"{_TENTHS * prop.get_size_in_points():g}"
         element = Element("text", {"x": f"{_TENTHS * anchored:.0f}", "y": f"{_TENTHS * y:.0f}"})
         element.text = s
@@ -201,9 +204,7 @@ def _is_symmetric(colour_RC4: Float[np.ndarray, "row column 4"]) -> bool:
 
 
 def _runs(colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
-    """One path per colour in units of cells: a run of neighbours is a stroke, "M3 5h2"; nothing where all shines
-    through.
-    """
+    """Yield one path per colour in cell units: a run of equal cells is a stroke, "M3 5h2". Skip transparent cells."""
     runs: dict[tuple[float, ...], str] = {}
     for row, cells in enumerate(colour_RC4.tolist()):
         column = 0
@@ -216,8 +217,8 @@ def _runs(colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
             yield Element("path", {"d": path, **_paints(stroke=colour)})
 
 
-def _look(gc: GraphicsContextBase, face: Any) -> Look:
-    """Fill and stroke; empty where nothing is painted."""
+def _paint_attributes(gc: GraphicsContextBase, face: Any) -> Look:
+    """Return fill and stroke attributes; empty if nothing is painted."""
     paints: dict[str, Any] = {"fill": face, "stroke": gc.get_rgb() if gc.get_linewidth() else None}
     if gc.get_forced_alpha():
         paints = {kind: None if rgb is None else (*rgb[:3], gc.get_alpha()) for kind, rgb in paints.items()}
@@ -231,12 +232,12 @@ def _look(gc: GraphicsContextBase, face: Any) -> Look:
 
 
 def _paints(**paints: Any) -> Look:
-    """The classes that paint in these colours, and how much of the ground stays visible."""
+    """Return the classes of these colours, and their opacities."""
     classes, faint = [], {}
     for kind, rgb in paints.items():
         name = _NAMES.get(to_hex(rgb[:3]))
         if name is None:
-            raise ValueError(f"picture uses {kind} {to_hex(rgb[:3])!r}, a colour without a theme")
+            raise ValueError(f"picture uses {kind} {to_hex(rgb[:3])!r}, a colour that is not in the theme")
         classes.append(f"{kind[0]}-{name}")
         if _opacity(rgb) < 1.0:
             faint[f"{kind}-opacity"] = f"{_opacity(rgb):.2g}"
@@ -248,7 +249,7 @@ def _opacity(rgb: Sequence[float]) -> float:
 
 
 def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Transform) -> str:
-    """The path with relative commands, in tenths; empty for a single point.
+    """Return a path with relative commands, in tenths of a point; empty for a single point.
 
     >>> path_text(np.array([(10, 20), (30, 20), (30.04, 25.5), (31, 26), (10, 20)]), None, Affine2D())
     'M100 200l200 0 0 55 10 5z'
@@ -268,7 +269,7 @@ def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Tra
 
 
 def _circle(curves: Float[np.ndarray, "point 2"]) -> str:
-    """An arc that all but closes: matplotlib's circles are eight curves, whose outermost points lie on the circle."""
+    """Return an almost closed arc: matplotlib's circles are eight curves whose extreme points are on the circle."""
     low, high = np.rint(10 * curves.min(axis=0)), np.rint(10 * curves.max(axis=0))
     across = int(high[0] - low[0])
     radius = _numbers([across / 2])
@@ -279,9 +280,9 @@ def _numbers(tenths: Iterable[float]) -> str:
     return " ".join(f"{value:g}" for value in tenths).replace(" -", "-")
 
 
-def _grouped(drawn: Sequence[tuple[Look, Element]]) -> Iterator[Element]:
-    """Neighbours of one look share a path where no overlap can show, else a group."""
-    for look, run in itertools.groupby(drawn, key=lambda one: one[0]):
+def _group_shapes(drawn: Sequence[tuple[Look, Element]]) -> Iterator[Element]:
+    """Merge neighbours with the same look into one path if overlaps are invisible, else into a group."""
+    for look, run in itertools.groupby(drawn, key=lambda pair: pair[0]):
         alike = [element for _, element in run]
         is_plain = " " not in look.get("class", " ") and not any(name.endswith("opacity") for name in look)
         if is_plain and alike[0].tag == "path":

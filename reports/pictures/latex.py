@@ -1,11 +1,11 @@
-"""The numbers of a figure as a table for a paper."""
+"""LaTeX table with the numbers of a figure."""
 
 from __future__ import annotations
 
 from oversharp.reports import numbers
 from oversharp.reports.records import Figure
 
-#: What LaTeX reads otherwise than as itself, and signs that its fonts may lack.
+#: Special characters of LaTeX, and characters that its fonts may lack.
 _SIGNS = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -25,13 +25,13 @@ _SIGNS = str.maketrans(
 
 
 def figure_latex(figure: Figure) -> str:
-    """The table of ``figure`` as LaTeX (package booktabs), its columns of text flush left."""
+    """Return the table of ``figure`` as LaTeX (package booktabs), text columns left-aligned."""
     table = figure.table
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     rows = [[cell.text for cell in row] for row in table.rows]
     brackets = any("[" in text for row in rows for text in row)
-    told = f"Brackets: {numbers.NINETY_FIVE} intervals." if brackets and "Brackets" not in table.note else ""
-    note = " ".join(filter(None, (table.note, told)))
+    brackets_note = f"Brackets: {numbers.NINETY_FIVE} CIs." if brackets and "Brackets" not in table.note else ""
+    note = " ".join(filter(None, (table.note, brackets_note)))
     end = "" if figure.title.endswith("?") else "."
     lines = (
         f"% {_line(figure.title)}{end} Needs \\usepackage{{booktabs}}. {_line(note)}".rstrip(),
@@ -47,7 +47,7 @@ def figure_latex(figure: Figure) -> str:
 
 
 def _row(cells: list[str]) -> str:
-    r"""A row; a cell that begins with a bracket would be read as the length after the row before it.
+    r"""Return a table row; brace a leading bracket, which LaTeX would parse as the previous row's spacing.
 
     >>> print(_row(["a_b", "[1, 2]"]))
     a\_b & {[}1, 2] \\
@@ -56,8 +56,8 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    told = _line(text).translate(_SIGNS)
-    return f"{{[}}{told[1:]}" if told.startswith("[") else told
+    escaped = _line(text).translate(_SIGNS)
+    return f"{{[}}{escaped[1:]}" if escaped.startswith("[") else escaped
 
 
 def _line(text: str) -> str:

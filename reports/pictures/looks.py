@@ -1,4 +1,4 @@
-"""What lines look like, in figures and in their legends."""
+"""Look of lines in figures and legends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2,
 
 
 def line_look(colour: Colour, style: int) -> dict[str, Any]:
-    """What a line of a figure and of its legend looks like; dashes and marker tell what colour alone must not."""
+    """Return the matplotlib properties of a line; dashes and marker distinguish lines without colour."""
     dashes = DASHES[style % len(DASHES)]
     return {
         "color": PLACEHOLDERS[colour],

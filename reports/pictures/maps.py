@@ -1,6 +1,6 @@
-"""Maps of cells, blue above 0, orange below, the paler the nearer: cosines of gradients, and changes of pass@k.
+"""Heat maps of gradient cosines and of changes of pass@k: blue above 0, orange below, paler near 0.
 
-Colours have fixed opacities, so that 0 is the page itself in every theme.
+Colours have fixed opacities, so that 0 is the page's background in every theme.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgba
 from matplotlib.figure import Figure as Canvas
 
-from oversharp.reports.numbers import fixed
+from oversharp.reports.numbers import decimal
 from oversharp.reports.pictures.canvas import label_axes, place_axes
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import ChangeMap, Colour, HeatMap
 
-#: From this share of the scale on a value has the next shade; below the first it has none.
+#: Lower edges of the shades, as shares of the scale; values below the first have no shade.
 EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
-#: Of the shades; ink stays readable on those of the changes.
+#: Opacities of the shades; text stays readable on those of the changes.
 COSINE_OPACITY, CHANGE_OPACITY = (0.14, 0.32, 0.52, 0.74, 1.0), (0.08, 0.18, 0.28, 0.39, 0.5)
 ABOVE: Colour = "c1"
 BELOW: Colour = "c2"
 _HEAD_PT, _KEY_PT = 24.0, 12.0
-_SIDE_PT, _LEFT_PT = 316.0, 52.0  # of cosines
-_STRIP_PT = 7.0  # the marks of correct responses, beside the rows and above the columns
+_SIDE_PT, _LEFT_PT = 316.0, 52.0  # map of cosines
+_STRIP_PT = 7.0  # marks of correct responses, next to rows and columns
 _MOST_LABELS = 20
-#: Of changes: the most a row is high, the most all of them are, and the page's width that names of rows share.
+#: Map of changes: maximum height of a row and of all rows, and the width of map and row names.
 _ROW_PT, _ALL_ROWS_PT, _MAP_PT = 24.0, 288.0, 366.0
-#: The same of one map among several, which has no key where its cells have numbers.
+#: The same for a small map, one of several, which has no key if its cells have numbers.
 _SMALL_ROW_PT, _SMALL_ROWS_PT, _SMALL_MAP_PT, SMALL_WIDTH_PT = 24.0, 234.0, 272.0, 284.0
-_LEAST_ROW_PT = 13.0  # for a number in a cell, and for a name beside each row
-_LEAST_FOR_NUMBERS_PT = 22.0  # of a cell's width, for a sign and two digits
-_DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # of a step below its column
+_LEAST_ROW_PT = 13.0  # minimum row height for numbers and row names
+_LEAST_FOR_NUMBERS_PT = 22.0  # minimum cell width for a sign and two digits
+_DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # size of column labels
 _MARK_PT, _OUTLINE_PT = 6.0, 2.2
-_LAST = len(EDGES) + 0.5  # of the levels, which are whole numbers
+_LAST = len(EDGES) + 0.5  # limit of the integer levels
 
 
 def levels(values: Float[np.ndarray, "row column"], scale: float) -> Int[np.ndarray, "row column"]:
-    """The shade of every value, from −5 to 5; 0 has no colour.
+    """Return the shade of every value, from −5 to 5; 0 has no colour.
 
     >>> levels(np.array([[-7.0, 0.4, 10.0]]), 10.0).tolist()
     [[-4, 0, 5]]
@@ -53,12 +53,12 @@ def levels(values: Float[np.ndarray, "row column"], scale: float) -> Int[np.ndar
 
 
 def heat_map_height_pt() -> float:
-    """Of the whole picture."""
+    """Return the height of the picture in points."""
     return _HEAD_PT + _SIDE_PT + 16.0 + _KEY_PT + 22.0
 
 
 def change_map_height_pt(panel: ChangeMap, *, is_small: bool = False) -> float:
-    """Of the whole picture, which grows with the rows up to a screen's part."""
+    """Return the height of the picture in points; it grows with the rows up to a limit."""
     row_pt = _row_pt(panel, is_small=is_small)
     key_pt = _KEY_PT + 20.0 if _has_key(panel, is_small=is_small) else 0.0
     return _HEAD_PT + row_pt * len(panel.rows) + 44.0 + key_pt
@@ -70,7 +70,7 @@ def _row_pt(panel: ChangeMap, *, is_small: bool) -> float:
 
 
 def _places_pt(panel: ChangeMap, *, is_small: bool) -> tuple[float, float]:
-    """Where the columns begin, and how wide each is."""
+    """Return the left edge of the columns and the width of each, in points."""
     left = 12.0 + _DIGIT_PT * max(map(len, panel.rows))
     return left, ((_SMALL_MAP_PT if is_small else _MAP_PT) - left) / len(panel.columns)
 
@@ -85,7 +85,7 @@ def _has_key(panel: ChangeMap, *, is_small: bool) -> bool:
 
 
 def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
-    """Lines part the groups, which are named at the left; marked rows and columns have a mark beside them."""
+    """Draw a heat map with lines between the groups, group names at the left, and marks at marked rows and columns."""
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _SIDE_PT)
     key = place_axes(canvas, _LEFT_PT, _HEAD_PT + _SIDE_PT + 16.0, _SIDE_PT, _KEY_PT)
     _shades(axes, key, levels(np.array(panel.cells), 1.0), COSINE_OPACITY, scale=1.0)
@@ -107,7 +107,7 @@ def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
 
 
 def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str, is_small: bool = False) -> None:
-    """Numbers where they fit; a corner in ink where the band leaves out 0, up for a rise and down for a fall."""
+    """Draw a map of changes: numbers where they fit, a top corner for a significant rise, a bottom one for a fall."""
     row_pt = _row_pt(panel, is_small=is_small)
     left, width = _places_pt(panel, is_small=is_small)
     height, all_pt = row_pt * len(panel.rows), width * len(panel.columns)
@@ -117,7 +117,7 @@ def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: 
         key = place_axes(canvas, left, _HEAD_PT + height + 44.0, all_pt, _KEY_PT)
     texts = None
     if _has_numbers(panel, is_small=is_small):
-        texts = [["–" if v is None else fixed(v, 0, signed=True) for v in row] for row in panel.cells]
+        texts = [["–" if v is None else decimal(v, 0, signed=True) for v in row] for row in panel.cells]
     values = np.array([[0.0 if value is None else value for value in row] for row in panel.cells])
     _shades(axes, key, levels(values, panel.scale), CHANGE_OPACITY, scale=panel.scale, texts=texts)
     lines: dict[str, Any] = {"color": PLACEHOLDERS["surface"], "linewidth": 1.0}
@@ -151,7 +151,7 @@ def _shades(
     scale: float,
     texts: Any = None,
 ) -> None:
-    """The cells in a frame, and where there is a ``key`` every shade once in it, from −scale to scale."""
+    """Draw the cells with a frame, and in ``key`` (if given) the shades from −scale to scale."""
     below = [to_rgba(PLACEHOLDERS[BELOW], alpha) for alpha in reversed(opacity)]
     above = [to_rgba(PLACEHOLDERS[ABOVE], alpha) for alpha in opacity]
     sns.heatmap(
@@ -175,6 +175,6 @@ def _shades(
         return
     bar = axes.collections[0].colorbar
     assert bar is not None
-    bar.set_ticks((-_LAST, 0.0, _LAST), labels=[fixed(value, 0, signed=True) for value in (-scale, 0.0, scale)])
+    bar.set_ticks((-_LAST, 0.0, _LAST), labels=[decimal(value, 0, signed=True) for value in (-scale, 0.0, scale)])
     bar.outline.set(linewidth=0.8, edgecolor=PLACEHOLDERS["muted"])  # type: ignore[operator]
     key.tick_params(length=0)

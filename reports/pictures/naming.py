@@ -1,4 +1,4 @@
-"""Where the names of points stand in a picture: beside their point, and on nothing else if there is room."""
+"""Place labels next to their points without overlaps, if there is room."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from oversharp.reports.records import Colour
 
 SIZE_PT = 10.5
-#: Of the size of a letter: wider than most letters are, since nobody knows in which font a page is read.
+#: Letter width as a share of the font size; generous, because the browser's font is unknown.
 _LETTER = 0.6
 _GAPS_PT = (7.0, 13.0, 20.0)
-#: Right, left, above, below, then the corners: as signs of the way from the point.
+#: Directions from the point: right, left, above, below, then the corners.
 _WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, -1), (-1, 1))
 _ON_NAME, _ON_POINT, _ON_STROKE, _FAR = 100.0, 30.0, 5.0, 0.5
-_MOST = 10.0  # what a name may cost that need not stand
+_MOST = 10.0  # maximum cost of an optional name
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedName:
-    """A name at a point (in points of the page). One that ``must`` stand stands; another one close by, or nowhere."""
+    """Label of a point, in page points. Labels with ``must`` are always placed; others only if there is room."""
 
     text: str
     x: float
@@ -32,7 +32,7 @@ class WantedName:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedName:
-    """A name with the left end and the middle of its height."""
+    """Label with its left edge and vertical middle."""
 
     wanted: WantedName
     left: float
@@ -47,37 +47,37 @@ def place_names(
     strokes: Iterable[tuple[float, float]] = (),
     point_pt: float = 5.0,
 ) -> list[PlacedName]:
-    """The names inside ``frame``, the first ones placed first; ``points`` are as wide as ``point_pt``, strokes thin.
+    """Place names inside ``frame``, in order; ``points`` have half width ``point_pt``, ``strokes`` none.
 
-    >>> one = WantedName(text="a", x=50.0, y=50.0, colour="ink", must=False)
-    >>> [(p.left, p.middle) for p in place_names([one], frame=(0, 0, 100, 100), points=[(50.0, 50.0)])]
+    >>> name = WantedName(text="a", x=50.0, y=50.0, colour="ink", must=False)
+    >>> [(p.left, p.middle) for p in place_names([name], frame=(0, 0, 100, 100), points=[(50.0, 50.0)])]
     [(57.0, 50.0)]
     >>> full = [(x, y) for x in range(0, 100, 5) for y in range(0, 100, 5)]
-    >>> place_names([one], frame=(0, 0, 100, 100), points=full)
+    >>> place_names([name], frame=(0, 0, 100, 100), points=full)
     []
     """
     marks = [_around(x, y, point_pt) for x, y in points]
     thin = [_around(x, y, 0.0) for x, y in strokes]
     taken: list[Box] = []
     placed = []
-    for one in wanted:
-        costs = [(_cost(box, rank, frame, taken, marks, thin), box) for rank, box in enumerate(_boxes(one))]
+    for name in wanted:
+        costs = [(_cost(box, rank, frame, taken, marks, thin), box) for rank, box in enumerate(_boxes(name))]
         least, box = min(costs, key=lambda pair: pair[0])
-        if one.must or least < _MOST:
+        if name.must or least < _MOST:
             taken.append(box)
-            placed.append(PlacedName(wanted=one, left=box[0], middle=(box[1] + box[3]) / 2))
+            placed.append(PlacedName(wanted=name, left=box[0], middle=(box[1] + box[3]) / 2))
     return placed
 
 
-def _boxes(one: WantedName) -> list[Box]:
-    """Where the name may stand, the best place first: away from its point only if it must stand."""
-    width, height = _LETTER * SIZE_PT * len(one.text), SIZE_PT
+def _boxes(name: WantedName) -> list[Box]:
+    """Return candidate boxes, best first; larger gaps to the point only for names that must be placed."""
+    width, height = _LETTER * SIZE_PT * len(name.text), SIZE_PT
     made = []
-    for gap in _GAPS_PT if one.must else _GAPS_PT[:1]:
+    for gap in _GAPS_PT if name.must else _GAPS_PT[:1]:
         for right, up in _WAYS:
             near = gap * (0.7 if right and up else 1.0)
-            middle_x = one.x + right * (near + width / 2)
-            middle_y = one.y + up * (near + height / 2)
+            middle_x = name.x + right * (near + width / 2)
+            middle_y = name.y + up * (near + height / 2)
             made.append((middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2))
     return made
 
@@ -97,5 +97,5 @@ def _around(x: float, y: float, half: float) -> Box:
     return (x - half, y - half, x + half, y + half)
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _meet(box: Box, other: Box) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]

@@ -1,10 +1,10 @@
-"""Placeholder colours: matplotlib draws with them, the stylesheet says what they are in light, dark and print."""
+"""Placeholder colours for matplotlib; the stylesheet maps them to the colours of light, dark and print."""
 
 from __future__ import annotations
 
 from oversharp.reports.records import Colour
 
-#: Each hex stands for the CSS variable of its name; the values are those of the light theme, all distinct.
+#: CSS variable → placeholder. The values are the light theme, all distinct.
 PLACEHOLDERS: dict[Colour, str] = {
     "c1": "#0b66a8",
     "c2": "#c24e00",
@@ -50,7 +50,7 @@ DARK: dict[Colour, str] = {
 
 
 def variables(colours: dict[Colour, str]) -> str:
-    """CSS declarations.
+    """Return the CSS declarations of the variables.
 
     >>> variables({"ink": "#000000"})
     '--ink:#000000;'
@@ -59,5 +59,5 @@ def variables(colours: dict[Colour, str]) -> str:
 
 
 def rules() -> str:
-    """Classes that paint SVG parts: presentation attributes cannot hold ``var()``, style attributes break the CSP."""
+    """Return CSS classes of fills and strokes: SVG attributes cannot use ``var()``, and the CSP forbids styles."""
     return "".join(f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}" for name in PLACEHOLDERS)

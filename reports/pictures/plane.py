@@ -1,4 +1,4 @@
-"""Runs in the plane of pass@1 and pass@k, as paths from their base, beside the base drawn sharper."""
+"""Draw runs in the plane of pass@1 and pass@k as paths from their base, with the base at lower temperatures."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Plane, Spot
 
 _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT, _FOOT_PT = 48.0, 28.0, 320.0, 260.0, 44.0
-_AIR, _HEAD_AIR = 0.07, 0.1  # of the range; names stand above what lies at the top
-#: A greedy end that lies further below all else, in their own height, is put on the lower edge: it would flatten them.
+_AIR, _HEAD_AIR = 0.07, 0.1  # margins as shares of the range; labels need more at the top
+#: A greedy end further below the other points, as a share of their range, is drawn at the lower edge.
 _MOST_BELOW = 0.6
 _RING_PT, _SMALL_PT = 13.0, 5.0
-_STROKE_PT = 4.0  # between places along a stroke that names keep clear of
+_STROKE_PT = 4.0  # distance between points of a stroke that labels avoid
 
 _Limits = tuple[tuple[float, float], tuple[float, float]]
 
 
 def plane_height_pt() -> float:
-    """Of the whole picture."""
+    """Return the height of the picture in points."""
     return _HEAD_PT + _HEIGHT_PT + _FOOT_PT
 
 
 def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, beside: Sequence[Plane] = ()) -> None:
-    """Band, curve and its greedy end below; then what was drawn hotter, the paths, rings, and names last.
+    """Draw, from bottom to top: band, curve and greedy end, higher temperatures, paths, rings, labels.
 
-    The axes are as long as those of the widest of the planes ``beside`` it: moves of one size look of one size.
+    The axes have the length of the widest plane in ``beside``, so that equal moves look equal.
     """
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT)
     label_axes(axes, x_label, y_label)
     axes.grid(color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
-    limits = _as_wide(_limits(panel), [_limits(one) for one in beside])
+    limits = _widen_limits(_limits(panel), [_limits(plane) for plane in beside])
     axes.set(xlim=limits[0], ylim=limits[1])
     for axis, (low, high) in ((axes.xaxis, limits[0]), (axes.yaxis, limits[1])):
         ticks = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
         least, most = max(low, -1e-9), min(high, 1.0 + 1e-9)
         axis.set_major_locator(FixedLocator([tick for tick in ticks if least <= tick <= most]))
         axis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.4g}"))
-    greedy = _sharpest(axes, panel, limits)
+    greedy = _draw_frontier(axes, panel, limits)
     for start, hot, colour in panel.hotter:
         stroke: dict[str, Any] = {"color": PLACEHOLDERS[colour], "linewidth": 1.0, "linestyle": (0, (1.2, 1.8))}
         axes.plot((start.x, hot.x), (start.y, hot.y), **stroke)
-        _hollow(axes, hot, PLACEHOLDERS[colour])
+        _draw_hollow(axes, hot, PLACEHOLDERS[colour])
     for line in panel.lines[1:] if panel.curve else panel.lines:
         axes.plot(line.x, line.y, **line_look(line.colour, line.style))
     for spot in panel.ringed:
@@ -64,7 +64,7 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, besi
 
 
 def _limits(panel: Plane) -> _Limits:
-    """Everything but the band lies inside, and the greedy end where it would not flatten the rest."""
+    """Return limits that include everything but the band, and the greedy end unless it is too far below."""
     spots = [*(hot for _, hot, _ in panel.hotter), *panel.ringed]
     xs = [*(x for line in panel.lines for x in line.x), *(spot.x for spot in spots)]
     ys = [*(y for line in panel.lines for y in line.y), *(spot.y for spot in spots)]
@@ -79,11 +79,11 @@ def _limits(panel: Plane) -> _Limits:
     )
 
 
-def _as_wide(own: _Limits, beside: Sequence[_Limits]) -> _Limits:
-    """``own`` limits, made as wide as the widest about their middle, as far as probabilities go."""
+def _widen_limits(own: _Limits, beside: Sequence[_Limits]) -> _Limits:
+    """Widen ``own`` limits around their middle to the width of the widest, within the range of probabilities."""
     made = []
     for axis, (low, high) in enumerate(own):
-        width = max(one[axis][1] - one[axis][0] for one in (own, *beside))
+        width = max(limits[axis][1] - limits[axis][0] for limits in (own, *beside))
         air = _AIR * width
         most, least = max(high, 1.0 + air), min(low, -air)
         start = max(min((low + high - width) / 2, most - width), least)
@@ -91,12 +91,12 @@ def _as_wide(own: _Limits, beside: Sequence[_Limits]) -> _Limits:
     return made[0], made[1]
 
 
-def _sharpest(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
-    """Band, curve, the points that it runs through, and the way to its greedy end; gives where that is drawn."""
+def _draw_frontier(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
+    """Draw band, curve, its points and the line to the greedy end; return where that end is drawn."""
     if not panel.curve:
         return None
     if panel.band:
-        # nothing is clipped by the page: what the band has beyond the axes ends at their edge
+        # the SVG is not clipped: clip the band to the axes
         (left, right), (low, high) = limits
         xs, ys = np.array(panel.band).T
         fill: dict[str, Any] = {"color": PLACEHOLDERS[panel.lines[0].colour], "alpha": 0.14, "linewidth": 0}
@@ -106,22 +106,22 @@ def _sharpest(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
     axes.plot(panel.lines[0].x, panel.lines[0].y, **look | {"linestyle": "none"})
     if panel.greedy is None:
         return None
-    end = _on_edge(panel.curve[-1], panel.greedy, limits[1][0])
+    end = _clip_greedy(panel.curve[-1], panel.greedy, limits[1][0])
     colour = PLACEHOLDERS[panel.lines[0].colour]
     axes.plot((panel.curve[-1][0], end.x), (panel.curve[-1][1], end.y), color=colour, linewidth=1.0, dashes=(1.2, 1.8))
-    _hollow(axes, end, colour, marker="o" if end == panel.greedy else "v")
+    _draw_hollow(axes, end, colour, marker="o" if end == panel.greedy else "v")
     return end
 
 
-def _on_edge(start: tuple[float, float], greedy: Spot, low: float) -> Spot:
-    """The greedy end, or where the way to it leaves the picture; then its name says how far down it lies."""
+def _clip_greedy(start: tuple[float, float], greedy: Spot, low: float) -> Spot:
+    """Return the greedy end, or the point where its line leaves the axes, labelled with its value."""
     if greedy.y >= low:
         return greedy
     part = (start[1] - low) / (start[1] - greedy.y)
     return Spot(name=f"{greedy.name} ↓ {greedy.y:.2f}", x=start[0] + part * (greedy.x - start[0]), y=low)
 
 
-def _hollow(axes: Axes, spot: Spot, colour: str, *, marker: str = "o") -> None:
+def _draw_hollow(axes: Axes, spot: Spot, colour: str, *, marker: str = "o") -> None:
     look: dict[str, Any] = {"markersize": _SMALL_PT, "markerfacecolor": PLACEHOLDERS["surface"], "markeredgewidth": 1.3}
     axes.plot([spot.x], [spot.y], marker=marker, markeredgecolor=colour, linestyle="none", **look)
 
@@ -133,20 +133,20 @@ def _write_names(axes: Axes, panel: Plane, greedy: Spot | None) -> None:
     to_page = axes.transData.transform
     points = [*_points(panel), *([greedy] if greedy else [])]
     placed = place_names(
-        _wanted(axes, panel, greedy),
+        _wanted_names(axes, panel, greedy),
         frame=(axes.bbox.x0, axes.bbox.y0, axes.bbox.x1 + 10.0, axes.bbox.y1 + 4.0),
         points=[tuple(to_page((spot.x, spot.y))) for spot in points],
         strokes=_strokes(axes, panel, greedy),
     )
     to_data = axes.transData.inverted().transform
-    for one in placed:
-        look: dict[str, Any] = {"color": PLACEHOLDERS[one.wanted.colour], "fontsize": SIZE_PT, "va": "center_baseline"}
-        x, y = to_data((one.left, one.middle))
-        axes.text(x, y, one.wanted.text, **look)
+    for name in placed:
+        look: dict[str, Any] = {"color": PLACEHOLDERS[name.wanted.colour], "fontsize": SIZE_PT, "va": "center_baseline"}
+        x, y = to_data((name.left, name.middle))
+        axes.text(x, y, name.wanted.text, **look)
 
 
-def _wanted(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
-    """Ends of lines first; what lies between the ends of a path is named where there is room."""
+def _wanted_names(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
+    """Return the wanted labels, ends of lines first; inner points of a path are optional."""
     must: list[tuple[Spot, Colour, bool]] = []
     between: list[tuple[Spot, Colour, bool]] = []
     for line, names in zip(panel.lines, panel.names, strict=True):
@@ -164,7 +164,7 @@ def _wanted(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
     for spot, colour, is_needed in (*must, *between):
         x, y = axes.transData.transform((spot.x, spot.y))
         made.append(WantedName(text=spot.name, x=x, y=y, colour=colour, must=is_needed))
-    return [one for one in made if one.text]
+    return [wanted for wanted in made if wanted.text]
 
 
 def _points(panel: Plane) -> Iterator[Spot]:
@@ -174,7 +174,7 @@ def _points(panel: Plane) -> Iterator[Spot]:
 
 
 def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[float, float]]:
-    """Places along all that is drawn as a line, on the page."""
+    """Yield points along all drawn lines, in page coordinates."""
     drawn = [((start.x, start.y), (hot.x, hot.y)) for start, hot, _ in panel.hotter]
     drawn += itertools.pairwise(panel.curve)
     for line in panel.lines[1:] if panel.curve else panel.lines:

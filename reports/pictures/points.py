@@ -1,4 +1,4 @@
-"""The points of a picture with their values, for a page that names them under the pointer and at the keyboard."""
+"""Encode the points of a picture with their values, for tooltips of the page's script."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 from matplotlib.axes import Axes
 
-from oversharp.reports.numbers import MINUS, fixed
+from oversharp.reports.numbers import MINUS, decimal
 from oversharp.reports.records import ChangeMap, HeatMap, Line, Panel, Plane
 
 _DIGITS = 4
-_MOST = 300  # of a panel: a noisy curve of thousands of points is read off its table
+_MOST = 300  # maximum points of a panel; longer curves have no tooltips
 _PARTS = re.compile(r"[,;|]+")
 
 
 def points_text(axes: Axes, panel: Panel, height_pt: float) -> str:
-    """Groups of points, parted by "|"; empty for a picture without points, or with too many of them.
+    """Return groups of points separated by "|"; empty for a picture without points, or with too many.
 
-    Of lines the first group is the frame of the axes: left, top, right and bottom in points from the upper left corner,
-    then the ends of both axes and 1 for a logarithmic one; then of every line "name;x x x;y y y", without the xs where
-    the line before has the same. Of maps and planes, whose points have names, every group is "name;x,y,across,up;…"
-    with the place in points.
+    For lines, the first group is the frame of the axes: left, top, right and bottom in points from the upper left
+    corner, the limits of both axes, and 1 for a logarithmic axis, else 0. Each further group is "name;x x x;y y y",
+    without x values if they equal those of the previous line. For maps and planes, every group is
+    "name;x,y,across,up;…" with positions in points.
     """
     if isinstance(panel, HeatMap):
         return ""
@@ -54,7 +54,7 @@ def _lines(lines: list[Line]) -> Iterator[str]:
 def _row(axes: Axes, panel: ChangeMap, row: int, height_pt: float) -> str:
     cells = []
     for column, (k, value) in enumerate(zip(panel.columns, panel.cells[row], strict=True)):
-        text = "unknown" if value is None else f"{fixed(value, 1, signed=True)} points"
+        text = "unknown" if value is None else f"{decimal(value, 1, signed=True)} points"
         cells.append(f"{_place(axes, column + 0.5, row + 0.5, height_pt)},k = {k},{text}")
     return f"{_name(panel.rows[row])};{';'.join(cells)}"
 
@@ -62,14 +62,14 @@ def _row(axes: Axes, panel: ChangeMap, row: int, height_pt: float) -> str:
 def _path(axes: Axes, panel: Plane, i: int, height_pt: float) -> str:
     line = panel.lines[i]
     places = [
-        f"{_place(axes, x, y, height_pt)},{_name(name)},{_signed(x)} across and {_signed(y)} up"
+        f"{_place(axes, x, y, height_pt)},{_name(name)},{_signed_text(x)} across and {_signed_text(y)} up"
         for x, y, name in zip(line.x, line.y, panel.names[i], strict=True)
     ]
     return f"{_name(line.label)};{';'.join(places)}"
 
 
 def _name(text: str) -> str:
-    """A name without what parts names from each other.
+    """Return a name without separator characters.
 
     >>> _name("a|b; c")
     'a b c'
@@ -78,7 +78,7 @@ def _name(text: str) -> str:
 
 
 def _short(value: float) -> str:
-    """In as many digits as a picture's reader needs, for a script to read.
+    """Format a value with four significant digits, for a script to parse.
 
     >>> _short(0.267891), _short(-20.66), _short(160.0)
     ('0.2679', '-20.66', '160')
@@ -86,7 +86,7 @@ def _short(value: float) -> str:
     return f"{value:.{_DIGITS}g}"
 
 
-def _signed(value: float) -> str:
+def _signed_text(value: float) -> str:
     return _short(value).replace("-", MINUS)
 
 

@@ -1,19 +1,19 @@
-"""What pictures of a page share, told once: shapes of markers, halves of symmetric maps."""
+"""Move definitions that pictures share (marker shapes, halves of symmetric maps) to one place on the page."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-_DEFS = re.compile(r"<defs>(.*?)</defs>", re.DOTALL)  # of our own pictures alone: text of others has no "<"
-_ONE = re.compile(r'<(marker|g) [^>]*?\bid="(\w+)".*?</\1>', re.DOTALL)
+_DEFS = re.compile(r"<defs>(.*?)</defs>", re.DOTALL)  # matches only our own pictures: other text is escaped
+_DEFINITION = re.compile(r'<(marker|g) [^>]*?\bid="(\w+)".*?</\1>', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """HTML whose pictures refer to ``definitions``, which belong into a picture that is never hidden.
+    """HTML whose pictures refer to ``definitions``, which must be in a picture that is always displayed.
 
-    Browsers take no marker from what is folded or not displayed. ``rules`` are the styles that put markers on lines.
+    Browsers ignore markers in folded or hidden elements. ``rules`` are the styles that put markers on lines.
     """
 
     html: str
@@ -21,23 +21,23 @@ class Shared:
     rules: str
 
 
-def shared(html: str) -> Shared:
-    """Take the definitions out of the pictures in ``html``, each once, in the order in which they are needed.
+def extract_shared(html: str) -> Shared:
+    """Extract the distinct definitions from the pictures in ``html``, in order of first use.
 
-    >>> one = '<svg><defs><marker id="m1"><path d="z"/></marker></defs><path class="m1"/></svg>'
-    >>> made = shared(one + one)
+    >>> picture = '<svg><defs><marker id="m1"><path d="z"/></marker></defs><path class="m1"/></svg>'
+    >>> made = extract_shared(picture + picture)
     >>> made.html
     '<svg><path class="m1"/></svg><svg><path class="m1"/></svg>'
     >>> made.definitions, made.rules
     ('<marker id="m1"><path d="z"/></marker>', '.m1{marker:url(#m1)}')
     """
-    found: dict[str, re.Match[str]] = {}
+    by_id: dict[str, re.Match[str]] = {}
     for inside in _DEFS.findall(html):
-        for one in _ONE.finditer(inside):
-            found.setdefault(one.group(2), one)
-    markers = [name for name, one in found.items() if one.group(1) == "marker"]
+        for match in _DEFINITION.finditer(inside):
+            by_id.setdefault(match.group(2), match)
+    markers = [name for name, match in by_id.items() if match.group(1) == "marker"]
     return Shared(
         html=_DEFS.sub("", html),
-        definitions="".join(one.group(0) for one in found.values()),
+        definitions="".join(match.group(0) for match in by_id.values()),
         rules="".join(f".{name}{{marker:url(#{name})}}" for name in markers),
     )

@@ -1,4 +1,4 @@
-"""A line the size of a word: how the success of one problem went over the checkpoints."""
+"""Sparkline of the success rate of one problem over the checkpoints."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ WIDTH, HEIGHT, EDGE = 72, 22, 3
 
 
 def sparkline_svg(courses: Sequence[Course]) -> str:
-    """Success from 0 (the ground line) to its largest, checkpoints at equal distances, a dot at the last one.
+    """Return a line from 0 to the maximum success rate, checkpoints equally spaced, with a dot at the last.
 
-    Decoration: the table of counts beside it says the same. Nothing where no series has two checkpoints.
+    Decorative, because the table of counts has the values. Empty if no series has two checkpoints.
     """
     drawn = [course for course in courses if len(course.shares) > 1]
     if not drawn:

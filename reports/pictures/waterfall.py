@@ -1,4 +1,4 @@
-"""Bars that add up: the parts of a change one below the other, each from where the one before ended."""
+"""Waterfall chart: parts of a change from top to bottom, each starting where the previous one ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Canvas
 
-from oversharp.reports.numbers import fixed
+from oversharp.reports.numbers import decimal
 from oversharp.reports.pictures.canvas import label_axes, place_axes
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Panel
@@ -21,7 +21,7 @@ _GAP_PT = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class WaterfallPart:
-    """One bar: how many points, the bounds of its interval, and whether they leave out 0."""
+    """Bar in percentage points, with the bounds of its CI; ``sure`` if they exclude 0."""
 
     name: str
     value: float
@@ -32,19 +32,19 @@ class WaterfallPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Waterfall(Panel):
-    """Parts in points, from top to bottom, and below them the ``whole`` that they add up to."""
+    """Parts in percentage points, from top to bottom, and their sum ``whole``."""
 
     parts: tuple[WaterfallPart, ...]
     whole: WaterfallPart
 
 
 def waterfall_height_pt(panel: Waterfall) -> float:
-    """Of the whole picture, which grows with the parts."""
+    """Return the height of the picture in points; it grows with the parts."""
     return _HEAD_PT + _ROW_PT * (len(panel.parts) + 1) + _FOOT_PT
 
 
 def draw_waterfall(canvas: Canvas, panel: Waterfall, *, x_label: str, y_label: str) -> None:
-    """Blue to the right, orange to the left, ink the whole; pale where the interval, a thin line, holds 0."""
+    """Draw gains blue, losses orange, the whole in ink; pale if the CI (thin line) contains 0."""
     n_rows = len(panel.parts) + 1
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _WIDTH_PT - _LEFT_PT - _RIGHT_PT, _ROW_PT * n_rows)
     label_axes(axes, x_label, y_label)
@@ -73,13 +73,13 @@ def _bar(axes: Any, row: int, left: float, part: WaterfallPart, colour: Colour) 
 
 
 def _names(axes: Any, panel: Waterfall) -> None:
-    """The name of every bar left of the axes, its number right of them."""
+    """Write the name of every bar left of the axes, and its value right of them."""
     rows = (*panel.parts, panel.whole)
     axes.set_yticks(range(len(rows)), [part.name for part in rows])
     axes.tick_params(axis="y", length=0, labelcolor=PLACEHOLDERS["ink"])
     for row, part in enumerate(rows):
         axes.annotate(
-            fixed(part.value, 1, signed=True),
+            decimal(part.value, 1, signed=True),
             xy=(1.0, row),
             xycoords=axes.get_yaxis_transform(),
             xytext=(_GAP_PT, 0),

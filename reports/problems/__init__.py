@@ -1,1 +1,1 @@
-"""The problems of an audit one by one: which were lost and gained, and their responses."""
+"""Single problems of an audit: lost and gained ones, with their responses."""

@@ -1,4 +1,4 @@
-"""Problems one by one: their course over the checkpoints, their modes, and what base and last checkpoint say."""
+"""Single problems: trajectory over the checkpoints, answers, and responses of base and last checkpoint."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pandas as pd
 from oversharp.diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.problem_changes import between as ways_of
+from oversharp.reports.evidence.problem_changes import intermediate_success as ways_of
 from oversharp.reports.evidence.problem_changes import success_interval
 from oversharp.reports.evidence.problem_details import TEXT_CAP
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.figures import series_colour
 from oversharp.reports.findings.tables import spread
-from oversharp.reports.problems.table import CROWD, Names, case_id, cut
+from oversharp.reports.problems.table import CROWD, Names, case_id, truncate_text
 from oversharp.reports.records import Block, Cases, Cell, Column, Course, Folded, ProblemCase, Response, Side, Table
 
 GOLD_CAP = 200
-#: Shown in the open; the others are folded together.
+#: Number of problems that are not folded.
 FIRST_CASES, FIRST_CASES_OF_CROWD = 6, 3
 SHOWN_STEPS = 12
 SHOWN_MODES = 6
-#: From so many series on, the tables of a problem have one column for each, and fewer steps.
+#: With this many series or more, a problem's tables have one column per series, and fewer steps.
 MANY_SERIES, SHOWN_STEPS_OF_MANY = 3, 6
 
 
 def problem_cases(
     context: Context, trained: tuple[SeriesSource, ...], changes: Mapping[str, pd.DataFrame]
 ) -> tuple[Block, ...]:
-    """The picked problems, most of them folded; ``changes`` are those of ``problem_changes`` by series."""
+    """Return the picked problems, most of them folded; ``changes``: series name → ``problem_changes``."""
     if not context.details.picked:
         return ()
     texts = context.source.problems.set_index("problem_id")
@@ -48,9 +48,11 @@ def problem_cases(
                 problem_id=problem_id,
                 name=names.name(problem_id),
                 title=names.prompt(problem_id).text,
-                prompt=cut(str(texts.loc[problem_id, "prompt"]), TEXT_CAP),
-                gold=cut(str(texts.loc[problem_id, "gold"]), GOLD_CAP),
-                summary=_summaries(context, [(one, rows[one.name][problem_id], ways[one.name]) for one in own]),
+                prompt=truncate_text(str(texts.loc[problem_id, "prompt"]), TEXT_CAP),
+                gold=truncate_text(str(texts.loc[problem_id, "gold"]), GOLD_CAP),
+                summary=_summaries(
+                    context, [(member, rows[member.name][problem_id], ways[member.name]) for member in own]
+                ),
                 courses=tuple(_course(context, series, counts[problem_id]) for series in own),
                 tables=(_counts(context, own, counts[problem_id]), _modes(context, own, problem_id)),
                 sides=_sides(context, own, problem_id, counts[problem_id]),
@@ -58,30 +60,30 @@ def problem_cases(
         )
     shown = numbers.plural(len(cases), "problem")
     note = (
-        f"{shown}: confirmed ones first, then the largest falls, then gains. Of the base, correct responses come "
-        f"first, then the most frequent; of a long one the first {HEAD_CHARACTERS} and the last {TAIL_CHARACTERS} "
-        "characters are shown. The small line is success over the checkpoints, from 0 to its largest."
+        f"{shown}: confirmed changes first, then the largest falls, then gains. At the base, correct responses come "
+        f"first, then the most frequent. Long responses show the first {HEAD_CHARACTERS} and the last "
+        f"{TAIL_CHARACTERS} characters. The small line is the success rate over the checkpoints, from 0 to its maximum."
     )
     first = FIRST_CASES if len(context.series) < CROWD else FIRST_CASES_OF_CROWD
-    blocks: list[Block] = [Cases(title="Problems one by one", note=note, cases=tuple(cases[:first]))]
+    blocks: list[Block] = [Cases(title="Single problems", note=note, cases=tuple(cases[:first]))]
     if rest := tuple(cases[first:]):
         summary = "the next largest falls, then gains"
-        more = Cases(title="Further problems one by one", note="In the same order.", cases=rest)
+        more = Cases(title="More single problems", note="In the same order.", cases=rest)
         blocks.append(Folded(title=f"{numbers.plural(len(rest), 'more problem')}", summary=summary, blocks=(more,)))
     return tuple(blocks)
 
 
 def _summaries(context: Context, own: Sequence[tuple[SeriesSource, Mapping[str, Any], pd.DataFrame]]) -> str:
-    """A part per series; of a crowd only where the problem was lost or gained, and how many the others are."""
-    told = [one for one in own if len(own) < CROWD or one[1]["state"] in ("lost", "gained")]
-    rest = len(own) - len(told)
-    noun = ("other",) if told else ("series", "series")
+    """Return a summary per series; with many series, only where the problem was lost or gained."""
+    shown = [parts for parts in own if len(own) < CROWD or parts[1]["state"] in ("lost", "gained")]
+    rest = len(own) - len(shown)
+    noun = ("other",) if shown else ("series", "series")
     others = [f"neither lost nor gained in {numbers.plural(rest, *noun)}"] if rest else []
-    return "; ".join([*(_summary(context, *one) for one in told), *others])
+    return "; ".join([*(_summary(context, *parts) for parts in shown), *others])
 
 
 def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], ways: pd.DataFrame) -> str:
-    """What the counts say; of a lost problem how often it was solved between, and whether chance alone may do that."""
+    """Return counts at base and last checkpoint; for a lost problem also the best one between, and p."""
     fresh = context.details.fresh
     drawn = fresh[(fresh["series"] == series.name) & (fresh["problem_id"] == row["problem_id"])]
     confirmed = len(drawn) > 0 and bool(drawn["confirmed"].iloc[0])
@@ -93,17 +95,17 @@ def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], way
             parts.append(f"{int(way['n_correct'])} of {int(way['n'])} at step {int(way['step'])}")
         state += "" if confirmed or pd.isna(row["p_adjusted"]) else f", {numbers.p_text(float(row['p_adjusted']))}"
     parts.append(f"last {int(row['c_late'])} of {int(row['n_late'])}")
-    return context.named(series, f"{', '.join(parts)} ({state})")
+    return context.with_series_name(series, f"{', '.join(parts)} ({state})")
 
 
 def _course(context: Context, series: SeriesSource, counts: pd.DataFrame) -> Course:
     own = counts[counts["series"] == series.name].sort_values("step")
-    place = [one.name for one in context.series].index(series.name)
+    place = [other.name for other in context.series].index(series.name)
     return Course(colour=series_colour(place), shares=tuple(float(v) for v in own["n_correct"] / own["n"]))
 
 
 def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> Table:
-    """Correct samples per checkpoint with the interval of the success rate."""
+    """Return a table of correct samples per checkpoint, with the CI of the success rate."""
     several, many = len(context.series) > 1, len(own) >= MANY_SERIES
     low, high = success_interval(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
     bounded = counts.assign(low=low, high=high)
@@ -128,12 +130,12 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
         rows=tuple(body),
         note=left.strip()
         if many
-        else f"Brackets: exact {numbers.NINETY_FIVE} interval of this problem's success.{left}",
+        else f"Brackets: exact {numbers.NINETY_FIVE} CI of this problem's success rate.{left}",
     )
 
 
 def _success_cells(row: Mapping[Hashable, Any] | None) -> list[Cell]:
-    """Correct samples of all, and their share with its interval."""
+    """Return two cells: correct samples of all, and their share with its CI."""
     if row is None:
         return [Cell(text="–"), Cell(text="–")]
     share = row["n_correct"] / row["n"]
@@ -142,7 +144,7 @@ def _success_cells(row: Mapping[Hashable, Any] | None) -> list[Cell]:
 
 
 def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> Table:
-    """Counts of the most frequent answers at base and last checkpoint."""
+    """Return a table of the most frequent answers at base and last checkpoint."""
     several, many = len(context.series) > 1, len(own) >= MANY_SERIES
     modes = context.details.modes[context.details.modes["problem_id"] == problem_id]
     keys = _shown_modes(modes)
@@ -158,7 +160,9 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
     names = [f"{series.name}: " if several else "" for series in own]
     totals = modes.groupby("series", sort=False)["n_modes"].max()
     parts = tuple(
-        context.named(series, f"{int(totals[series.name])} distinct") for series in own if series.name in totals.index
+        context.with_series_name(series, f"{int(totals[series.name])} distinct")
+        for series in own
+        if series.name in totals.index
     )
     is_mode = bool(modes["is_mode"].astype(bool).any())
     return Table(
@@ -171,14 +175,14 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
         ),
         rows=tuple(body),
         note=f"Samples of the most frequent answers{', base → last' if many else ''} ({numbers.listing(parts)}); "
-        "–: too rare to be listed."
+        "–: not among the most frequent."
         if parts
         else "",
     )
 
 
 def _shown_modes(modes: pd.DataFrame) -> list[tuple[str, bool]]:
-    """The most frequent at base or last checkpoint, and the most frequent correct ones even where they are rare."""
+    """Return the most frequent modes at base or last checkpoint, always including correct ones."""
     ranked = modes.assign(most=modes[["n_base", "n_late"]].max(axis=1)).sort_values(
         "most", ascending=False, kind="stable"
     )
@@ -191,7 +195,7 @@ def _shown_modes(modes: pd.DataFrame) -> list[tuple[str, bool]]:
 
 
 def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str, counts: pd.DataFrame) -> tuple[Side, ...]:
-    """One side per base, which series may share, and one per last checkpoint; of the samples that ``counts`` has."""
+    """Return one side per base (series may share one) and one per last checkpoint, for the samples in ``counts``."""
     n_of = {(row["series"], bool(row["is_base"]), row["step"]): int(row["n"]) for row in counts.to_dict("records")}
     responses = context.details.responses
     responses = responses[responses["problem_id"] == problem_id]
@@ -211,7 +215,7 @@ def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str, cou
     for series in own:
         late = (responses["series"] == series.name) & ~responses["is_base"].astype(bool)
         n = numbers.plural(n_of[series.name, False, series.last_step], "sample")
-        title = context.named(series, f"last checkpoint (step {series.last_step}), {n}")
+        title = context.with_series_name(series, f"last checkpoint (step {series.last_step}), {n}")
         sides.append(Side(title=title, responses=_responses(responses[late])))
     return tuple(sides)
 
@@ -232,7 +236,7 @@ def _responses(rows: pd.DataFrame) -> tuple[Response, ...]:
 
 
 def _note(state: object, reason: object) -> str:
-    """How the grading went, where it is told and not plainly right.
+    """Return the grading state, "" if unknown or ok.
 
     >>> _note("parse_fail", "no box"), _note("ok", None), _note(None, None)
     ('parse fail: no box', '', '')

@@ -1,4 +1,4 @@
-"""Problems: which were lost and gained, what they looked like before and after."""
+"""Sections on problems: lost and gained ones, and success per problem."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.problem_changes import problem_changes, problem_counts
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.findings.figures import described, series_colour
+from oversharp.reports.findings.figures import describe_panel, series_colour
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.problems.cases import problem_cases
-from oversharp.reports.problems.table import SHOWN_ROWS, fresh_samples, lost_beside_gained, problem_table
+from oversharp.reports.problems.table import SHOWN_ROWS, confirm_hint, lost_and_gained_tables, problem_table
 from oversharp.reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
 MEASURES = (
@@ -30,24 +30,30 @@ MEASURES = (
     "net_discovery",
     "temporal_forgetting",
 )
-#: Samples in each half of the base's samples below which groups say nothing.
+#: Minimum samples in each half of the base's samples for a split comparison.
 LEAST_HALF = 4
 _GROUPS, _LEAST_GROUP = 10, 10
 
 
 def problems(context: Context) -> Section:
-    """Problems lost and gained, some of them to read, and all of them to search."""
-    trained, changes, held = _changes(context)
-    moved = {one.name: changes[one.name] for one in held if changes[one.name]["state"].isin(["lost", "gained"]).any()}
-    blocks: list[Block] = [lost_beside_gained(context, moved)] if moved else []
-    blocks += problem_cases(context, held, changes)
-    if held:
-        cap = SHOWN_ROWS // len(held)
-        tables = tuple(problem_table(context, one, changes[one.name], context.details, cap=cap) for one in held)
+    """Build the section on problems lost and gained, with single problems and a searchable table."""
+    trained, changes, compared = _changes(context)
+    moved = {
+        series.name: changes[series.name]
+        for series in compared
+        if changes[series.name]["state"].isin(["lost", "gained"]).any()
+    }
+    blocks: list[Block] = [lost_and_gained_tables(context, moved)] if moved else []
+    blocks += problem_cases(context, compared, changes)
+    if compared:
+        cap = SHOWN_ROWS // len(compared)
+        tables = tuple(
+            problem_table(context, series, changes[series.name], context.details, cap=cap) for series in compared
+        )
         shown = numbers.plural(max(len(table.rows) for table in tables), "problem")
-        blocks.append(Folded(title="All problems", summary=f"{shown}, to search and to filter", blocks=tables))
+        blocks.append(Folded(title="All problems", summary=f"{shown}, searchable", blocks=tables))
     else:
-        blocks.append(Missing(title="Problems one by one", why=("no checkpoint after the base has samples",)))
+        blocks.append(Missing(title="Single problems", why=("no checkpoint after the base has samples",)))
     return Section(
         section_id="problems",
         title="Problems lost and gained",
@@ -58,44 +64,48 @@ def problems(context: Context) -> Section:
 
 
 def success(context: Context) -> Section:
-    """Success per problem, gain by base success, and the measures of problems."""
-    _, changes, held = _changes(context)
+    """Build the section on success per problem, gain by success of the base, and measures of problems."""
+    _, changes, compared = _changes(context)
     blocks: list[Block] = []
-    if held:
-        blocks += [_scatter(context, held, changes), _gains(context, held, changes)]
+    if compared:
+        blocks += [_scatter(context, compared, changes), _gains(context, compared, changes)]
     else:
         blocks.append(Missing(title="Success per problem", why=("no checkpoint after the base has samples",)))
-    blocks += context.blocks((*MEASURES, *context.others("problems", MEASURES)))
+    blocks += context.blocks((*MEASURES, *context.other_measures("problems", MEASURES)))
     return Section(section_id="success", title="Success per problem", lead=(), blocks=tuple(blocks))
 
 
 def _changes(
     context: Context,
 ) -> tuple[tuple[SeriesSource, ...], dict[str, pd.DataFrame], tuple[SeriesSource, ...]]:
-    """Series with a checkpoint after the base, the changes of their problems, and those that have any."""
+    """Return series with a checkpoint after the base, their problem changes, and the series that have any."""
     trained = tuple(series for series in context.series if series.base_step != series.last_step)
     changes = {series.name: problem_changes(context.source, series) for series in trained}
     return trained, changes, tuple(series for series in trained if len(changes[series.name]))
 
 
 def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
-    """A sentence per series; of several what makes a loss sure, and that none is confirmed, is said once in the end."""
+    """Return a sentence per series; with several, the test and the confirmation are explained once at the end."""
     if len(context.series) < 2:
-        return tuple(_lead(one, changes[one.name], _confirmed(context, one)) for one in trained)
-    confirmed = {one.name: _confirmed(context, one) for one in trained if _any_moved(changes[one.name])}
+        return tuple(_lead(series, changes[series.name], _confirmation_text(context, series)) for series in trained)
+    confirmed = {
+        series.name: _confirmation_text(context, series) for series in trained if _any_moved(changes[series.name])
+    }
     is_drawn_again = not context.details.fresh.empty
     alike = set(confirmed.values()) if len(set(confirmed.values())) == 1 and not is_drawn_again else set()
-    said = [
-        context.named(one, _lead(one, changes[one.name], "" if alike else confirmed.get(one.name, ""), how=""))
-        for one in trained
+    leads = [
+        context.with_series_name(
+            series, _lead(series, changes[series.name], "" if alike else confirmed.get(series.name, ""), how="")
+        )
+        for series in trained
     ]
-    tested = [_HOW_SURE] if any("surely" in sentence for sentence in said) else []
+    tested = [_HOW_TESTED] if any("significantly" in sentence for sentence in leads) else []
     last = " ".join((*tested, *alike))
-    return (*said, last) if last else tuple(said)
+    return (*leads, last) if last else tuple(leads)
 
 
-#: What makes a loss sure, by the counts of one draw.
-_HOW_SURE = "Surely: by Fisher's exact test with Holm's correction."
+#: The test of losses, by the counts of one draw.
+_HOW_TESTED = "Significantly: by Fisher's exact test with Holm's correction."
 
 
 def _any_moved(changes: pd.DataFrame) -> bool:
@@ -109,41 +119,38 @@ def _lead(
     how: str = ", by Fisher's exact test with Holm's correction",
 ) -> str:
     lost, gained = (int((changes["state"] == state).sum()) for state in ("lost", "gained"))
-    sure = f" ({_surely(changes)} surely{how})" if lost and not series.why_untested else ""
+    significant = f" ({_n_significant(changes)} significantly{how})" if lost and not series.why_untested else ""
     counted = (
-        f"of {numbers.plural(len(changes), 'problem')} {lost} lost every correct sample{sure} and "
-        f"{gained} won a first one; {_by_chance(series, changes)}."
+        f"of {numbers.plural(len(changes), 'problem')}, {lost} lost every correct sample{significant} and "
+        f"{gained} gained a first one; {_by_chance(series, changes)}."
     )
     return f"{counted} {confirmed}".strip() if lost or gained else counted
 
 
 def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
     if series.why_untested:
-        return f"which of them changed is not tested: {series.why_untested}"
-    return f"chance alone would make it {about_count(lost_by_chance(problem_counts(changes)))} of each"
+        return f"not tested: {series.why_untested}"
+    return f"expected by chance alone: {about_count(lost_by_chance(problem_counts(changes)))} of each"
 
 
-def _surely(changes: pd.DataFrame) -> int:
-    """How many of the lost ones are no chance, by the counts of this one draw."""
+def _n_significant(changes: pd.DataFrame) -> int:
+    """Return the number of significantly lost problems, by the counts of one draw."""
     return int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
 
 
-def _confirmed(context: Context, series: SeriesSource) -> str:
+def _confirmation_text(context: Context, series: SeriesSource) -> str:
     fresh = context.details.fresh[context.details.fresh["series"] == series.name]
     if fresh.empty:
-        return f"None of them is confirmed: {fresh_samples(series)}."
+        return f"None is confirmed: {confirm_hint(series)}."
     sure = fresh[fresh["confirmed"].astype(bool)]
     lost, gained = (int((sure["change"] == change).sum()) for change in ("lost", "gained"))
-    return (
-        f"Of {numbers.plural(len(fresh), 'problem')} drawn again, fresh samples confirm {lost} as lost and {gained} as "
-        "gained."
-    )
+    return f"Fresh samples of {numbers.plural(len(fresh), 'problem')} confirm {lost} as lost and {gained} as gained."
 
 
-def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str, pd.DataFrame]) -> Figure:
+def _scatter(context: Context, compared: tuple[SeriesSource, ...], changes: dict[str, pd.DataFrame]) -> Figure:
     panels, body = [], []
     for i, series in enumerate(context.series):
-        if series not in held:
+        if series not in compared:
             continue
         frame = changes[series.name]
         bins = frame.assign(x=(frame["base"] * 40).round() / 40, y=(frame["late"] * 40).round() / 40)
@@ -157,7 +164,7 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
             style=0,
         )
         above, below = int((frame["change"] > 0).sum()), int((frame["change"] < 0).sum())
-        title = series.name if len(held) > 1 else ""
+        title = series.name if len(compared) > 1 else ""
         text = (
             f"Success per problem, {series.name}: {numbers.plural(above, 'problem')} above the diagonal, {below} below."
         )
@@ -182,22 +189,22 @@ def _scatter(context: Context, held: tuple[SeriesSource, ...], changes: dict[str
         diagonal=True,
         x_ticks=(0.0, 0.25, 0.5, 0.75, 1.0),
         table=Table(
-            title="Problems by what became of them: data",
+            title="Problems by kind of change: data",
             columns=columns("series", numbers=STATES),
             rows=tuple(body),
-            note="Lost: no correct sample left. Gained: a first one. Single problems are in the tables below.",
+            note="Lost: no correct samples left. Gained: first correct samples. Tables of single problems: see below.",
             folded=True,
         ),
     )
 
 
-def _gains(context: Context, held: tuple[SeriesSource, ...], changes: dict[str, pd.DataFrame]) -> Figure:
+def _gains(context: Context, compared: tuple[SeriesSource, ...], changes: dict[str, pd.DataFrame]) -> Figure:
     """Mean change by success of the base: groups from one half of its samples, the change against the other half."""
     lines, body, is_split = [], [], True
     for i, series in enumerate(context.series):
-        if series not in held:
+        if series not in compared:
             continue
-        rows, split = _halved(context, series, changes[series.name])
+        rows, split = _split_base(context, series, changes[series.name])
         is_split = is_split and split
         points: list[tuple[float, Interval]] = []
         n_groups = min(_GROUPS, max(1, len(rows) // _LEAST_GROUP))
@@ -219,9 +226,9 @@ def _gains(context: Context, held: tuple[SeriesSource, ...], changes: dict[str, 
             Line(
                 label=series.name,
                 x=tuple(x for x, _ in points),
-                y=tuple(100.0 * one.mean for _, one in points),
-                low=tuple(None if one.low is None else 100.0 * one.low for _, one in points),
-                high=tuple(None if one.high is None else 100.0 * one.high for _, one in points),
+                y=tuple(100.0 * gain.mean for _, gain in points),
+                low=tuple(None if gain.low is None else 100.0 * gain.low for _, gain in points),
+                high=tuple(None if gain.high is None else 100.0 * gain.high for _, gain in points),
                 colour=series_colour(i),
                 style=i,
             )
@@ -232,34 +239,31 @@ def _gains(context: Context, held: tuple[SeriesSource, ...], changes: dict[str, 
         figure_id="problem-gain",
         title=title,
         caption=f"Groups of equally many problems, at most ten. {_SPLIT if is_split else _NOT_SPLIT} "
-        f"Band: {numbers.NINETY_FIVE} interval over problems.",
+        f"Band: {numbers.NINETY_FIVE} CI over problems.",
         x_label="success rate of the base (probability)",
-        y_label="change of success (points)",
-        panels=(described(panel, title, POINTS, "base success"),),
+        y_label="change of success (percentage points)",
+        panels=(describe_panel(panel, title, POINTS, "base success"),),
         x_ticks=(0.0, 0.25, 0.5, 0.75, 1.0),
         zero_line=True,
         table=Table(
             title=f"{title}: data",
             columns=columns("series", numbers=("success of the base", "problems", "mean change (points)")),
             rows=tuple(body),
-            note=f"Brackets: {numbers.NINETY_FIVE} interval over problems. {_SPLIT if is_split else _NOT_SPLIT}",
+            note=f"Brackets: {numbers.NINETY_FIVE} CI over problems. {_SPLIT if is_split else _NOT_SPLIT}",
             folded=True,
         ),
     )
 
 
-_SPLIT = (
-    "Sorted by one half of the base's samples, measured against the other half: luck in the first does not come back "
-    "as a fall."
-)
+_SPLIT = "Groups by one half of the base's samples, gains against the other half: this avoids regression to the mean."
 _NOT_SPLIT = (
-    "The base has too few samples to sort by one half and measure against the other: the lowest group gains and the "
-    "highest falls a little even without any change."
+    "The base has too few samples to split: by regression to the mean, the lowest group rises and the highest falls a "
+    "little even without any change."
 )
 
 
-def _halved(context: Context, series: SeriesSource, changes: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """``sorted_by`` and ``gain`` of every problem; whether they rest on samples that have nothing in common."""
+def _split_base(context: Context, series: SeriesSource, changes: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
+    """Return ``sorted_by`` and ``gain`` of every problem, and whether they use disjoint samples of the base."""
     halves = context.details.halves
     rows = changes.merge(halves[halves["series"] == series.name], on="problem_id", how="inner")
     if len(rows) < len(changes) or rows.empty or min(rows["n_first"].min(), rows["n_second"].min()) < LEAST_HALF:

@@ -1,4 +1,4 @@
-"""Problems as tables: lost beside gained, and the long one to filter."""
+"""Tables of problems: lost and gained ones side by side, and all of them with a filter."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import pandas as pd
 from oversharp.diagnostics.statistics.problem_changes import STATES, SURE
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.problem_changes import between
+from oversharp.reports.evidence.problem_changes import intermediate_success
 from oversharp.reports.evidence.problem_details import ProblemDetails
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Cell, Column, SideBySide, Table, columns
 
-#: Rows of all filterable tables together, and of the lists of lost and gained problems.
+#: Maximum rows of all filterable tables together, and of the lists of lost and gained problems.
 SHOWN_ROWS = 1000
 SHOWN_ENDS = 8
-#: From so many series on, each shows less in the open: fewer problems here, and fewer to read.
+#: With this many series or more, each shows fewer problems unfolded.
 CROWD, SHOWN_ENDS_OF_CROWD = 4, 3
 PROMPT_CAP, NAME_CAP = 90, 24
 CONFIRMED = "confirmed"
 _P = (
     "p: Fisher's exact test of base against last, one-sided, with Holm's correction over the problems that have "
-    f"correct samples and wrong ones; {SURE:g} or less shows a loss."
+    f"correct and wrong samples; losses are significant at p ≤ {SURE:g}."
 )
 
 
-def cut(text: str, cap: int) -> str:
-    """The text, or as much of it as ``cap`` characters hold, the last one an ellipsis.
+def truncate_text(text: str, cap: int) -> str:
+    """Truncate a text to ``cap`` characters, the last one an ellipsis.
 
-    >>> cut("abcdef", 4)
+    >>> truncate_text("abcdef", 4)
     'abc…'
     """
     return text if len(text) <= cap else text[: cap - 1] + "…"
 
 
 def case_id(problem_id: str) -> str:
-    """The place on the page where a problem is shown by itself.
+    """Return the anchor of a single problem on the page.
 
     >>> case_id("0a1b")
     'problem-0a1b'
@@ -47,15 +47,15 @@ def case_id(problem_id: str) -> str:
     return f"problem-{problem_id}"
 
 
-def hits(correct: float, n: float) -> Cell:
-    """Correct samples of all, sorted by their share."""
+def hits_cell(correct: float, n: float) -> Cell:
+    """Return a cell of correct samples of all, sorted by their share."""
     return Cell(text=f"{int(correct)} / {int(n)}", sort=float(correct / n))
 
 
-def lost_beside_gained(context: Context, moved: Mapping[str, pd.DataFrame]) -> SideBySide:
-    """The problems that lost every correct sample, and those that won a first one, of every series in ``moved``.
+def lost_and_gained_tables(context: Context, moved: Mapping[str, pd.DataFrame]) -> SideBySide:
+    """Return tables of lost and of gained problems for every series in ``moved``.
 
-    Of several series only the tables that have rows; their titles have both counts.
+    With several series, empty tables are omitted and the titles have both counts.
     """
     several, tables = len(context.series) > 1, []
     for series in context.series:
@@ -64,31 +64,31 @@ def lost_beside_gained(context: Context, moved: Mapping[str, pd.DataFrame]) -> S
         changes = moved[series.name]
         lost, gained = changes[changes["state"] == "lost"], changes[changes["state"] == "gained"].iloc[::-1]
         if not several:
-            tables += [_lost(context, series, lost), _gained(context, gained)]
+            tables += [_lost_table(context, series, lost), _gained_table(context, gained)]
             continue
         counted = f"{series.name}: {{}} ({len(lost)} lost, {len(gained)} gained)"
         if len(lost):
-            tables.append(replace(_lost(context, series, lost), title=counted.format("lost")))
+            tables.append(replace(_lost_table(context, series, lost), title=counted.format("lost")))
         if len(gained):
-            tables.append(replace(_gained(context, gained), title=counted.format("gained")))
+            tables.append(replace(_gained_table(context, gained), title=counted.format("gained")))
     return SideBySide(
-        title="Lost beside gained",
-        note="Largest changes first. Rarely solved problems cross the line by chance in both directions, so that the "
-        f"lost ones mean nothing without the gained ones beside them.{f' {_P}' if several else ''}",
+        title="Lost and gained problems",
+        note="Largest changes first. Rarely solved problems are lost and gained by chance, so compare both "
+        f"lists.{f' {_P}' if several else ''}",
         tables=tuple(tables),
     )
 
 
-def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
-    """Base, the best checkpoint between and the last, since when nothing is solved, and what chance makes of it."""
-    names, ways = Names(context), between(context.source, series)
+def _lost_table(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
+    """Return the table of lost problems: base, best checkpoint between, last, steps without a correct sample, p."""
+    names, ways = Names(context), intermediate_success(context.source, series)
     shown = rows[: _most_shown(context)]
     body = tuple(
         (
             names.prompt(str(row["problem_id"])),
-            hits(row["c_base"], row["n_base"]),
+            hits_cell(row["c_base"], row["n_base"]),
             _most(ways.loc[row["problem_id"]]),
-            hits(row["c_late"], row["n_late"]),
+            hits_cell(row["c_late"], row["n_late"]),
             Cell(text=numbers.ranges(ways.loc[row["problem_id"], "none_at"], _steps(series))),
             _p(row["p_adjusted"]),
         )
@@ -98,12 +98,12 @@ def _lost(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
         title=f"Lost: {numbers.plural(len(rows), 'problem')}",
         columns=(
             Column(name="problem", numeric=False),
-            *(Column(name=name) for name in ("base", "most between", "last")),
+            *(Column(name=name) for name in ("base", "best between", "last")),
             Column(name="none at step", numeric=False),
             Column(name="p"),
         ),
         rows=body,
-        note=f"{_tested(context, series)}{_rest(shown, rows)}".strip() if body else "None.",
+        note=f"{_test_note(context, series)}{_rest(shown, rows)}".strip() if body else "None.",
     )
 
 
@@ -111,8 +111,8 @@ def _p(p: float) -> Cell:
     return Cell(text="–") if pd.isna(p) else Cell(text=numbers.number(float(p), "p-value"), sort=float(p))
 
 
-def _tested(context: Context, series: SeriesSource) -> str:
-    """What p is; of several series that is told once, above their tables."""
+def _test_note(context: Context, series: SeriesSource) -> str:
+    """Return the explanation of p; with several series it is above their tables instead."""
     if series.why_untested:
         return f"Not tested: {series.why_untested}."
     return _P if len(context.series) == 1 else ""
@@ -123,7 +123,7 @@ def _steps(series: SeriesSource) -> list[int]:
 
 
 def _most(way: pd.Series[Any]) -> Cell:
-    """The checkpoint between base and last that solved it most often."""
+    """Return a cell of the intermediate checkpoint that solved the problem most often."""
     if pd.isna(way["step"]):
         return Cell(text="–")
     share = float(way["n_correct"] / way["n"])
@@ -134,11 +134,15 @@ def _most_shown(context: Context) -> int:
     return SHOWN_ENDS if len(context.series) < CROWD else SHOWN_ENDS_OF_CROWD
 
 
-def _gained(context: Context, rows: pd.DataFrame) -> Table:
+def _gained_table(context: Context, rows: pd.DataFrame) -> Table:
     names = Names(context)
     shown = rows[: _most_shown(context)]
     body = tuple(
-        (names.prompt(str(row["problem_id"])), hits(row["c_base"], row["n_base"]), hits(row["c_late"], row["n_late"]))
+        (
+            names.prompt(str(row["problem_id"])),
+            hits_cell(row["c_base"], row["n_base"]),
+            hits_cell(row["c_late"], row["n_late"]),
+        )
         for row in shown.to_dict("records")
     )
     return Table(
@@ -152,17 +156,17 @@ def _gained(context: Context, rows: pd.DataFrame) -> Table:
 def _rest(shown: pd.DataFrame, rows: pd.DataFrame) -> str:
     if len(shown) == len(rows):
         return ""
-    return f" The {len(shown)} largest of {numbers.plural(len(rows), 'problem')}; the table below goes on."
+    return f" The {len(shown)} largest of {numbers.plural(len(rows), 'problem')}; the table below has more."
 
 
 def problem_table(
     context: Context, series: SeriesSource, changes: pd.DataFrame, details: ProblemDetails, *, cap: int
 ) -> Table:
-    """At most ``cap`` problems to filter: confirmed, lost and gained ones, then the largest changes."""
+    """Return at most ``cap`` problems to filter: confirmed, lost and gained ones, then the largest changes."""
     names = Names(context)
     fresh = details.fresh[details.fresh["series"] == series.name]
     drawn: dict[str, Any] = {str(row["problem_id"]): row for row in fresh.to_dict("records")}
-    shown = _chosen(changes, set(drawn), cap)
+    shown = _select_rows(changes, set(drawn), cap)
     body, states = [], []
     for row in shown.to_dict("records"):
         problem_id, state = str(row["problem_id"]), str(row["state"])
@@ -172,8 +176,8 @@ def problem_table(
         cells = [
             Cell(text=state, sort=None),
             names.prompt(problem_id),
-            hits(row["c_base"], row["n_base"]),
-            hits(row["c_late"], row["n_late"]),
+            hits_cell(row["c_base"], row["n_base"]),
+            hits_cell(row["c_late"], row["n_late"]),
             Cell(text=numbers.points(row["change"]), sort=float(row["change"])),
         ]
         if drawn:
@@ -181,7 +185,9 @@ def problem_table(
         body.append((*cells, names.link(problem_id)))
     named = f": {series.name}" if len(context.series) > 1 else ""
     left = len(changes) - len(shown)
-    more = f" {numbers.plural(left, 'problem')} with smaller changes not shown: view problem_counts of the store."
+    more = (
+        f" {numbers.plural(left, 'problem')} with smaller changes not shown; see the view problem_counts of the store."
+    )
     return Table(
         title=("All problems" if not left else f"{len(shown)} of {numbers.plural(len(changes), 'problem')}") + named,
         columns=(
@@ -200,8 +206,8 @@ def problem_table(
     )
 
 
-def _chosen(changes: pd.DataFrame, drawn: set[str], cap: int) -> pd.DataFrame:
-    """Drawn again, lost and gained ones first, then by the size of the change; in the order of the change."""
+def _select_rows(changes: pd.DataFrame, drawn: set[str], cap: int) -> pd.DataFrame:
+    """Select resampled, lost and gained problems first, then the largest changes; order by state."""
     ranks = changes["change"].abs() + changes["state"].isin(["lost", "gained"]) * 2.0
     ranks += changes["problem_id"].isin(drawn) * 4.0
     kept = ranks.sort_values(ascending=False, kind="stable").index[:cap]
@@ -210,21 +216,21 @@ def _chosen(changes: pd.DataFrame, drawn: set[str], cap: int) -> pd.DataFrame:
     return rows.iloc[rows["state"].map(order).argsort(kind="stable")]
 
 
-def fresh_samples(series: SeriesSource) -> str:
-    """How to have problems confirmed, as an order."""
-    if series.recorded:
+def confirm_hint(series: SeriesSource) -> str:
+    """Return the instruction for confirming problems."""
+    if series.is_recorded:
         return "import more samples, or audit the checkpoints with oversharp audit and confirm them there"
     if series.verifier is not None:
-        return "run oversharp confirm on the series that was graded first"
-    return "run oversharp confirm, which draws fresh samples of them"
+        return "run oversharp confirm on the original series"
+    return "run oversharp confirm, which takes fresh samples"
 
 
 def _note(drawn: Mapping[str, Any], series: SeriesSource) -> str:
     if not drawn:
-        return f"Not confirmed: these are the counts of one draw. To know, {fresh_samples(series)}."
+        return f"Not confirmed: these counts come from one draw. To confirm, {confirm_hint(series)}."
     return (
-        "Fresh samples are those of oversharp confirm: Fisher's exact test, one-sided, with Holm's correction over "
-        "all problems that were drawn again; confirmed where p ≤ 0.05."
+        "Fresh samples come from oversharp confirm: Fisher's exact test, one-sided, with Holm's correction over "
+        "all resampled problems; confirmed if p ≤ 0.05."
     )
 
 
@@ -237,7 +243,7 @@ def _fresh_cell(again: Mapping[str, Any] | None) -> Cell:
 
 
 class Names:
-    """Problems as cells: their title, which links to where the problem is shown by itself, and their id."""
+    """Cells with titles and ids of problems; a title links to the single problem if that is shown."""
 
     def __init__(self, context: Context) -> None:
         self._texts = {str(row["problem_id"]): row for row in context.source.problems.to_dict("records")}
@@ -245,21 +251,21 @@ class Names:
         self._picked = frozenset(context.details.picked)
 
     def prompt(self, problem_id: str) -> Cell:
-        """Its title."""
+        """Return a cell with the title."""
         href = f"#{case_id(problem_id)}" if problem_id in self._picked else ""
-        return Cell(text=cut(self._titles[problem_id], PROMPT_CAP), href=href)
+        return Cell(text=truncate_text(self._titles[problem_id], PROMPT_CAP), href=href)
 
     def name(self, problem_id: str) -> str:
-        """The id that its owner gave it, or else ours."""
+        """Return the id from the problem file, or else ours."""
         source_id = self._texts[problem_id]["source_id"]
         return source_id if isinstance(source_id, str) and source_id else problem_id
 
     def link(self, problem_id: str) -> Cell:
-        """The id as a cell."""
-        return Cell(text=cut(self.name(problem_id), NAME_CAP), code=True)
+        """Return a cell with the id."""
+        return Cell(text=truncate_text(self.name(problem_id), NAME_CAP), code=True)
 
     def searched(self, problem_ids: Sequence[str]) -> tuple[str, ...]:
-        """What a search looks through beside the cells: whole prompts and ids; empty where cells show all of it."""
+        """Return additional searchable text per problem (prompts, ids); empty if the cells already show all of it."""
         prompts = [str(self._texts[problem_id]["prompt"]) for problem_id in problem_ids]
         names = [self.name(problem_id) for problem_id in problem_ids]
         if max(map(len, prompts), default=0) <= PROMPT_CAP and max(map(len, names), default=0) <= NAME_CAP:

@@ -1,7 +1,7 @@
-"""The published tables of the three papers as data, to lay a user's own audit beside them.
+"""Published tables of the three papers as data, to compare with an audit.
 
-One CSV file per table, long: one row per value, with the columns of ``COLUMNS``. The first two lines of a file say
-which paper and table it is and what its units are. Numbers stand as printed; what is not printed is empty.
+One CSV file per table in long format: one row per value, with the columns ``COLUMNS``. The first two lines of a file
+give paper, table and units. Numbers are as printed; missing ones are empty.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from oversharp.reports.citations import PAPERS
 if TYPE_CHECKING:
     import pandas as pd
 
-#: ``k`` is the samples per problem of pass@k and avg@k, ``plus_minus`` what the paper prints behind ±, ``setting`` what
-#: varies besides the method, ``why`` the reason where ``value`` is unknown.
+#: ``k``: samples per problem of pass@k and avg@k; ``plus_minus``: the number printed after ±; ``setting``: what varies
+#: besides the method; ``why``: the reason if ``value`` is unknown.
 COLUMNS = (
     "paper", "table", "model", "method", "setting", "benchmark", "metric", "k", "value", "plus_minus", "unit", "why",
 )  # fmt: skip
@@ -24,7 +24,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """One table: the letter of its paper (``oversharp.reports.citations``), its number and title there, its file."""
+    """Published table: letter of its paper (``oversharp.reports.citations``), number and title."""
 
     paper: str
     number: int
@@ -32,7 +32,7 @@ class PublishedTable:
 
     @property
     def citation(self) -> str:
-        """Paper, identifier and table, in words.
+        """Paper, identifier and table.
 
         >>> TABLES[0].citation
         'When Sharpening Becomes Collapse, arXiv 2601.15609, Table 2'
@@ -41,7 +41,7 @@ class PublishedTable:
 
     @property
     def file_name(self) -> str:
-        """The CSV file beside this module."""
+        """CSV file next to this module."""
         return f"{self.paper.lower()}_table_{self.number}.csv"
 
 
@@ -61,9 +61,10 @@ TABLES = (
 
 
 def published_table(table: PublishedTable) -> pd.DataFrame:
-    """One table, rows in the order of print. Text, or None; ``table`` and ``k`` whole numbers, ``value`` in ``unit``.
+    """Read one table, rows in printed order.
 
-    Units: ``percent`` from 0 to 100, ``bits``, and ``unstated`` where the paper gives none.
+    Text columns have None for missing values; ``table`` and ``k`` are integers; ``value`` is in ``unit``. Units:
+    ``percent`` (0 to 100), ``bits``, and ``unstated`` if the paper gives none.
 
     >>> row = published_table(TABLES[0]).iloc[0]
     >>> row["model"], row["method"], row["benchmark"], float(row["value"])
@@ -86,7 +87,7 @@ def published_table(table: PublishedTable) -> pd.DataFrame:
 
 
 def published_tables() -> pd.DataFrame:
-    """All tables, one below the other, with the columns of ``COLUMNS``.
+    """Read all tables, concatenated, with the columns ``COLUMNS``.
 
     >>> rows = published_tables()
     >>> len(rows), sorted(set(rows["paper"]))

@@ -1,6 +1,6 @@
-"""Beside the papers: the audit's own changes and those that [B] and [C] print, as a scale for their size.
+"""Section that lists the audit's changes next to those printed in [B] and [C], as a scale for their size.
 
-[A] prints no base model, so none of its tables has a change to lay beside.
+[A] prints no base model, so none of its tables has a change to compare with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import median
 
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.comparable import not_alike
+from oversharp.reports.evidence.comparable import differences_text
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.published import published_tables
@@ -22,19 +22,23 @@ from oversharp.reports.wording import bound
 
 OWN = "own"
 FULL_DATA = "oversharp.reports.published.published_tables()"
-#: The method that both papers train with; the others are remedies and variants, shown folded.
+#: The method that both papers train with; other methods are folded.
 PLAIN = "GRPO"
-CAUTION = "Tasks, models, training and sampling differ: this is a scale for the size of a change, not a comparison."
+CAUTION = "Tasks, models, training and sampling differ: use this as a scale for effect sizes, not as a comparison."
 _DASH = Cell(text="–")
-_UNITS = {"percent": 0.01, "bits": math.log(2.0), "unstated": 1.0}  # to probabilities and nats; unstated as printed
-_DECIMALS = 4  # the papers print percents to two: beyond that stand the traces of the division by 100
+_UNITS = {
+    "percent": 0.01,
+    "bits": math.log(2.0),
+    "unstated": 1.0,
+}  # factors to probabilities and nats; unstated units as printed
+_DECIMALS = 4  # the papers print percents with two decimals; rounding removes float noise of the division by 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedPair:
-    """A base and a model trained from it in one published table.
+    """Base and trained model from one published table.
 
-    ``values``: base and trained by (metric, k); probabilities, nats, and for token entropies the unstated unit.
+    ``values``: (metric, k) → (base, trained), as probabilities, nats, or in the unstated unit of token entropies.
     """
 
     table: str  # "[B] 1"
@@ -45,19 +49,19 @@ class PublishedPair:
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """The k above 1 of its pass@k."""
+        """Values of k above 1 that have a pass@k."""
         return tuple(sorted(k for metric, k in self.values if metric == "pass@k" and k is not None and k > 1))
 
     def levels(self, metric: str, k: int | None = None) -> tuple[float, float] | None:
-        """Base and trained of ``metric``, None where the paper does not print both."""
+        """Return base and trained values of ``metric``, None unless the paper prints both."""
         return self.values.get((metric, k))
 
 
 @cache
-def pairs() -> tuple[PublishedPair, ...]:
-    """Every base and trained model that stand in the same table, in the order of print.
+def published_pairs() -> tuple[PublishedPair, ...]:
+    """Return every pair of base and trained model from the same table, in printed order.
 
-    >>> first = pairs()[0]
+    >>> first = published_pairs()[0]
     >>> first.table, first.method, first.benchmark, first.levels("pass@k", 1)
     ('[B]\\xa01', 'GRPO', 'AMC 2023', (0.404, 0.604))
     """
@@ -85,7 +89,7 @@ def pairs() -> tuple[PublishedPair, ...]:
 
 
 def nearest_k(k: int, printed: Iterable[int]) -> int:
-    """The k of ``printed`` at the smallest ratio to ``k``, of two the smaller.
+    """Return the k of ``printed`` with the smallest ratio to ``k``; on ties, the smaller.
 
     >>> nearest_k(100, [16, 64, 128]), nearest_k(4, [2, 8])
     (128, 2)
@@ -93,22 +97,22 @@ def nearest_k(k: int, printed: Iterable[int]) -> int:
     return min(sorted(printed), key=lambda other: abs(math.log(other / k)))
 
 
-def published(context: Context) -> Section:
-    """Own series first, then what the papers print at the same k or the nearest."""
-    pass_pairs = tuple(pair for pair in pairs() if pair.levels("pass@k", 1) is not None)
+def published_section(context: Context) -> Section:
+    """Build the section: own series first, then the printed values at the same or nearest k."""
+    pass_pairs = tuple(pair for pair in published_pairs() if pair.levels("pass@k", 1) is not None)
     ks = _own_ks(context)
     blocks: tuple[Block, ...] = _entropies(context)
     if not ks:
         why = "the series share no k with a pass@k at base and at a later checkpoint"
-        blocks = (Missing(title="Changes of pass@k beside the papers", why=(why,)), *blocks)
+        blocks = (Missing(title="Changes of pass@k and in the papers", why=(why,)), *blocks)
     else:
         blocks = (*_changes(context, pass_pairs, ks), *blocks)
     lead = _lead(context, pass_pairs, ks) if ks else ()
-    return Section(section_id="published", title="Beside the papers", lead=lead, blocks=blocks)
+    return Section(section_id="published", title="Compared with the papers", lead=lead, blocks=blocks)
 
 
 def _own_ks(context: Context) -> tuple[int, ...]:
-    """k = 1 and the largest k that all series with a change share, with a paired interval where there is one."""
+    """Return k = 1 and the largest k that all series with a change share, with a paired CI if available."""
     shared: set[int] | None = None
     for series in context.series:
         ks = context.inference_ks(series) or context.known_ks(series)
@@ -121,9 +125,9 @@ def _own_ks(context: Context) -> tuple[int, ...]:
 
 
 def _lead(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[int, ...]) -> tuple[str, ...]:
-    """Own changes, their range in the papers, and how far that may be read.
+    """Return own changes, the range in the papers, and caveats.
 
-    "Moved" claims no direction: the intervals stand in the table.
+    The verb "moved" states no direction: the CIs are in the table.
     """
     own: list[str] = []
     theirs: list[str] = []
@@ -133,8 +137,8 @@ def _lead(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[int
         each = (f"{numbers.points(delta)}{f'{unit} ({name})' if named else unit}" for name, delta in moved)
         own.append(f"pass@{k}{'' if own else ' moved'} by {numbers.listing(tuple(each))}")
         near = 1 if k == 1 else nearest_k(k, {printed for pair in pass_pairs for printed in pair.ks})
-        found = [levels for pair in pass_pairs if (levels := pair.levels("pass@k", near)) is not None]
-        deltas = [trained - base for base, trained in found]
+        published_levels = [levels for pair in pass_pairs if (levels := pair.levels("pass@k", near)) is not None]
+        deltas = [trained - base for base, trained in published_levels]
         pairs_of = "" if theirs else " of trained model and benchmark"
         silent = len(pass_pairs) - len(deltas)
         theirs.append(
@@ -142,11 +146,11 @@ def _lead(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[int
             f"({f'the k nearest to {k}; ' if near != k else ''}{len(deltas)} pairs{pairs_of}, "
             f"median {numbers.points(median(deltas))}{f'; the other {silent} do not print it' if silent else ''})"
         )
-    unlike = not_alike(context.series)
+    unlike = differences_text(context.series)
     return (
         f"From base to last checkpoint {numbers.listing(tuple(own))}.",
-        *((f"Not to be read against each other: {unlike}.",) if unlike else ()),
-        f"In points, the changes that [B] and [C] print range {numbers.listing(tuple(theirs))}.",
+        *((f"Do not compare these series with each other: {unlike}.",) if unlike else ()),
+        f"The changes in [B] and [C] range {numbers.listing(tuple(theirs))}, in percentage points.",
         CAUTION,
     )
 
@@ -161,9 +165,9 @@ def _changes(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[
             title=f"Changes from base to trained model: this audit, then {PLAIN} in the papers",
             columns=_pass_columns(ks),
             rows=(*own, *plain),
-            note="Base → trained: probability (the papers' percents divided by 100); change: points. "
-            f"Brackets: {numbers.NINETY_FIVE} interval over problems; the papers print none for a change. "
-            f"{_own_size(context)} Where a paper does not print the k of this audit, its nearest one stands. Tables "
+            note="Base → trained: probability (the papers' percents divided by 100); change: percentage points. "
+            f"Brackets: {numbers.NINETY_FIVE} CI over problems; the papers print none for a change. "
+            f"{_own_size(context)} If a paper does not print the k of this audit, the nearest k is shown. Tables "
             "with a base are [B] 1 to 3, [C] 1 and 4; [A] prints no base. All published values, at every k: "
             f"{FULL_DATA}.",
         ),
@@ -221,7 +225,7 @@ def _own_row(context: Context, series: SeriesSource, ks: tuple[int, ...]) -> tup
 
 
 def _pair_head(pair: PublishedPair) -> tuple[Cell, ...]:
-    """Without the method where the table's title says it."""
+    """Return the leading cells of a pair, without the method if it is in the table's title."""
     method = () if pair.method == PLAIN else (pair.method,)
     return tuple(Cell(text=text) for text in (pair.table, pair.model, *method, pair.benchmark))
 
@@ -233,12 +237,12 @@ def _own_head(context: Context, series: SeriesSource) -> tuple[Cell, ...]:
 
 
 def _path(base: float, trained: float) -> Cell:
-    """Base and trained in one cell, which sorts by the base: two columns more would not fit on a page."""
-    return Cell(text=f"{numbers.fixed(base, 3)} → {numbers.fixed(trained, 3)}", sort=round(base, _DECIMALS))
+    """Return base and trained value in one cell, sorted by the base: two columns would not fit on a page."""
+    return Cell(text=f"{numbers.decimal(base, 3)} → {numbers.decimal(trained, 3)}", sort=round(base, _DECIMALS))
 
 
 def _entropies(context: Context) -> tuple[Table, ...]:
-    """Entropies of answers and tokens beside [B] Table 4, if the audit has one of them at base and last checkpoint."""
+    """Return a table of answer and token entropies with [B] Table 4, if the audit has one at base and last."""
     own: list[tuple[Cell, ...]] = []
     for series in context.series:
         answer = _own_levels(context, series, "answer_entropy", scope="plug_in")
@@ -249,7 +253,7 @@ def _entropies(context: Context) -> tuple[Table, ...]:
         return ()
     theirs = [
         (*_pair_head(pair), *_entropy_cells(answer, pair.levels("token_entropy")))
-        for pair in pairs()
+        for pair in published_pairs()
         if pair.method == PLAIN and (answer := pair.levels("answer_entropy")) is not None
     ]
     names = ("answer entropy", "change", "token entropy")
@@ -261,14 +265,14 @@ def _entropies(context: Context) -> tuple[Table, ...]:
             rows=(*own, *theirs),
             note="Base → trained. Answer entropies: nats, plug-in estimates as in [B] C.5, which grow with the number "
             f"of samples ({counts} per problem here, 256 there); [B] prints bits. Token entropies: nats per token here "
-            "and as printed there, for [B] states no unit.",
+            "and as printed there: [B] states no unit.",
             folded=True,
         ),
     )
 
 
 def _own_levels(context: Context, series: SeriesSource, measure: str, *, scope: str) -> tuple[float, float] | None:
-    """Base and last checkpoint, None if one is unknown or both are the same."""
+    """Return the values at base and last checkpoint, None if one is unknown or both are the same."""
     base = context.source.value_at(measure, series.name, series.base_step, scope=scope)
     last = context.source.value_at(measure, series.name, series.last_step, scope=scope)
     if base is None or last is None or series.base_step == series.last_step:
@@ -280,5 +284,5 @@ def _entropy_cells(answer: tuple[float, float] | None, token: tuple[float, float
     change = _DASH
     if answer is not None:
         delta = round(answer[1] - answer[0], _DECIMALS)
-        change = Cell(text=numbers.fixed(delta, 3, signed=True), sort=delta)
+        change = Cell(text=numbers.decimal(delta, 3, signed=True), sort=delta)
     return (_DASH if answer is None else _path(*answer), change, _DASH if token is None else _path(*token))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oversharp.reports.budget import MEASURE as BUDGET
-from oversharp.reports.context import Context, told_once
+from oversharp.reports.context import Context, group_missing
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.numbers import NINETY_FIVE, k_range, listing, plural
@@ -18,7 +18,7 @@ from oversharp.reports.sections.coverage_figures import (
     curves,
     ends_table,
 )
-from oversharp.reports.wording import Change, bound, known
+from oversharp.reports.wording import Change, bound, known_findings
 
 TASK = "task:"
 #: The map of both, and the budget of the change, are on the first screen.
@@ -40,12 +40,15 @@ def coverage(context: Context) -> Section:
         section_id="coverage",
         title="Coverage",
         lead=tuple(_lead(context, series) for series in context.series),
-        blocks=told_once(
+        blocks=group_missing(
             (
                 curves(context),
                 *changes_over_steps(context),
                 *ends_table(context),
-                *(context.block(name) for name in (*MEASURES, *context.others("coverage", (*PLACED, *MEASURES)))),
+                *(
+                    context.block(name)
+                    for name in (*MEASURES, *context.other_measures("coverage", (*PLACED, *MEASURES)))
+                ),
                 *_by_task(context),
             )
         ),
@@ -68,11 +71,11 @@ def _lead(context: Context, series: SeriesSource) -> str:
     }
     parts = tuple(f"{words[name]} {k_range(ks, series.ks)}" for name, ks in groups.items() if ks)
     if not parts:
-        return context.named(series, "no paired interval of pass@k to the base is available.")
+        return context.with_series_name(series, "no paired interval of pass@k to the base is available.")
     by = f", judged by the {BAND}" if banded else ""
     averaged = series.verdict is not None and len(series.verdict.window) > 1
     alone, verdict = (" alone", "; the verdict averages the last third") if averaged else ("", "")
-    return context.named(series, f"at the last checkpoint{alone} {listing(parts)}{by}{verdict}.")
+    return context.with_series_name(series, f"at the last checkpoint{alone} {listing(parts)}{by}{verdict}.")
 
 
 def _within_band(context: Context, series: SeriesSource, k: int) -> Change | None:
@@ -86,7 +89,7 @@ def _within_band(context: Context, series: SeriesSource, k: int) -> Change | Non
 
 def _by_task(context: Context) -> tuple[Table, ...]:
     """Change of pass@k per task at the last checkpoint, where there are several tasks."""
-    rows = known(context.source.findings, "pass_at_k_delta", scope=None)
+    rows = known_findings(context.source.findings, "pass_at_k_delta", scope=None)
     rows = rows[rows["scope"].str.startswith(TASK)]
     last = {series.name: series.last_step for series in context.series}
     rows = rows[rows["step"] == rows["series"].map(last)]

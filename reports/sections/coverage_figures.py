@@ -26,7 +26,7 @@ from oversharp.reports.records import (
     columns,
 )
 from oversharp.reports.sections.verdict_tables import decline_text, k_star_text, lost_coverage, window_text
-from oversharp.reports.wording import bound, known
+from oversharp.reports.wording import bound, known_findings
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
@@ -49,7 +49,7 @@ def curves(context: Context) -> Block:
         text = k_star_text(star, verdict.k_most)
         chance = "" if star.value is None or lost_coverage(verdict) else "; without a loss it may be chance"
         where = f"{window_text(verdict)}{', averaged' if len(verdict.window) > 1 else ''}, against the base"
-        notes.append(context.named(series, f"{text} ({where}){chance}."))
+        notes.append(context.with_series_name(series, f"{text} ({where}){chance}."))
         if star.value is not None and lost_coverage(verdict):
             high = star.high if star.high is not None or star.low is None else verdict.k_most
             mark = Mark(label=text.split(",")[0], x=star.value, low=star.low, high=high)
@@ -87,7 +87,7 @@ def changes_over_steps(context: Context) -> tuple[Block, ...]:
         marks, text = _onset(series)
         panels.append(replace(panel, marks=marks, description=" ".join(filter(None, (panel.description, text)))))
         if text:
-            notes.append(context.named(series, text))
+            notes.append(context.with_series_name(series, text))
     return (replace(figure, panels=tuple(panels), notes=(*notes, *figure.notes)), *lacking)
 
 
@@ -99,7 +99,7 @@ def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
     marks, parts = [], []
     began = verdict.decline_began
     if began is not None and began.value is not None:
-        label = f"decline began, step {numbers.fixed(began.value, 0)}"
+        label = f"decline began, step {numbers.decimal(began.value, 0)}"
         marks.append(Mark(label=label, x=began.value, low=began.low, high=began.high))
         parts.append(f"the decline began at {decline_text(began)} (a bent line fitted to the changes)")
     if verdict.detected_by is not None:
@@ -117,8 +117,8 @@ def change_map(context: Context) -> Block:
     was drawn at another temperature.
     """
     title = "Where coverage moved: checkpoint × k"
-    name = SIMULTANEOUS if not known(context.source.findings, SIMULTANEOUS).empty else POINTWISE
-    rows = known(context.source.findings, name)
+    name = SIMULTANEOUS if not known_findings(context.source.findings, SIMULTANEOUS).empty else POINTWISE
+    rows = known_findings(context.source.findings, name)
     rows = rows[rows["k"].notna()]
     rows = rows[rows["step"] != rows["series"].map({series.name: series.base_step for series in context.series})]
     if rows.empty:
@@ -297,8 +297,8 @@ def ends_table(context: Context) -> tuple[Table, ...]:
             rows.append(
                 (
                     Cell.count(k),
-                    Cell(text=numbers.fixed(change.before, 3), sort=change.before),
-                    Cell(text=numbers.fixed(change.after, 3), sort=change.after),
+                    Cell(text=numbers.decimal(change.before, 3), sort=change.before),
+                    Cell(text=numbers.decimal(change.after, 3), sort=change.after),
                     POINTS.cell(change.delta, change.low, change.high),
                     Cell(text="–") if band is None else _band_cell(band),
                 )

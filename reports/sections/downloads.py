@@ -26,10 +26,10 @@ def findings_csv(source: Source) -> str:
     return frame.to_csv(index=False, float_format=f"%.{_DIGITS}g", lineterminator="\n")
 
 
-def packed(text: str) -> str:
+def pack_text(text: str) -> str:
     """``text`` as base64 of its gzip. Equal texts give equal results: gzip's clock is stopped.
 
-    >>> gzip.decompress(base64.b64decode(packed("a,b"))).decode()
+    >>> gzip.decompress(base64.b64decode(pack_text("a,b"))).decode()
     'a,b'
     """
     return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
@@ -40,7 +40,7 @@ def findings_download(source: Source) -> Download:
     return Download(
         title="All findings",
         file_name="findings.csv.gz",
-        packed=packed(findings_csv(source)),
+        packed=pack_text(findings_csv(source)),
         note="CSV (packed where the page runs no script), one line per measure, checkpoint, scope and k, with "
         f"intervals; {_DIGITS} digits. pandas and R read it as it is.",
     )

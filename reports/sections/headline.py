@@ -10,15 +10,15 @@ from oversharp.diagnostics.verdict.sentence import largest_fall
 from oversharp.diagnostics.verifiers.names import correct_means
 from oversharp.reports import citations, numbers
 from oversharp.reports.context import Context, problems_of_tasks
-from oversharp.reports.evidence.comparable import not_alike
+from oversharp.reports.evidence.comparable import differences_text
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.findings.figures import described, interval_end, line_of, series_colour
+from oversharp.reports.findings.figures import describe_panel, interval_end, line_of, series_colour
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
 from oversharp.reports.sections.tiles import mode_tiles, pass_tile
 from oversharp.reports.sections.verdict_card import verdict_text
 from oversharp.reports.sections.verdict_tables import window_text
-from oversharp.reports.wording import WITH_MODES, Change, change_of_probability, known
+from oversharp.reports.wording import WITH_MODES, Change, change_of_probability, known_findings
 
 DEFINITION = (
     "Over-sharpening, by Definition 2.1 of [A]: on a problem, some correct mode (one distinct way to answer correctly) "
@@ -29,7 +29,7 @@ DEFINITION = (
 def headline(context: Context) -> Headline:
     """The definition, a card with the verdict per series, the figure of changes over k, and what they cannot tell."""
     return Headline(
-        definition=f"{DEFINITION} {citations.key('A')[0]}.",
+        definition=f"{DEFINITION} {citations.references('A')[0]}.",
         cards=tuple(_card(context, series) for series in context.series),
         limits=_limits(context),
         figure=_figure(context),
@@ -58,7 +58,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
 
 def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:
     """pass@1 by step, as far as it is known."""
-    rows = known(context.source.findings, "pass_at_k", series=series.name)
+    rows = known_findings(context.source.findings, "pass_at_k", series=series.name)
     rows = rows[rows["k"] == 1]
     return dict(zip(rows["step"].astype(int), rows["value"].astype(float), strict=True))
 
@@ -208,12 +208,12 @@ def _limits(context: Context) -> tuple[str, ...]:
         "Which of many intervals miss: each stands alone, without correction for looking at several k and checkpoints, "
         "and one in twenty misses its truth. The verdict and the simultaneous band are corrected for that."
     )
-    if known(source.findings, "problems_over_sharpened", scope=None).empty:
+    if known_findings(source.findings, "problems_over_sharpened", scope=None).empty:
         limits.append(
             "Whether single modes lost probability, as Definition 2.1 asks: that needs problems that list every "
             "accepted response."
         )
-    if unlike := not_alike(context.series):
+    if unlike := differences_text(context.series):
         limits.append(
             f"Whether series differ through training alone: {unlike}. The figures show them together all the same."
         )
@@ -230,7 +230,7 @@ def _limits(context: Context) -> tuple[str, ...]:
 def _figure(context: Context) -> Figure | Missing:
     """Difference to base of the last checkpoint over k: sharpening left, coverage right."""
     title = "Change of pass@k from base to last checkpoint"
-    rows = known(context.source.findings, "pass_at_k_delta")
+    rows = known_findings(context.source.findings, "pass_at_k_delta")
     lines, body = [], []
     for i, series in enumerate(context.series):
         own = rows[(rows["series"] == series.name) & (rows["step"] == series.last_step)]
@@ -243,7 +243,7 @@ def _figure(context: Context) -> Figure | Missing:
         ]
     if not lines:
         return Missing(title=title, why=("the store holds no paired differences of pass@k to the base",))
-    panel = described(Panel(title="", lines=tuple(lines)), title, POINTS, "k")
+    panel = describe_panel(Panel(title="", lines=tuple(lines)), title, POINTS, "k")
     return Figure(
         figure_id="headline-delta",
         title=title,

@@ -41,7 +41,7 @@ _NEVER = {
 def health(context: Context) -> Section:
     """Rates of responses that were cut, unparsed or ungraded; those that are zero throughout are told once."""
     never = tuple(measure for measure in _RATES if _is_zero_throughout(context, measure))
-    lead = [context.named(series, _lead(context, series, never)) for series in context.series]
+    lead = [context.with_series_name(series, _lead(context, series, never)) for series in context.series]
     if len(never) == len(_RATES):
         lead = []
     if never:
@@ -55,7 +55,7 @@ def health(context: Context) -> Section:
         blocks=(
             *(block for series in context.series for block in _of_import(series)),
             *disagreement_tables(context.source),
-            *_folded(context.blocks((*MEASURES, *context.others("health", MEASURES)))),
+            *_folded(context.blocks((*MEASURES, *context.other_measures("health", MEASURES)))),
         ),
     )
 

@@ -6,14 +6,14 @@ import numpy as np
 
 from oversharp.diagnostics.measures._kernel_prediction import OWN, TRAINING
 from oversharp.reports import numbers
-from oversharp.reports.context import Context, told_once
+from oversharp.reports.context import Context, group_missing
 from oversharp.reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.findings.scopes import by_scope, rests_on
+from oversharp.reports.findings.scopes import sample_size_text, split_by_scope
 from oversharp.reports.findings.tables import display_of
 from oversharp.reports.records import Block, Cell, Figure, Folded, Missing, Section, Table, columns
 from oversharp.reports.sections.kernel_figures import heat_map, last_step
-from oversharp.reports.wording import bound, known
+from oversharp.reports.wording import bound, known_findings
 
 FIRST = ("kernel_prediction", "kernel_rho_correct", "kernel_rho_null", "kernel_shift", "z_prime_fall")
 FURTHER = (
@@ -51,20 +51,20 @@ def kernel(context: Context) -> Section:
         if series.verifier is None  # graded again, it has the kernels of the series that was graded first
     ]
     first = [_block(context, name) for name in FIRST]
-    further = [_block(context, name) for name in (*FURTHER, *context.others("kernel", (*FIRST, *FURTHER)))]
+    further = [_block(context, name) for name in (*FURTHER, *context.other_measures("kernel", (*FIRST, *FURTHER)))]
     if any(not isinstance(block, Missing) for block in further):
-        shown = told_once([*_numbers(context), *drawn, *first])
+        shown = group_missing([*_numbers(context), *drawn, *first])
         blocks = (
             *(block for block in shown if not isinstance(block, Missing)),
-            _folded(told_once(further)),
+            _folded(group_missing(further)),
             *(block for block in shown if isinstance(block, Missing)),
         )
     else:
-        blocks = told_once([*_numbers(context), *drawn, *first, *further])
+        blocks = group_missing([*_numbers(context), *drawn, *first, *further])
     return Section(
         section_id="kernel",
         title="Coupling",
-        lead=tuple(context.named(series, _lead(context, series)) for series in context.series),
+        lead=tuple(context.with_series_name(series, _lead(context, series)) for series in context.series),
         blocks=blocks,
     )
 
@@ -73,7 +73,7 @@ def _block(context: Context, name: str) -> Block:
     block = context.block(name)
     if not isinstance(block, Figure) or name not in (*FIRST, *FURTHER):
         return block
-    return by_scope(context.source, context.measures[name], block, log_y=name in _LOG_Y)
+    return split_by_scope(context.source, context.measures[name], block, log_y=name in _LOG_Y)
 
 
 def _folded(blocks: tuple[Block, ...]) -> Folded:
@@ -84,7 +84,7 @@ def _folded(blocks: tuple[Block, ...]) -> Folded:
 def _numbers(context: Context) -> tuple[Table, ...]:
     """Base and last checkpoint of every series in the five numbers to read first."""
     found = context.source.findings
-    foretold = TRAINING if not known(found, "kernel_prediction", scope=TRAINING).empty else OWN
+    foretold = TRAINING if not known_findings(found, "kernel_prediction", scope=TRAINING).empty else OWN
     rows = (
         ("kernel_rho_correct", "all", "coupling of correct responses, mean cosine"),
         ("kernel_rho_null", "all", "null test: coupling of own samples, 0 expected"),
@@ -94,7 +94,7 @@ def _numbers(context: Context) -> tuple[Table, ...]:
     )
     body = []
     for name, scope, label in rows:
-        values = known(found, name, scope=scope)
+        values = known_findings(found, name, scope=scope)
         cells = []
         for series in context.series:
             for step in (series.base_step, series.last_step):
@@ -105,7 +105,7 @@ def _numbers(context: Context) -> tuple[Table, ...]:
                     display = display_of(str(row["unit"]), signed=False)
                     cells.append(display.cell(row["value"], row["low"], row["high"]))
         if not values.empty:
-            counted = "" if name == "kernel_certificate" else f" ({rests_on(values)})"  # of one kernel each
+            counted = "" if name == "kernel_certificate" else f" ({sample_size_text(values)})"  # of one kernel each
             body.append((Cell(text=f"{label}{counted}"), *cells))
     if not body:
         return ()
@@ -150,9 +150,9 @@ def _coupled(context: Context, series: SeriesSource) -> str:
     else:
         what = "no common direction of the correct responses to one problem was detected"
     before = context.level(series, "kernel_rho_correct", series.base_step)
-    path = numbers.fixed(value, 2)
+    path = numbers.decimal(value, 2)
     if before is not None and series.base_step != series.last_step:
-        path = f"{path} at the last checkpoint, {numbers.fixed(before, 2)} at the base"
+        path = f"{path} at the last checkpoint, {numbers.decimal(before, 2)} at the base"
     return f"{what} (mean cosine of their gradients {path})."
 
 
@@ -162,9 +162,9 @@ def _foretold(context: Context, series: SeriesSource, kernels: SeriesKernels) ->
         row = context.source.value_at("kernel_prediction", series.name, series.last_step, scope=scope)
         if row is not None:
             r, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
-            text = f"r = {numbers.fixed(r, 2)}"
+            text = f"r = {numbers.decimal(r, 2)}"
             if low is not None and high is not None:
-                text += f", {numbers.NINETY_FIVE} interval {numbers.fixed(low, 2)} to {numbers.fixed(high, 2)}"
+                text += f", {numbers.NINETY_FIVE} interval {numbers.decimal(low, 2)} to {numbers.decimal(high, 2)}"
             source = kernels.batch_before(series) if scope == TRAINING else "its own samples"
             foretold = "foretold part of" if low is not None and low > 0 else "was not seen to foretell"
             return f"The kernel before the last step, with {source}, {foretold} the change that came ({text})."
@@ -173,7 +173,7 @@ def _foretold(context: Context, series: SeriesSource, kernels: SeriesKernels) ->
 
 def _null(context: Context, series: SeriesSource) -> str:
     """At how many checkpoints the null test fails, beside what chance alone would give."""
-    rows = known(context.source.findings, "kernel_rho_null", series=series.name)
+    rows = known_findings(context.source.findings, "kernel_rho_null", series=series.name)
     rows = rows[rows["low"].notna() & rows["high"].notna()]
     if rows.empty:
         return ""
@@ -182,7 +182,7 @@ def _null(context: Context, series: SeriesSource) -> str:
     return (
         "Null test: the mean coupling of own samples must be 0; its interval excludes 0 at "
         f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}; about "
-        f"{numbers.fixed(_MISSES * len(rows), 1)} are expected by chance, "
+        f"{numbers.decimal(_MISSES * len(rows), 1)} are expected by chance, "
         "more where a model is sharp and its rare responses carry the balance."
     )
 
@@ -201,6 +201,6 @@ def _fall(context: Context, series: SeriesSource) -> str:
         what = f"fell more {where}" if high < 0 else f"fell less {where}"
     return (
         f"In the last step unsampled correct modes {what} "
-        f"(difference {numbers.fixed(value, 2, signed=True)} nats, {numbers.NINETY_FIVE} interval "
-        f"{numbers.fixed(low, 2, signed=True)} to {numbers.fixed(high, 2, signed=True)})."
+        f"(difference {numbers.decimal(value, 2, signed=True)} nats, {numbers.NINETY_FIVE} interval "
+        f"{numbers.decimal(low, 2, signed=True)} to {numbers.decimal(high, 2, signed=True)})."
     )

@@ -10,7 +10,7 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.kernels import SeriesKernels, last_pair
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.findings.mends import without_value
+from oversharp.reports.findings.hints import missing_value
 from oversharp.reports.records import Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
 
 MAX_ROWS = 96
@@ -32,7 +32,7 @@ def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, pla
     }
     lacking = list(dict.fromkeys(kernels.why_not(step) for step in steps if step not in shown))
     if not shown:
-        return without_value(context.source, title, lacking)
+        return missing_value(context.source, title, lacking)
     problem_ids = _problems_drawn(shown)
     drawn = {s: rows.take(np.flatnonzero(np.isin(rows.problem_N, problem_ids))) for s, rows in shown.items()}
     panels = tuple(_heat_panel(series, step, rows, problem_ids) for step, rows in drawn.items())
@@ -66,7 +66,7 @@ def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[s
     same_NN = rows.problem_N[:, None] == rows.problem_N
     within, between = cosine_NN[upper_NN & same_NN], cosine_NN[upper_NN & ~same_NN]
     role = "base" if step == series.base_step else "last checkpoint"
-    said = [f"mean {numbers.fixed(float(v.mean()), 2)} {name}" for v, name in (
+    said = [f"mean {numbers.decimal(float(v.mean()), 2)} {name}" for v, name in (
         (within, "within problems"), (between, "between problems")) if len(v)]  # fmt: skip
     return HeatMap(
         title=f"{role} (step {step})",
@@ -93,7 +93,7 @@ def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]
     for i, problem in enumerate(problem_ids):
         cells = [Cell.count(i + 1), Cell(text=str(prompts.get(problem, problem))[:_PROMPT])]
         cells += [
-            Cell(text="–") if value is None else Cell(text=numbers.fixed(value, 3), sort=value)
+            Cell(text="–") if value is None else Cell(text=numbers.decimal(value, 3), sort=value)
             for step in drawn
             for value in means[step][i]
         ]
@@ -118,7 +118,7 @@ def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, pl
     title = _named(context, _SCATTER_TITLE, series)
     made = kernels.last_step(series)
     if isinstance(made, str):
-        return without_value(context.source, title, (made,))
+        return missing_value(context.source, title, (made,))
     scope, prediction = made
     spread = float(np.std(prediction.measured_M)) / float(np.std(prediction.total()))
     scaled_M = prediction.total() * spread
@@ -131,7 +131,7 @@ def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, pl
         title=title,
         caption=(
             f"Change of log π of every fixed response from step {before} to {last}, against the one that the kernel at "
-            f"step {before} foretells from {source}: r = {numbers.fixed(r, 2)}. Only groups part correct, part wrong "
+            f"step {before} foretells from {source}: r = {numbers.decimal(r, 2)}. Only groups part correct, part wrong "
             f"pull: {n_mixed} of them. The prediction knows no step size and is scaled to the measured spread; on the "
             "dotted line the two agree."
         ),
@@ -141,7 +141,7 @@ def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, pl
             Panel(
                 title="",
                 lines=_clouds(prediction, scaled_M),
-                description=f"{title}. {len(scaled_M)} responses, correlation {numbers.fixed(r, 2)}.",
+                description=f"{title}. {len(scaled_M)} responses, correlation {numbers.decimal(r, 2)}.",
             ),
         ),
         table=_points(prediction, scaled_M),
@@ -173,8 +173,8 @@ def _points(prediction: Prediction, scaled_M: np.ndarray) -> Table:
         (
             Cell.count(numbers_of[str(problem)]),
             Cell(text="correct" if correct else "not correct"),
-            Cell(text=numbers.fixed(float(x), 3), sort=float(x)),
-            Cell(text=numbers.fixed(float(y), 3), sort=float(y)),
+            Cell(text=numbers.decimal(float(x), 3), sort=float(x)),
+            Cell(text=numbers.decimal(float(y), 3), sort=float(y)),
         )
         for problem, correct, x, y in zip(
             prediction.problem_M, prediction.correct_M, scaled_M, prediction.measured_M, strict=True

@@ -8,7 +8,7 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Section
-from oversharp.reports.wording import FEW_PROBLEMS, bound, known
+from oversharp.reports.wording import FEW_PROBLEMS, bound, known_findings
 
 ENTROPIES = {
     "answer_entropy": "answer entropy",
@@ -39,12 +39,12 @@ def measure_section(
     ``lead`` is what is said of each series; measures ``elsewhere`` have a place in another section.
     """
     name = section or title.lower().replace(" ", "_")
-    said = tuple(context.named(series, lead(context, series)) for series in context.series)
+    said = tuple(context.with_series_name(series, lead(context, series)) for series in context.series)
     return Section(
         section_id=name.replace("_", "-"),
         title=title,
         lead=(*said, *((caution,) if caution else ())),
-        blocks=context.blocks((*measures, *context.others(name, (*measures, *elsewhere)))),
+        blocks=context.blocks((*measures, *context.other_measures(name, (*measures, *elsewhere)))),
     )
 
 
@@ -112,12 +112,12 @@ def _interference_lead(context: Context, series: SeriesSource) -> str:
 
 
 def _signed(value: float) -> str:
-    return numbers.fixed(value, 2, signed=True)
+    return numbers.decimal(value, 2, signed=True)
 
 
 def _link(context: Context, series: SeriesSource) -> str:
     """Whether problems that interference hit also lost pass@k, at the largest k that still bears inference."""
-    tested = known(context.source.findings, "interference_correlation_p", series=series.name)
+    tested = known_findings(context.source.findings, "interference_correlation_p", series=series.name)
     tested = tested[tested["k"] <= max(1, series.n // 2)]
     if tested.empty:
         return ""
@@ -180,7 +180,7 @@ def dynamics(context: Context) -> Section:
 def _dynamics_lead(context: Context, series: SeriesSource) -> str:
     parts = []
     for measure, noun in (("winner_take_all", "success rates"), ("squeeze", "correct modes")):
-        rows = known(context.source.findings, measure, scope=None, series=series.name)
+        rows = known_findings(context.source.findings, measure, scope=None, series=series.name)
         told = (rows["step"] == series.last_step) & rows["scope"].str.startswith("base") & (rows["n"] >= FEW_PROBLEMS)
         rows = rows[told].sort_values("value")
         if len(rows) > 1:

@@ -77,7 +77,7 @@ def method(context: Context) -> Section:
         title="Method and reproducibility",
         lead=_lead(context),
         blocks=tuple(blocks),
-        sources=citations.key(),
+        sources=citations.references(),
     )
 
 
@@ -233,9 +233,9 @@ def _events(context: Context) -> Table | Missing:
             (
                 Cell(text=str(row["series"])),
                 Cell(text=str(row["stage"])),
-                Cell(text=numbers.fixed(row["runs"], 0), sort=float(row["runs"])),
-                Cell(text=numbers.fixed(row["wall_s"], 1), sort=float(row["wall_s"])),
-                Cell(text=numbers.fixed(row["rows_written"], 0), sort=float(row["rows_written"])),
+                Cell(text=numbers.decimal(row["runs"], 0), sort=float(row["runs"])),
+                Cell(text=numbers.decimal(row["wall_s"], 1), sort=float(row["wall_s"])),
+                Cell(text=numbers.decimal(row["rows_written"], 0), sort=float(row["rows_written"])),
             )
             for row in events.to_dict("records")
         ),

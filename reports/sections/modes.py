@@ -11,7 +11,7 @@ from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Constant, Section
 from oversharp.reports.sections.measures import measure_section
-from oversharp.reports.wording import WITH_MODES, known
+from oversharp.reports.wording import WITH_MODES, known_findings
 
 MEASURES = (
     "modes_fallen_10x",
@@ -52,7 +52,7 @@ def _lead(context: Context, series: SeriesSource) -> str:
             f"base, {numbers.percent(tenfold)} more than tenfold; {numbers.percent(queries)} of the problems have at "
             "least one that fell."
         )
-    partly = known(context.source.findings, "modes_fallen", scope=WITH_MODES, series=series.name)
+    partly = known_findings(context.source.findings, "modes_fallen", scope=WITH_MODES, series=series.name)
     but = "" if partly.empty else " for all problems, only for those that list their modes"
     if (ends := context.ends(series, "effective_modes")) is not None:
         return (
@@ -89,7 +89,7 @@ def _ways_lead(context: Context, series: SeriesSource) -> str | None:
     fell = context.source.value_at("ways_fallen", series.name, series.last_step, scope="fell")
     if ends is None or fell is None:
         return None
-    return context.named(
+    return context.with_series_name(
         series,
         f"the effective number of ways of solving went from {numbers.number(ends[0], 'ways')} to "
         f"{numbers.number(ends[1], 'ways')} per problem; of {int(fell['n']):,} ways of single problems "
@@ -107,5 +107,5 @@ def _strategy_lead(context: Context, series: SeriesSource, rows: pd.DataFrame) -
             start, end = numbers.percent(shares[series.base_step]), numbers.percent(shares[series.last_step])
             parts.append(f"{name} {start} to {end}")
     if not parts:
-        return context.named(series, "no strategy was counted.")
-    return context.named(series, f"share of samples from base to last: {numbers.listing(tuple(parts))}.")
+        return context.with_series_name(series, "no strategy was counted.")
+    return context.with_series_name(series, f"share of samples from base to last: {numbers.listing(tuple(parts))}.")

@@ -24,7 +24,7 @@ def pass_tile(k: int, change: Change, *, chosen: bool) -> Tile:
         )
     return Tile(
         title=f"pass@{k}, the largest fall" if chosen else f"pass@{k}",
-        value=f"{numbers.fixed(change.before, 3)} → {numbers.fixed(change.after, 3)}",
+        value=f"{numbers.decimal(change.before, 3)} → {numbers.decimal(change.after, 3)}",
         change=f"{text}; k chosen after looking" if chosen else text,
         direction=change.direction,
     )

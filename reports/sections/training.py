@@ -8,7 +8,7 @@ import pandas as pd
 
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
-from oversharp.reports.findings.figures import described, series_colour
+from oversharp.reports.findings.figures import describe_panel, series_colour
 from oversharp.reports.findings.tables import Display
 from oversharp.reports.records import STEP_LABEL, Block, Cell, Constant, Figure, Line, Panel, Section, Table, columns
 
@@ -71,12 +71,12 @@ def _resting(context: Context, logged: pd.DataFrame, names: list[str]) -> Consta
             if not (own := logged[(logged["name"] == name) & (logged["series"] == series.name)]).empty
         }
         if len(set(values.values())) == 1:
-            parts.append(f"{name} constant at {numbers.brief(next(iter(values.values())))}")
+            parts.append(f"{name} constant at {numbers.format_brief(next(iter(values.values())))}")
         else:
-            each = tuple(f"{numbers.brief(value)} ({series})" for series, value in values.items())
+            each = tuple(f"{numbers.format_brief(value)} ({series})" for series, value in values.items())
             parts.append(f"{name} constant at {numbers.listing(each)}")
         body += [
-            (Cell(text=series), Cell(text=name), Cell(text=numbers.brief(value), sort=value))
+            (Cell(text=series), Cell(text=name), Cell(text=numbers.format_brief(value), sort=value))
             for series, value in values.items()
         ]
     return Constant(
@@ -120,7 +120,7 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
         caption="As logged by the trainer" + (", averaged over neighbouring steps." if averaged else "."),
         x_label=STEP_LABEL,
         y_label=f"{name} (as logged)",
-        panels=(described(Panel(title="", lines=tuple(lines)), name, display, "step"),),
+        panels=(describe_panel(Panel(title="", lines=tuple(lines)), name, display, "step"),),
         table=Table(
             title=f"{name}: data",
             columns=columns(numbers=("step", *tabled)),
@@ -139,7 +139,7 @@ def _by_step(tabled: Mapping[str, Mapping[float, float]]) -> tuple[tuple[Cell, .
         (
             Cell(text=f"{step:g}", sort=step),
             *(
-                Cell(text="–") if step not in own else Cell(text=numbers.brief(own[step]), sort=own[step])
+                Cell(text="–") if step not in own else Cell(text=numbers.format_brief(own[step]), sort=own[step])
                 for own in tabled.values()
             ),
         )
@@ -156,8 +156,8 @@ def _rest(rows: pd.DataFrame) -> Table:
             (
                 Cell(text=str(series)),
                 Cell(text=str(name)),
-                Cell(text=numbers.brief(first["value"]), sort=float(first["value"])),
-                Cell(text=numbers.brief(last["value"]), sort=float(last["value"])),
+                Cell(text=numbers.format_brief(first["value"]), sort=float(first["value"])),
+                Cell(text=numbers.format_brief(last["value"]), sort=float(last["value"])),
             )
         )
     return Table(

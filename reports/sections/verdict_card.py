@@ -77,7 +77,7 @@ def _is_of_others(verdict: Verdict) -> bool:
 def _overturn(verdict: Verdict, series: SeriesSource) -> str:
     """What would change the verdict, from its own data; empty where there is nothing to overturn."""
     how = "oversharp confirm draws them for the problems that seem lost"
-    if series.recorded:
+    if series.is_recorded:
         how = "import more of them, or audit the checkpoints with oversharp audit"
     elif series.verifier is not None:
         how = "oversharp confirm draws them for the series that was graded first"
@@ -99,7 +99,7 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
         case "guessing":
             return _guessing(verdict)
         case "lost_at_steps":
-            more = "import more of them" if series.recorded else "the same audit with a larger --n draws them"
+            more = "import more of them" if series.is_recorded else "the same audit with a larger --n draws them"
             return f"more samples of the base and of these checkpoints that do not show the loss ({more}), or {seed}."
         case "mode_collapse":
             held = f"A fall of pass@k beyond k = {verdict.k_most} cannot be seen"
@@ -107,7 +107,7 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
         case "no_loss":
             return (
                 f"a fall at k above {verdict.k_most}, which this audit cannot see: plan a larger one with oversharp "
-                f"plan. A fall of less than {numbers.fixed(100 * MARGIN, 0)} points may be there all the same."
+                f"plan. A fall of less than {numbers.decimal(100 * MARGIN, 0)} points may be there all the same."
             )
         case "inconclusive":
             return _settling(verdict)
@@ -154,7 +154,7 @@ def remedy_text(remedy: Remedy) -> str:
     '500 problems, 256 samples each and 1\\u202f024 of the base, find a fall of 5.0 points in 80\\xa0% of cases; about
     32 million tokens'
     """
-    base = "" if remedy.n_base == remedy.n else f" and {numbers.fixed(remedy.n_base, 0)} of the base"
+    base = "" if remedy.n_base == remedy.n else f" and {numbers.decimal(remedy.n_base, 0)} of the base"
     return (
         f"{numbers.plural(remedy.n_problems, 'problem')}, {numbers.plural(remedy.n, 'sample')} each{base}, find a fall "
         f"of {numbers.points(remedy.drop, signed=False)} points in 80\N{NO-BREAK SPACE}% of cases"

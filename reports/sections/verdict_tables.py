@@ -60,17 +60,17 @@ def decline_text(began: Estimate) -> str:
     """
     if began.value is None:
         return "unknown"
-    text = f"step {numbers.fixed(began.value, 0)}"
+    text = f"step {numbers.decimal(began.value, 0)}"
     if began.low is None or began.high is None:
         return f"{text}, no upper bound" if began.low is not None else f"{text}, no interval"
     if began.low == began.high:
         return f"{text}, in every resample of the problems; a fall that flattens is put at its very start"
-    return f"{text}, {numbers.NINETY_FIVE} interval {numbers.fixed(began.low, 0)} to {numbers.fixed(began.high, 0)}"
+    return f"{text}, {numbers.NINETY_FIVE} interval {numbers.decimal(began.low, 0)} to {numbers.decimal(began.high, 0)}"
 
 
 #: What else may explain that a checkpoint lost something.
 def _k(value: float) -> str:
-    return numbers.fixed(value, 0 if value >= 100 else 1)
+    return numbers.decimal(value, 0 if value >= 100 else 1)
 
 
 def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
@@ -135,7 +135,7 @@ def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
         columns=columns(numbers=("step", "pass@k", "pass@1", "lowest change (points)", "at k")),
         rows=rows + gone,
         note=f"Lost: pass@k surely fell at some k{otherwise}. Kept: at no k did it fall by more than "
-        f"{numbers.fixed(100 * MARGIN, 0)} points, {numbers.NINETY_FIVE} confidence. Open: neither is shown. "
+        f"{numbers.decimal(100 * MARGIN, 0)} points, {numbers.NINETY_FIVE} confidence. Open: neither is shown. "
         "The change stands at the k where it is lowest against its error. Intervals and tests are for all checkpoints "
         f"and k together.{_clear_but_open(verdict)}{_why_left_out(verdict)}",
         folded=True,
@@ -242,7 +242,7 @@ def _explanations(verdict: Verdict, found: Explanation) -> Table:
 
 
 def _of_fall(share: float) -> str:
-    return f"{numbers.fixed(100 * share, 0)}\N{NO-BREAK SPACE}%"
+    return f"{numbers.decimal(100 * share, 0)}\N{NO-BREAK SPACE}%"
 
 
 def _facts(verdict: Verdict) -> Table:
@@ -258,7 +258,7 @@ def _facts(verdict: Verdict) -> Table:
         least = f"{numbers.points(verdict.least_change)} points; above {numbers.points(-MARGIN)} is no loss"
         rows.append(("lowest one-sided 95\N{NO-BREAK SPACE}% bound over k", least))
     if verdict.n_minority_problems:
-        rows.append(("problems that show their modes", numbers.fixed(verdict.n_minority_problems, 0)))
+        rows.append(("problems that show their modes", numbers.decimal(verdict.n_minority_problems, 0)))
     rows.append(("crossing", k_star_text(verdict.k_star, verdict.k_most)))
     if lost_coverage(verdict):
         alarm = "at no single checkpoint" if verdict.detected_by is None else f"step {verdict.detected_by}"
@@ -288,8 +288,8 @@ def _changes(verdict: Verdict) -> Table:
     rows = tuple(
         (
             Cell.count(change.k),
-            Cell(text=numbers.fixed(change.base, 3), sort=change.base),
-            Cell(text=numbers.fixed(change.late, 3), sort=change.late),
+            Cell(text=numbers.decimal(change.base, 3), sort=change.base),
+            Cell(text=numbers.decimal(change.late, 3), sort=change.late),
             Cell(text=_points(change.change, change.low, change.high), sort=change.change),
         )
         for change in verdict.changes

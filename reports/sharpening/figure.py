@@ -1,4 +1,4 @@
-"""Better, or only sharper? A run in the plane of pass@1 and pass@k, beside its base drawn at lower temperatures."""
+"""Figure of pass@k against pass@1: runs, and their base sampled at lower temperatures."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from oversharp.reports.findings.figures import series_colour
 from oversharp.reports.findings.tables import display_of
 from oversharp.reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
 from oversharp.reports.sharpening.points import Point, Points, k_of, points_of
-from oversharp.reports.wording import bound, known
+from oversharp.reports.wording import bound, known_findings
 
 TITLE = "better, or only sharper?"
 COLDER = "base at lower temperatures"
 POWER = "base, reweighted to p^α"
-#: What the figure says where the base was not drawn sharper.
+#: Note if the base was not sampled at lower temperatures.
 HOW = (
-    "How much of this path drawing the base sharper would give was not measured: oversharp audit with --controls draws "
-    "the base at lower temperatures."
+    "Not measured: how much of this change a lower temperature of the base would give. oversharp audit with --controls "
+    "samples the base at lower temperatures."
 )
-#: The same of samples that another tool drew.
+#: The same note for imported samples.
 HOW_OF_SAMPLES = (
-    "How much of this path drawing the base sharper would give was not measured: these samples have no draws of the "
-    "base at lower temperatures, and it takes the checkpoints themselves to draw them (oversharp audit --controls)."
+    "Not measured: how much of this change a lower temperature of the base would give. The import has no samples of "
+    "the base at lower temperatures; sampling them needs the checkpoints (oversharp audit --controls)."
 )
-_MOST_STEPS = 4  # named on a path
-_SOLID_STYLES = 6  # from one style with a solid line to the next
+_MOST_STEPS = 4  # maximum number of labelled steps on a path
+_SOLID_STYLES = 6  # distance between styles with a solid line
 _PROBABILITY = display_of("probability", signed=False)
 
 Plain = tuple[float, float]
 
 
 def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
-    """The run of ``series`` beside its base drawn sharper, or the run alone; None where there is no path to draw.
+    """Return the figure of ``series`` with its base at lower temperatures if sampled; None without a path.
 
-    What `oversharp ship` recommends of all series is ringed where it lies in this figure.
+    The recommendation of `oversharp ship` is ringed if it is in this figure.
     """
     points = points_of(context, series)
     if points is None:
         return None
-    place = [one.name for one in context.series].index(series.name)
+    place = [other.name for other in context.series].index(series.name)
     line = _path(points, place)
     return replace(
         _figure([points], [line]),
@@ -58,23 +58,23 @@ def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
 
 
 def first_figure(context: Context) -> Figure | None:
-    """What stands beside the decision: one picture of all series if they share a base, else a panel per base."""
+    """Return the figure of the first screen: one panel for all series if they share a base, else one per base."""
     if len(context.series) == 1:
         return sharpening_figure(context, context.series[0])
     return shared_figure(context) or _side_by_side(context, _by_base(context))
 
 
-def figures_of_joined(context: Context) -> tuple[Figure, ...]:
-    """Each series by itself beside its base, of those that share a picture with others on the first screen."""
+def separate_figures(context: Context) -> tuple[Figure, ...]:
+    """Return a separate figure for every series that shares a panel on the first screen."""
     one_picture = shared_figure(context) is not None
     groups = [[points.series for points in group] for group in _by_base(context)]
-    joined = context.series if one_picture else [one for group in groups if len(group) > 1 for one in group]
-    found = (sharpening_figure(context, series) for series in joined)
-    return tuple(one for one in found if one is not None)
+    joined = context.series if one_picture else [series for group in groups if len(group) > 1 for series in group]
+    figures = (sharpening_figure(context, series) for series in joined)
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def _by_base(context: Context) -> list[list[Points]]:
-    """The series that have a path, in groups that share the base's draws and the k that they are seen at."""
+    """Group the series that have a path by shared samples of the base and k."""
     groups: dict[tuple[object, ...], list[Points]] = {}
     for series in context.series:
         if (points := points_of(context, series)) is not None:
@@ -83,32 +83,34 @@ def _by_base(context: Context) -> list[list[Points]]:
 
 
 def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figure | None:
-    """A panel per base, each at its own k."""
+    """Return a figure with one panel per base, each at its own k."""
     if not groups:
         return None
-    places = {one.name: place for place, one in enumerate(context.series)}
-    made = [_figure(group, [_path(one, places[one.series.name]) for one in group]) for group in groups]
-    titles = [f"{numbers.listing(tuple(one.series.name for one in group))}: pass@{group[0].k}" for group in groups]
+    places = {series.name: place for place, series in enumerate(context.series)}
+    made = [_figure(group, [_path(points, places[points.series.name]) for points in group]) for group in groups]
+    titles = [
+        f"{numbers.listing(tuple(points.series.name for points in group))}: pass@{group[0].k}" for group in groups
+    ]
     rows = [
         (*row[:3], Cell.count(group[0].k), row[3])
         for group, figure in zip(groups, made, strict=True)
         for row in figure.table.rows
     ]
-    all_points = [one for group in groups for one in group]
+    all_points = [points for group in groups for points in group]
     return replace(
         made[0],
         title=f"{TITLE[0].upper()}{TITLE[1:]}",
         caption=_caption(
             all_points,
-            is_colder=any(len(one.colder) > 1 for one in all_points),
-            has_ring=any(isinstance(panel, Plane) and panel.ringed for one in made for panel in one.panels),
+            is_colder=any(len(point.colder) > 1 for point in all_points),
+            has_ring=any(isinstance(panel, Plane) and panel.ringed for figure in made for panel in figure.panels),
         ),
         y_label="pass@k (probability)",
-        panels=tuple(replace(one.panels[0], title=title) for one, title in zip(made, titles, strict=True)),
+        panels=tuple(replace(figure.panels[0], title=title) for figure, title in zip(made, titles, strict=True)),
         notes=tuple(dict.fromkeys(note for group in groups for note in _notes_of(context, group))),
         table=replace(
             made[0].table,
-            note=" ".join(dict.fromkeys(one.table.note for one in made if one.table.note)),
+            note=" ".join(dict.fromkeys(figure.table.note for figure in made if figure.table.note)),
             columns=columns("series", "checkpoint", numbers=("pass@1", "k", "pass@k")),
             rows=tuple(rows),
         ),
@@ -116,53 +118,56 @@ def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figur
 
 
 def _notes_of(context: Context, group: Sequence[Points]) -> tuple[str, ...]:
-    without = tuple(note for one in group for note in _without(context, one))
-    return (*without, *_not_hotter(group), *_truncated(group, whole=len(group) == len(context.series)))
+    without = tuple(note for points in group for note in _missing_controls_notes(context, points))
+    return (*without, *_omitted_notes(group), *_truncation_notes(group, whole=len(group) == len(context.series)))
 
 
 def shared_figure(context: Context) -> Figure | None:
-    """All series that were audited from one base beside it, or one that is not drawn sharper; None for fewer than two.
+    """Return one figure of all series with a shared base, at the largest k that all have; None for fewer than two.
 
-    Their frontiers are one: the base's samples and controls are shared by all series of a store that were drawn alike.
-    At the largest k that all of them are seen at.
+    They share one frontier: series of a store with equal sampling settings share the samples and controls of the base.
     """
     ks = [k for series in context.series if (k := k_of(context, series)) is not None]
     at = min(ks, default=None)
-    found = [points for series in context.series if (points := points_of(context, series, at)) is not None]
-    if len(found) < 2 or len(found) < len(context.series) or any(_base(one) != _base(found[0]) for one in found):
+    all_points = [points for series in context.series if (points := points_of(context, series, at)) is not None]
+    if (
+        len(all_points) < 2
+        or len(all_points) < len(context.series)
+        or any(_base(other) != _base(all_points[0]) for other in all_points)
+    ):
         return None
-    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(found)]
-    title = f"{numbers.listing(tuple(one.series.name for one in found))}: {TITLE}"
-    notes = tuple(dict.fromkeys(_notes_of(context, found)))
-    return replace(_figure(found, paths), figure_id="compare-sharpening", title=title, notes=notes)
+    paths = [_path(points, place, style=_SOLID_STYLES * place) for place, points in enumerate(all_points)]
+    title = f"{numbers.listing(tuple(other.series.name for other in all_points))}: {TITLE}"
+    notes = tuple(dict.fromkeys(_notes_of(context, all_points)))
+    return replace(_figure(all_points, paths), figure_id="compare-sharpening", title=title, notes=notes)
 
 
 def _base(points: Points) -> tuple[object, ...]:
-    """What series must share for their base's draws to be the same ones."""
+    """Return a key that is equal for series that share the samples of their base."""
     series = points.series
-    colder = tuple(one.place for one in points.colder)
+    colder = tuple(point.place for point in points.colder)
     return (series.base_id, series.settings_id, series.problem_ids, points.k, series.verifier, colder)
 
 
-# ---------------------------------------------------------------- the picture
+# ---------------------------------------------------------------- plot
 
 
 def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
-    """Paths of one base, beside the base drawn sharper where it was."""
+    """Return the figure of paths from one base, with the base at lower temperatures if sampled."""
     first = all_points[0]
     is_colder = len(first.colder) > 1
-    ringed = _recommended(all_points)
+    ringed = _recommended_point(all_points)
     names = [_names(points, ringed, is_short=len(all_points) > 1) for points in all_points]
     panel = Plane(
         title="",
         lines=tuple(paths),
-        names=(*names[:1], *(("", *others[1:]) for others in names[1:])),  # one base, one name
+        names=(*names[:1], *(("", *others[1:]) for others in names[1:])),  # label the shared base once
         hotter=_hotter(all_points, paths),
-        ringed=() if ringed is None else (_named_once(ringed, all_points),),
-        description=_described(all_points),
+        ringed=() if ringed is None else (_ring_spot(ringed, all_points),),
+        description=_describe_plane(all_points),
     )
     if is_colder:
-        panel = _beside_base(panel, first)
+        panel = _add_base_frontier(panel, first)
     return Figure(
         figure_id="sharpening",
         title=TITLE,
@@ -170,16 +175,16 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
         x_label="pass@1 (probability)",
         y_label=f"pass@{first.k} (probability)",
         panels=(panel,),
-        table=replace(_table(all_points), note=_below(panel, first)),
+        table=replace(_table(all_points), note=_below_plot_note(panel, first)),
     )
 
 
-def _beside_base(panel: Plane, points: Points) -> Plane:
-    """``panel`` with the base drawn sharper; there the base has its name, and on the paths none."""
+def _add_base_frontier(panel: Plane, points: Points) -> Plane:
+    """Add the base at lower temperatures to ``panel``, and label the base there instead of on the paths."""
     frontier = Line(
         label=COLDER,
-        x=tuple(one.one[0] for one in points.colder),
-        y=tuple(one.many[0] for one in points.colder),
+        x=tuple(point.at_1[0] for point in points.colder),
+        y=tuple(point.at_k[0] for point in points.colder),
         colour="muted",
         style=1,
     )
@@ -188,30 +193,30 @@ def _beside_base(panel: Plane, points: Points) -> Plane:
         panel,
         lines=(frontier, *power, *panel.lines),
         names=(
-            tuple(one.name for one in points.colder),
+            tuple(point.name for point in points.colder),
             *(("",) * (len(line.x) - 1) + (_last_power(points, line),) for line in power),
             *(("", *names[1:]) for names in panel.names),
         ),
-        curve=_curve(points, [one.place for one in points.colder]),
+        curve=_curve(points, [point.place for point in points.colder]),
         band=_band(points),
         greedy=None if points.greedy is None else Spot(name="greedy", x=points.greedy[0], y=points.greedy[0]),
     )
 
 
 def _power(points: Points, *, lowest: float) -> tuple[Line, ...]:
-    """The base ideally sharpened, as far down as something else lies: beyond, it would flatten all of them."""
-    shown = [one for one in points.power if one.many[0] >= lowest]
+    """Return the reweighted base, down to the lowest other point: lower points would compress the plot."""
+    shown = [point for point in points.power if point.at_k[0] >= lowest]
     if not shown:
         return ()
-    xs, ys = zip(*(one.place for one in (points.run[0], *shown)), strict=True)
+    xs, ys = zip(*(point.place for point in (points.run[0], *shown)), strict=True)
     return (Line(label=POWER, x=xs, y=ys, colour="muted", style=2),)
 
 
-def _below(panel: Plane, points: Points) -> str:
-    """Which rows of the table the picture does not reach down to."""
+def _below_plot_note(panel: Plane, points: Points) -> str:
+    """Return a note on the table rows that are below the plot."""
     n_drawn = next((len(line.x) - 1 for line in panel.lines if line.label == POWER), 0)
-    names = tuple(f"base reweighted, {one.name}" for one in points.power[n_drawn:])
-    return f"Below the picture, not drawn: {numbers.listing(names)}." if names else ""
+    names = tuple(f"base reweighted, {point.name}" for point in points.power[n_drawn:])
+    return f"Below the plot, not shown: {numbers.listing(names)}." if names else ""
 
 
 def _last_power(points: Points, line: Line) -> str:
@@ -220,68 +225,70 @@ def _last_power(points: Points, line: Line) -> str:
 
 def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
     return tuple(
-        (next(one for one in points.run if one.step == hot.step).spot, hot.spot, line.colour)
+        (next(point for point in points.run if point.step == hot.step).spot, hot.spot, line.colour)
         for points, line in zip(all_points, paths, strict=True)
         for hot in points.hotter
     )
 
 
-def _recommended(all_points: Sequence[Points]) -> Point | None:
-    """What is recommended of all series, where it is drawn here."""
+def _recommended_point(all_points: Sequence[Points]) -> Point | None:
+    """Return the recommended point if it is in this figure."""
     for points in all_points:
         verdict = points.series.verdict
-        said = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
-        if said is None or not (said.is_base or said.series == points.series.name):
+        recommended = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
+        if recommended is None or not (recommended.is_base or recommended.series == points.series.name):
             continue
-        step = points.series.base_step if said.is_base else said.step
-        drawn = points.run if said.temperature is None else (*points.colder[1:], *points.hotter)
-        name = None if said.temperature is None else f"T={said.temperature:g}"
-        found = [one for one in drawn if one.step == step and (name is None or one.name == name)]
-        if found:
-            return found[0]
+        step = points.series.base_step if recommended.is_base else recommended.step
+        drawn = points.run if recommended.temperature is None else (*points.colder[1:], *points.hotter)
+        name = None if recommended.temperature is None else f"T={recommended.temperature:g}"
+        matching = [point for point in drawn if point.step == step and (name is None or point.name == name)]
+        if matching:
+            return matching[0]
     return None
 
 
-def _named_once(ringed: Point, all_points: Sequence[Points]) -> Spot:
-    """Where the ring is, with its name unless something else drawn there has it."""
-    named = [one for points in all_points for one in (points.run[0], points.run[-1], *points.colder, *points.hotter)]
+def _ring_spot(ringed: Point, all_points: Sequence[Points]) -> Spot:
+    """Return the ringed point, without a label if another point there already has it."""
+    named = [
+        point for points in all_points for point in (points.run[0], points.run[-1], *points.colder, *points.hotter)
+    ]
     return replace(ringed.spot, name="") if ringed in named else ringed.spot
 
 
 def _path(points: Points, place: int, style: int = 0) -> Line:
     return Line(
         label=points.series.name,
-        x=tuple(one.one[0] for one in points.run),
-        y=tuple(one.many[0] for one in points.run),
+        x=tuple(point.at_1[0] for point in points.run),
+        y=tuple(point.at_k[0] for point in points.run),
         colour=series_colour(place),
         style=style,
     )
 
 
 def _names(points: Points, ringed: Point | None, *, is_short: bool) -> tuple[str, ...]:
-    """Of the base, the last checkpoint, and a few between them; the ring names the recommended one."""
+    """Return labels of the base, the last checkpoint and a few between; the ring labels the recommended one."""
     last = len(points.run) - 1
     every = -(-last // _MOST_STEPS)
     named = [i for i in range(1, last) if not is_short and not (last - i) % every]
     between = [i for i in named if points.run[i] is not ringed]
     return tuple(
-        one.name if i in (0, last) else str(one.step) if i in between else "" for i, one in enumerate(points.run)
+        point.name if i in (0, last) else str(point.step) if i in between else "" for i, point in enumerate(points.run)
     )
 
 
 def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
-    """The interpolated frontier through ``places``, made monotone, as the comparison takes it."""
+    """Return the interpolated monotone frontier through ``places``, as used in the comparison."""
     x_S1, y_S1 = (np.array([[place[i]] for place in places]) for i in (0, 1))
-    sharpness_S = np.array([one.sharpness for one in points.colder])
+    sharpness_S = np.array([point.sharpness for point in points.colder])
     x_R, y_R = frontier_curve(FrontierPoints(sharpness_S=sharpness_S, x_SP=x_S1, y_SP=y_S1, limit_P=None))
     return tuple(zip(x_R.tolist(), y_R.tolist(), strict=True))
 
 
 def _band(points: Points) -> tuple[Plain, ...]:
-    """From the curve through the lower bounds, on to greedy, to that through the upper ones; empty without bounds."""
+    """Return the outline of the CI: lower curve, greedy, upper curve; empty without bounds."""
     corners: list[list[Plain]] = [[], []]
-    for one in points.colder:
-        for corner, x, y in zip(corners, one.one[1:], one.many[1:], strict=True):
+    for point in points.colder:
+        for corner, x, y in zip(corners, point.at_1[1:], point.at_k[1:], strict=True):
             if x is None or y is None:
                 return ()
             corner.append((x, y))
@@ -290,58 +297,58 @@ def _band(points: Points) -> tuple[Plain, ...]:
     return (*low, *((end, end) for end in greedy if end is not None), *reversed(high))
 
 
-# ---------------------------------------------------------------- its words
+# ---------------------------------------------------------------- texts
 
 
 def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
-    repaired = [one.series.is_repaired for one in all_points]
+    repaired = [point.series.is_repaired for point in all_points]
     order = "of their λ" if all(repaired) else "of their steps" if any(repaired) else "of training"
-    path = f"One point per checkpoint, joined in the order {order} from the base on"
-    ring = ["Ringed: what oversharp ship recommends, of all series."] if has_ring else []
+    path = f"One point per checkpoint, joined in the order {order}, starting at the base"
+    ring = ["Ringed: recommendation of oversharp ship over all series."] if has_ring else []
     if not is_colder:
         return " ".join((f"{path}.", *ring))
     parts = [
-        f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base itself at lower temperatures T, without any training; "
-        "what lies above it or to its right is more than they give."
+        f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base at lower temperatures T, without training; points above "
+        "or to the right of it exceed what a lower temperature gives."
     ]
     if any(points.power for points in all_points):
-        parts.append("Dotted, without names but the last: its sampled responses reweighted to p^α, ideal sharpening.")
+        parts.append("Dotted, only the last point labelled: the base's responses reweighted to p^α, ideal sharpening.")
     if any(points.hotter for points in all_points):
-        parts.append("Hollow: the checkpoint at the other end of the dotted line, at higher temperatures.")
+        parts.append("Hollow: the checkpoint at the other end of the dotted line, at a higher temperature.")
     if any(_band(points) for points in all_points):
         parts.append(
-            f"Band: {numbers.NINETY_FIVE} intervals of the base's points over problems; the comparison in words pairs "
-            "run and base on each problem, which the band does not show."
+            f"Band: {numbers.NINETY_FIVE} CIs of the base's points over problems. The comparison in the text is paired "
+            "by problem, which the band does not show."
         )
     return " ".join((*parts, *ring))
 
 
-def _without(context: Context, points: Points) -> tuple[str, ...]:
-    """What there is to say where the base was not drawn sharper."""
+def _missing_controls_notes(context: Context, points: Points) -> tuple[str, ...]:
+    """Return notes if the base was not sampled at lower temperatures."""
     if len(points.colder) > 1:
         return ()
-    if not points.series.recorded:
+    if not points.series.is_recorded:
         return (HOW,)
-    return (*_agreeing(context, points.series), HOW_OF_SAMPLES)
+    return (*_agreement_sentence(context, points.series), HOW_OF_SAMPLES)
 
 
-def _truncated(group: Sequence[Points], *, whole: bool) -> tuple[str, ...]:
-    """What the curve of one base is where a truncation acts after the temperature."""
+def _truncation_notes(group: Sequence[Points], *, whole: bool) -> tuple[str, ...]:
+    """Return a note if top-p or top-k also truncates the sampled distribution."""
     first = group[0]
     top_p, top_k = (first.series.settings.get(name) for name in ("top_p", "top_k"))
-    law = [f"top-p {top_p:g}"] if top_p is not None and top_p < 1.0 else []
-    law += [f"top-k {top_k:g}"] if top_k else []
-    if len(first.colder) < 2 or not law:
+    truncations = [f"top-p {top_p:g}"] if top_p is not None and top_p < 1.0 else []
+    truncations += [f"top-k {top_k:g}"] if top_k else []
+    if len(first.colder) < 2 or not truncations:
         return ()
-    of = "it" if whole else numbers.listing(tuple(one.series.name for one in group))
+    of = "it" if whole else numbers.listing(tuple(points.series.name for points in group))
     return (
-        f"All of {of} is drawn under {' and '.join(law)}, which sharpens by itself: the dashed curve is that of the "
-        "base so truncated, at lower temperatures.",
+        f"All of {of} is sampled with {' and '.join(truncations)}, which also sharpens: the dashed curve is the base "
+        "with the same truncation, at lower temperatures.",
     )
 
 
-def _not_hotter(all_points: Sequence[Points]) -> tuple[str, ...]:
-    """Which hotter checkpoints are not drawn, for they end below the k of the figure, and what draws them."""
+def _omitted_notes(all_points: Sequence[Points]) -> tuple[str, ...]:
+    """Return a note on checkpoints at higher temperatures that have too few samples for the k of the figure."""
     short = [points for points in all_points if points.hotter_k is not None]
     if not short:
         return ()
@@ -349,14 +356,14 @@ def _not_hotter(all_points: Sequence[Points]) -> tuple[str, ...]:
     whose = numbers.listing(tuple(points.series.name for points in short))
     of = f" of {whose}" if len(short) < len(all_points) else ""
     return (
-        f"Checkpoints{of} drawn hotter are not shown: their samples reach only k = {reached}, this figure is of "
-        f"k = {k} (oversharp audit --control-n {k}).",
+        f"Checkpoints{of} at higher temperatures are not shown: their samples reach only k = {reached}, and this "
+        f"figure has k = {k} (oversharp audit --control-n {k}).",
     )
 
 
-def _agreeing(context: Context, series: SeriesSource) -> tuple[str, ...]:
-    """The last checkpoint against the answers on which several draws of the base agree: from counts alone."""
-    rows = known(context.source.findings, "frontier_gain", scope="answers", series=series.name)
+def _agreement_sentence(context: Context, series: SeriesSource) -> tuple[str, ...]:
+    """Return a sentence that compares the last checkpoint with answers on which several draws of the base agree."""
+    rows = known_findings(context.source.findings, "frontier_gain", scope="answers", series=series.name)
     rows = rows[rows["step"] == series.last_step]
     if rows.empty:
         return ()
@@ -364,52 +371,52 @@ def _agreeing(context: Context, series: SeriesSource) -> tuple[str, ...]:
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
     interval = f" ({numbers.points_interval(low, high)})" if low is not None and high is not None else ""
     side = "above" if value >= 0 else "below"
-    said = (
-        f"Sharpening by agreement, from counts alone: with the same pass@{int(row['k'])}, pass@1 of the last "
-        f"checkpoint is {numbers.points(abs(value), signed=False)} points{interval} {side} that of the base's answers "
-        "on which several draws agree."
+    sentence = (
+        f"Sharpening by agreement, from counts only: at the same pass@{int(row['k'])}, pass@1 of the last checkpoint "
+        f"is {numbers.points(abs(value), signed=False)} points{interval} {side} that of the base's answers on which "
+        "several draws agree."
     )
-    return (context.named(series, said),)
+    return (context.with_series_name(series, sentence),)
 
 
-def _described(all_points: Sequence[Points]) -> str:
+def _describe_plane(all_points: Sequence[Points]) -> str:
     first = all_points[0]
-    parts = [f"pass@1 across, pass@{first.k} up."]
+    parts = [f"x: pass@1, y: pass@{first.k}."]
     for points in all_points:
         base, last = points.run[0], points.run[-1]
         where = points.series.step_text(last.step)
-        parts.append(f"{points.series.name}: from {_at(base)} at the base to {_at(last)} at {where}.")
-        hotter = [f"{_at(one)} at {one.name}" for one in points.hotter]
+        parts.append(f"{points.series.name}: from {_place_text(base)} at the base to {_place_text(last)} at {where}.")
+        hotter = [f"{_place_text(point)} at {point.name}" for point in points.hotter]
         if hotter:
             where = points.series.step_text(points.hotter[0].step)
-            parts.append(f"Drawn hotter at {where}: {', '.join(hotter)}.")
+            parts.append(f"Higher temperatures at {where}: {', '.join(hotter)}.")
     if len(first.colder) > 1:
-        colder = ", ".join(f"{_at(one)} at {one.name}" for one in first.colder[1:])
-        greedy = "" if first.greedy is None else f"; greedy {numbers.fixed(first.greedy[0], 3)}"
-        parts.append(f"The base drawn sharper: {colder}{greedy}.")
+        colder = ", ".join(f"{_place_text(point)} at {point.name}" for point in first.colder[1:])
+        greedy = "" if first.greedy is None else f"; greedy {numbers.decimal(first.greedy[0], 3)}"
+        parts.append(f"The base at lower temperatures: {colder}{greedy}.")
     return " ".join(parts)
 
 
-def _at(point: Point) -> str:
-    return " and ".join(numbers.fixed(value, 3) for value in point.place)
+def _place_text(point: Point) -> str:
+    return " and ".join(numbers.decimal(value, 3) for value in point.place)
 
 
 def _table(all_points: Sequence[Points]) -> Table:
-    """The base and what was made of it without training, then every series' checkpoints."""
+    """Return a table of the base and its controls, then the checkpoints of every series."""
     first, names = all_points[0], [points.series.name for points in all_points]
     of_all = names[0] if len(names) == 1 else "all"
     rows = [(of_all, "base", first.run[0])]
-    rows += [(of_all, f"base at {one.name}", one) for one in first.colder[1:]]
-    rows += [(of_all, f"base reweighted, {one.name}", one) for one in first.power]
+    rows += [(of_all, f"base at {point.name}", point) for point in first.colder[1:]]
+    rows += [(of_all, f"base reweighted, {point.name}", point) for point in first.power]
     for name, points in zip(names, all_points, strict=True):
-        rows += [(name, one.name, one) for one in points.run[1:]]
-        rows += [(name, f"{points.series.step_text(one.step)} at {one.name}", one) for one in points.hotter]
+        rows += [(name, point.name, point) for point in points.run[1:]]
+        rows += [(name, f"{points.series.step_text(point.step)} at {point.name}", point) for point in points.hotter]
     return Table(
-        title="pass@1 and coverage, run and controls: data",
+        title="pass@1 and pass@k, run and controls: data",
         columns=columns("series", "checkpoint", numbers=("pass@1", f"pass@{first.k}")),
         rows=tuple(
-            (Cell(text=name), Cell(text=text), _PROBABILITY.cell(*one.one), _PROBABILITY.cell(*one.many))
-            for name, text, one in rows
+            (Cell(text=name), Cell(text=text), _PROBABILITY.cell(*point.at_1), _PROBABILITY.cell(*point.at_k))
+            for name, text, point in rows
         ),
         folded=True,
     )

@@ -1,5 +1,5 @@
 "use strict";
-// Everything can be read without this script; it adds sorting, filters, permalinks and downloads.
+// Adds sorting, filters, permalinks and downloads. The report is readable without this script.
 
 const made = (tag, text = "", attributes = {}) => {
   const element = document.createElement(tag);
@@ -8,22 +8,22 @@ const made = (tag, text = "", attributes = {}) => {
   return element;
 };
 const button = (text, action) => {
-  const one = made("button", text, { type: "button" });
-  one.addEventListener("click", action);
-  return one;
+  const element = made("button", text, { type: "button" });
+  element.addEventListener("click", action);
+  return element;
 };
 
 // ---------------------------------------------------------------- numbers in cells
 
-// The number at the start of a text, as the report writes numbers; the page leaves out sort keys that say the same.
+// Leading number of a text in the report's format. The page omits sort keys that this yields (see render.py).
 const NUMBER = /^[+\u2212-]?\d[\d\u202f]*(?:\.\d+)?(?:e[\u2212-]?\d{1,2})?(?![0-9A-Za-z])/;
 const plain = (text) => text.replaceAll("\u202f", "").replaceAll("\u2212", "-").replace(/^\+/, "");
 const SHARE = /^(\d+) \/ (\d+)$/;
 const leading = (text) => {
   const share = SHARE.exec(text.trim());
   if (share) return share[1] / share[2];
-  const found = NUMBER.exec(text.trim());
-  return found ? Number(plain(found[0])) : NaN;
+  const match = NUMBER.exec(text.trim());
+  return match ? Number(plain(match[0])) : NaN;
 };
 const isNumeric = (head) => !head.classList.contains("t");
 const sortKey = (row, column, numeric) => {
@@ -50,7 +50,7 @@ const sortBy = (table, head, column, up = head.getAttribute("aria-sort") !== "as
   body.append(...[...body.rows].sort(order));
 };
 
-// One control to reach with the keyboard, however many columns there are; a click on a head does the same.
+// One keyboard control for all columns; a click on a column header does the same.
 const addSort = (table, heads, title) => {
   const choice = made("select", "", { class: "sort", "aria-label": `Sort: ${title}` });
   choice.append(made("option", "sort", { value: "" }));
@@ -76,7 +76,7 @@ const addSort = (table, heads, title) => {
 
 // ---------------------------------------------------------------- CSV
 
-// A spreadsheet takes text that begins so for a formula and runs it.
+// Spreadsheets run text with these leading characters as a formula.
 const quoted = (text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
 const SPAN = new RegExp(`^(${NUMBER.source.slice(1)}) \\[(${NUMBER.source.slice(1)}), (${NUMBER.source.slice(1)})\\]$`);
 const NAMES = new Map([[SPAN, ["", " low", " high"]], [SHARE, ["", " of"]]]);
@@ -120,8 +120,8 @@ const unpack = (base64) => {
 
 const addFilter = (table, region) => {
   const rows = [...table.tBodies[0].rows];
-  const texts = new Map(); // of a row, what it shows and the whole prompt behind it
-  const read = async () => {
+  const texts = new Map(); // row → its text and whole prompt
+  const loadTexts = async () => {
     if (texts.size) return;
     const whole = table.dataset.search && "DecompressionStream" in window ? await unpack(table.dataset.search).json() : [];
     rows.forEach((row, i) => texts.set(row, `${row.textContent} ${whole[i] ?? ""}`.toLowerCase()));
@@ -132,7 +132,7 @@ const addFilter = (table, region) => {
   choice.append(made("option", "all", { value: "" }), ...states.map((state) => made("option", state, { value: state })));
   const count = made("output");
   const apply = async () => {
-    await read();
+    await loadTexts();
     const wanted = words.value.trim().toLowerCase();
     let shown = 0;
     for (const row of rows) {
@@ -165,7 +165,7 @@ for (const table of document.querySelectorAll("table.data")) {
   }
 }
 
-// The findings lie in the page as gzip: unpacked where the browser can, else the link gives the packed file.
+// The findings are embedded as gzip: unpacked if the browser can, else the link downloads the gzip file.
 for (const link of document.querySelectorAll('a[href^="data:application/gzip"]')) {
   if (!("DecompressionStream" in window)) continue;
   link.textContent = link.download.replace(/\.gz$/, "");
@@ -178,11 +178,11 @@ for (const link of document.querySelectorAll('a[href^="data:application/gzip"]')
 // ---------------------------------------------------------------- permalinks
 
 const unfold = (element) => {
-  for (let one = element; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+  for (let parent = element; parent; parent = parent.parentElement) if (parent.tagName === "DETAILS") parent.open = true;
 };
 const follow = () => {
   let id = location.hash.slice(1);
-  try { id = decodeURIComponent(id); } catch { return; } // a link that was cut in the middle of a character
+  try { id = decodeURIComponent(id); } catch { return; } // a link truncated inside a character
   const target = document.getElementById(id);
   if (!target) return;
   unfold(target);
@@ -205,17 +205,17 @@ for (const part of document.querySelectorAll("section[id], figure[id]")) {
   const head = part.querySelector("h2, h3");
   if (head) head.append(" ", linkTo(part.id, head.textContent));
 }
-for (const one of document.querySelectorAll("details.case[id]")) {
-  const head = one.querySelector("h4");
-  head.append(" ", linkTo(one.id, one.querySelector("summary").textContent.trim()));
+for (const problem of document.querySelectorAll("details.case[id]")) {
+  const head = problem.querySelector("h4");
+  head.append(" ", linkTo(problem.id, problem.querySelector("summary").textContent.trim()));
 }
 
 // ---------------------------------------------------------------- points of pictures
 
-// The points of a picture as [name, place across, place down, what stands across, value]; pictures/points.py writes them.
+// The points of a picture as [name, left, top, x text, y text]; the format is defined in pictures/points.py.
 const readPoints = (text) => {
   const groups = text.split("|").map((group) => group.split(";"));
-  if (groups[0].length > 1) return groups.flatMap(([name, ...own]) => own.map((one) => placed(name, one.split(","))));
+  if (groups[0].length > 1) return groups.flatMap(([name, ...own]) => own.map((point) => toPoint(name, point.split(","))));
   const [left, top, right, bottom, x0, x1, y0, y1, logX, logY] = groups[0][0].split(" ").map(Number);
   const part = (value, low, high, log) => {
     const [v, l, h] = log ? [value, low, high].map(Math.log) : [value, low, high];
@@ -233,7 +233,7 @@ const readPoints = (text) => {
     ]);
   });
 };
-const placed = (name, [x, y, across, up]) => [name, Number(x), Number(y), across, up];
+const toPoint = (name, [x, y, across, up]) => [name, Number(x), Number(y), across, up];
 
 const addPoints = (svg) => {
   const points = readPoints(svg.dataset.points);
@@ -275,7 +275,7 @@ const addPoints = (svg) => {
     // the next line, at the point nearest in x
     const names = [...new Set(points.map(([name]) => name))];
     const wanted = names[(names.indexOf(points[shown][0]) + line + names.length) % names.length];
-    const own = points.map((one, i) => [Math.abs(one[1] - points[shown][1]), i]).filter(([, i]) => points[i][0] === wanted);
+    const own = points.map((point, i) => [Math.abs(point[1] - points[shown][1]), i]).filter(([, i]) => points[i][0] === wanted);
     return show(own.sort((a, b) => a[0] - b[0])[0][1]);
   });
 };
@@ -287,18 +287,18 @@ for (const group of document.querySelectorAll(".cases")) {
   const cases = [...group.querySelectorAll("details.case")];
   if (cases.length < 2) continue;
   const all = button("Open all", () => {
-    const open = cases.some((one) => !one.open);
-    for (const one of cases) one.open = open;
+    const open = cases.some((problem) => !problem.open);
+    for (const problem of cases) problem.open = open;
     all.textContent = open ? "Close all" : "Open all";
   });
   all.className = "tool";
   group.querySelector("h3").after(all);
 }
-// Data shown beside a figure has no place beside it on a narrow screen: there it is folded like any other.
+// On narrow screens there is no room for data next to a figure: fold them.
 if (!matchMedia("(min-width: 860px)").matches) {
   for (const details of document.querySelectorAll(".figure.lone > details")) details.open = false;
 }
-// Paper cannot unfold: print shows how far the verdict reaches. Of the problems, those that are open.
+// Unfold the scope of the verdict for printing. Problems are printed only if open.
 const folded = [];
 addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("#decision > .reading, details.basis")) {

@@ -7,7 +7,7 @@ import pandas as pd
 from oversharp.reports.budget import NAMES, budget_figure, budget_of, budget_sentence
 from oversharp.reports.context import Context
 from oversharp.reports.decision.section import decision
-from oversharp.reports.findings import mends
+from oversharp.reports.findings import hints
 from oversharp.reports.pictures.drawing import figure_svgs
 from oversharp.reports.pictures.waterfall import Waterfall
 from tests.reports.parts import with_source
@@ -63,7 +63,7 @@ def test_the_bars_add_up_to_the_whole_and_what_is_unknown_is_named(context: Cont
     assert isinstance(panel, Waterfall)
     assert round(sum(part.value for part in panel.parts), 9) == round(panel.whole.value, 9) == -12.0
     assert [part.name for part in panel.parts if part.sure] == [NAMES[one] for one in ("cut_off", "sharpening")]
-    assert figure.notes == ("Not known: second grader (one verifier).",)
+    assert figure.notes == ("Unknown: second grader (one verifier).",)
     (svg,) = figure_svgs(figure)
     assert "whole change" in svg
     assert "a sharper base" in svg
@@ -82,4 +82,4 @@ def test_every_part_that_cannot_be_known_has_a_mend() -> None:
         ("the base was not drawn at a lower temperature: --controls does", "AUDIT with --controls"),
         ("the colder base reaches k = 8 alone", "AUDIT with a larger --control-n"),
     ):
-        assert mend in mends.told_apart(why)[1]
+        assert mend in hints.split_reason(why)[1]

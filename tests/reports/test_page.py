@@ -25,9 +25,9 @@ def test_the_reading_of_a_series_follows_its_intervals(page: Page) -> None:
 
 def test_tiles_show_base_to_last_and_the_paired_interval(page: Page) -> None:
     tiles = {tile.title: (tile.value, tile.change) for tile in page.headline.cards[0].tiles}
-    fell = "fell: −20.0 points, 95\xa0% interval −23.0 to −17.0; k chosen after looking"
+    fell = "fell: −20.0 points, 95\xa0% CI −23.0 to −17.0; k chosen after looking"
     assert tiles["pass@4, the largest fall"] == ("0.800 → 0.600", fell)
-    interval = "95\xa0% interval 25.0\xa0% to 35.0\xa0%"
+    interval = "95\xa0% CI 25.0\xa0% to 35.0\xa0%"
     assert tiles["modes that fell > 10×"] == ("30.0\xa0%", f"of 30 correct modes, {interval}")
     assert tiles["effective modes per problem"] == ("4.00 → 1.00", "95\xa0% intervals [3.50, 4.50] → [0.50, 1.50]")
 
@@ -139,7 +139,7 @@ def test_the_order_of_series_is_the_callers(session_store: Path) -> None:
 def test_an_unknown_series_is_refused_with_the_known_ones(session_store: Path) -> None:
     with (
         Store.open(session_store, read_only=True) as store,
-        pytest.raises(StoreError, match="no audit of series 'dapo'; it holds: grpo, iac"),
+        pytest.raises(StoreError, match="no audit of series 'dapo'; available: grpo, iac"),
     ):
         read_source(store, "audit.duckdb", ("dapo",))
 
@@ -156,7 +156,7 @@ def test_every_figure_of_the_page_is_there_once_and_folded_ones_too(page: Page) 
 
 def test_figures_of_series_that_were_audited_differently_are_drawn_and_not_compared(context: Context) -> None:
     unlike = with_series(context, 1, problem_ids=frozenset(sorted(context.series[1].problem_ids)[1:]))
-    alike, apart = ({one.figure_id for one in page_figures(build_page(one))} for one in (context, unlike))
+    alike, apart = ({figure.figure_id for figure in page_figures(build_page(each))} for each in (context, unlike))
     compared = {name for name in alike if name.startswith("compare")}
     assert compared
     assert apart == (alike - compared - {"sharpening-1", "sharpening-2"}) | {"sharpening"}

@@ -116,7 +116,7 @@ def test_hostile_text_stays_text_and_a_very_long_response_is_cut_and_says_so(hos
     assert "&lt;/script&gt;&lt;/script&gt;&lt;img src=x onerror=" in hostile_html
     assert "\N{BELL}" in hostile_html
     assert "שלום" in hostile_html
-    left_out = "<i>… 98800 of 100000 characters left out …</i>"
+    left_out = "<i>… 98800 of 100000 characters omitted …</i>"
     assert f"{'x' * 500}{left_out}{'x' * 700}" in hostile_html, "the answer stands at the end"
     assert "x" * 701 not in hostile_html
 

@@ -21,7 +21,7 @@ from oversharp.diagnostics.theory.sampling_bias import (
     optimal_policy,
     partition_bounds,
 )
-from oversharp.reports.numbers import fixed
+from oversharp.reports.numbers import decimal
 
 TITLE = "The batch partition function Z′"
 ROUNDING = 1e-9
@@ -254,7 +254,7 @@ def _inverse(cases: Sequence[Case]) -> Claim:
         independent=Finding(
             text="the bound becomes 1, but Z′ > 1 in all of 5,000 draws: still suppressed", kind="fails"
         ),
-        note=f"What becomes 1 is the first lower bound on Z′, in {fixed(len(cases) - sum(bound), 0)} of "
-        f"{fixed(len(cases), 0)} instances; "
+        note=f"What becomes 1 is the first lower bound on Z′, in {decimal(len(cases) - sum(bound), 0)} of "
+        f"{decimal(len(cases), 0)} instances; "
         "a lower bound keeps nothing from growing.",
     )

@@ -16,9 +16,9 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.reports import build_report
 from oversharp.reports.comparison.compare import compare
-from oversharp.reports.comparison.pairs import pair_sentence, pair_table, pairs
+from oversharp.reports.comparison.pairs import compare_pairs, pair_sentence, pair_table
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.comparable import differences
+from oversharp.reports.evidence.comparable import find_differences
 from oversharp.reports.page import build_page, load_page
 from oversharp.reports.records import Table
 from tests.reports.parts import blocks, section, texts, with_series, with_source
@@ -34,13 +34,13 @@ def with_counts(context: Context, counts: pd.DataFrame) -> Context:
 
 
 def table_of(context: Context) -> Table:
-    return next(one for one in blocks(compare(context), Table) if one.title.endswith("problem by problem"))
+    return next(block for block in blocks(compare(context), Table) if block.title.endswith("paired by problem"))
 
 
 def test_the_difference_is_second_minus_first_over_the_same_problems(context: Context) -> None:
     """Of 96 samples each, GRPO has 34 correct at its last checkpoint and IAC 32."""
     table = table_of(context)
-    assert table.title == "iac (step 30) − grpo (step 30), problem by problem"
+    assert table.title == "iac (step 30) − grpo (step 30), paired by problem"
     at_1, *_ = texts(table)
     assert at_1[:3] == ["1", "0.354", "0.333"]
     assert at_1[3].startswith("−2.1 [")
@@ -64,7 +64,7 @@ def test_more_series_cost_more_in_holm(context: Context) -> None:
     counts = context.source.last_counts
     third = counts[counts["series"] == "iac"].assign(series="third", n_correct=6)
     series = (*context.series, replace(context.series[1], name="third"))
-    made = pairs(with_source(context, series=series, last_counts=pd.concat([counts, third])))
+    made = compare_pairs(with_source(context, series=series, last_counts=pd.concat([counts, third])))
     rows = [row for pair in made for row in pair.rows]
     assert len(made) == 3
     assert len(rows) == 9
@@ -82,8 +82,10 @@ def test_holm_never_makes_a_p_smaller(context: Context) -> None:
 
 def test_no_difference_is_called_none_and_never_a_peak(context: Context) -> None:
     lead = compare(context).lead
-    assert lead[0].startswith("At the last checkpoint of each, iac and grpo show no difference for k = 1 to 4 (least")
-    assert lead[1].startswith("These are the last checkpoints, never the best ones")
+    assert lead[0].startswith(
+        "At the last checkpoint of each, iac and grpo do not differ significantly for k = 1 to 4 (smallest"
+    )
+    assert lead[1].startswith("These are the last checkpoints, not the best ones")
     assert lead[2].startswith("One training seed each")
 
 
@@ -91,8 +93,8 @@ def test_a_repaired_series_is_not_compared_at_the_checkpoint_that_it_ends_in(con
     said = Verdict(series="iac", label="inconclusive", sentence="", repaired=True)
     section = compare(with_series(context, 1, verdict=said))
     assert section is not None
-    assert any(text.startswith("iac: weights between the base and a checkpoint") for text in section.lead)
-    assert pairs(with_series(context, 1, verdict=said)) == ()
+    assert any(text.startswith("iac: interpolated weights") for text in section.lead)
+    assert compare_pairs(with_series(context, 1, verdict=said)) == ()
 
 
 def test_different_bases_are_said(context: Context) -> None:
@@ -105,25 +107,25 @@ def test_different_bases_are_said(context: Context) -> None:
 def test_a_planted_difference_is_found_and_said(context: Context) -> None:
     counts = context.source.last_counts
     planted = counts.assign(n_correct=(counts["series"] == "iac") * 4)
-    (pair,) = pairs(with_counts(context, planted))
+    (pair,) = compare_pairs(with_counts(context, planted))
     assert pair_sentence(pair) == (
-        "At the last checkpoint of each, iac lies above grpo for k = 1 to 4 (most at k = 4: +98.6 points)."
+        "At the last checkpoint of each, iac is significantly above grpo for k = 1 to 4 (most at k = 4: +98.6 points)."
     )
 
 
 def test_problems_that_only_one_series_has_are_left_out(context: Context) -> None:
     counts = context.source.last_counts
     grpo, iac = (counts[counts["series"] == name] for name in ("grpo", "iac"))
-    (pair,) = pairs(with_counts(context, pd.concat([grpo, iac.iloc[:5]])))
+    (pair,) = compare_pairs(with_counts(context, pd.concat([grpo, iac.iloc[:5]])))
     assert {row.n_problems for row in pair.rows} == {5}
-    (none,) = pairs(with_counts(context, iac))
+    (none,) = compare_pairs(with_counts(context, iac))
     assert pair_sentence(none).endswith("no problem has samples at the last checkpoint of both.")
 
 
 def test_different_settings_are_refused_by_name_with_both_values(context: Context) -> None:
     section = compare(differing(context, temperature=0.6, max_tokens=32))
     assert section.lead == (
-        "The series were not audited alike and are not compared: temperature and max_tokens differ.",
+        "The series were audited with different settings and are not compared: temperature and max_tokens differ.",
     )
     missing = section.blocks[0]
     assert missing.why[:2] == ("temperature: grpo 1, iac 0.6", "max_tokens: grpo 16, iac 32")
@@ -131,13 +133,13 @@ def test_different_settings_are_refused_by_name_with_both_values(context: Contex
 
 
 def test_a_seed_is_not_a_difference(context: Context) -> None:
-    assert differences(differing(context, seed=8).series) == ()
-    assert differences(context.series) == ()
+    assert find_differences(differing(context, seed=8).series) == ()
+    assert find_differences(context.series) == ()
 
 
 def test_graders_and_problem_sets_are_differences(context: Context) -> None:
     fewer = frozenset(list(context.series[1].problem_ids)[:5])
-    found = differences(with_series(context, 1, graders=("math",), problem_ids=fewer).series)
+    found = find_differences(with_series(context, 1, graders=("math",), problem_ids=fewer).series)
     assert [difference.text for difference in found] == [
         "graders: grpo exact, iac math",
         "problems: grpo 12 problems (5 shared), iac 5 problems (5 shared)",
@@ -147,19 +149,21 @@ def test_graders_and_problem_sets_are_differences(context: Context) -> None:
 def test_series_that_were_not_audited_alike_are_said_so_wherever_they_stand_together(context: Context) -> None:
     page = build_page(differing(context, temperature=0.6))
     (limit,) = [text for text in page.headline.limits if "through training alone" in text]
-    assert "the series were not audited alike: temperature: grpo 1, iac 0.6" in limit
+    assert "the series were audited with different settings: temperature: grpo 1, iac 0.6" in limit
     beside = section(page, "published").lead
-    assert any(text.startswith("Not to be read against each other: the series were not") for text in beside)
+    assert any(
+        text.startswith("Do not compare these series with each other: the series were audited with") for text in beside
+    )
     alike = build_page(context)
-    assert not any("audited alike" in text for text in alike.headline.limits)
-    assert not any("audited alike" in text for one in alike.sections for text in one.lead)
+    assert not any("audited with different settings" in text for text in alike.headline.limits)
+    assert not any("audited with different settings" in text for one in alike.sections for text in one.lead)
 
 
 def test_what_was_allowed_is_compared_and_said(context: Context) -> None:
     allowed = differing(context, allow=True, temperature=0.6)
     assert compare(allowed).lead[0] == (
-        "Compared because --allow was given, although the series were not audited alike (temperature: grpo 1, iac "
-        "0.6): what differs below may come from that."
+        "Compared because of --allow, although the series were audited with different settings (temperature: grpo 1, "
+        "iac 0.6): these may cause the differences below."
     )
     assert table_of(allowed).rows
 
@@ -179,7 +183,9 @@ def test_named_series_that_differ_are_an_error_with_a_mend_and_a_report_of_every
     with Store.open(mixed_store, read_only=True) as store:
         allowed = load_page(store, measures, store_name="audit.duckdb", series=("grpo", "iac"), allow=True)
         everything = load_page(store, measures, store_name="audit.duckdb")
-    assert section(allowed, "compare").lead[0].startswith("Compared because --allow was given")
+    assert section(allowed, "compare").lead[0].startswith("Compared because of --allow")
     inside = section(everything, "compare")
-    assert inside.lead == ("The series were not audited alike and are not compared: temperature differs.",)
+    assert inside.lead == (
+        "The series were audited with different settings and are not compared: temperature differs.",
+    )
     assert inside.blocks[0].why[0] == "temperature: grpo 1, iac 0.6"

@@ -13,7 +13,7 @@ import pytest
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.reports.comparison.compare import SEEDS, compare
 from oversharp.reports.comparison.over_seeds import over_seeds
-from oversharp.reports.comparison.pairs import pairs
+from oversharp.reports.comparison.pairs import compare_pairs
 from oversharp.reports.comparison.seeds import may_pair, objectives, seed_of
 from oversharp.reports.context import Context
 from oversharp.reports.page import build_page
@@ -86,7 +86,7 @@ def test_means_at_the_same_step_by_hand(context: Context) -> None:
     half = T_9 * math.sqrt(0.1 / 9 / 10 + 0.2**2 / 2 / 100)  # pass@4: five times .7 and five times .5
     assert row(same, "grpo") == ["grpo", "10", "0.600", f"0.600 [{0.6 - half:.3f}, {0.6 + half:.3f}]"]
     # pass@1 .6 on all seeds: no interval, and the note says why
-    assert "or where all have the very same value" in same.note
+    assert "or equal values" in same.note
 
 
 def test_means_at_matched_pass_at_1_follow_each_seeds_own_course(context: Context) -> None:
@@ -119,18 +119,18 @@ def test_verdicts_are_counted_and_shown_by_seed(context: Context) -> None:
     assert "Verdicts by seed: grpo: Over-sharpened 3 of 3; iac: Over-sharpened 2 of 3, No loss found 1 of 3." in (
         over_seeds(mixed).lead
     )
-    assert row(table(mixed, "Every seed by itself"), "iac", "1", "No loss found", "step 100")[4] == "0.500"
+    assert row(table(mixed, "Single seeds"), "iac", "1", "No loss found", "step 100")[4] == "0.500"
 
 
 def test_few_seeds_have_no_interval_and_the_note_says_why(context: Context) -> None:
     three = over_seeds(seeded(context))
-    assert any("without an interval: 3 seeds are too few for an interval, which takes 10." in s for s in three.lead)
+    assert any("without a CI: 3 seeds are too few for an interval, which takes 10." in s for s in three.lead)
     one_seed = {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")}
     made = seeded(context, one_seed)
     same = table(made, "Objectives at the same step")
     assert row(same, "grpo") == ["grpo", "1", "0.600", "0.700"]
-    assert "Too few seeds for an interval: grpo and iac." in same.note
-    assert any("without an interval: one seed is too few" in sentence for sentence in over_seeds(made).lead)
+    assert "Too few seeds for a CI: grpo and iac." in same.note
+    assert any("without a CI: one seed is too few" in sentence for sentence in over_seeds(made).lead)
 
 
 def test_measures_of_change_are_zero_at_the_base(context: Context) -> None:
@@ -150,8 +150,8 @@ def test_measures_of_change_are_zero_at_the_base(context: Context) -> None:
 def test_a_seed_that_only_some_objectives_have_and_a_series_without_one_are_said(context: Context) -> None:
     fewer = {name: course for name, course in RUNS.items() if name != "iac-seed-1"}
     lead = " ".join(over_seeds(seeded(context, {**fewer, "dapo": RUNS["grpo-seed-0"]})).lead)
-    assert "iac lacks 1 seed that others have (1): if that run failed, the means leave a failure out." in lead
-    assert "Not in this section, because the name carries no seed: dapo." in lead
+    assert "iac lacks 1 seed that others have (1): if that run failed, the means omit a failure." in lead
+    assert "Not in this section, because the name has no seed: dapo." in lead
 
 
 def test_other_bases_are_said(context: Context) -> None:
@@ -180,7 +180,7 @@ def test_the_band_of_the_figure_is_over_seeds(context: Context) -> None:
 
 
 def test_series_are_paired_by_problem_for_equal_seeds_of_different_objectives_only(context: Context) -> None:
-    made = pairs(seeded(context))
+    made = compare_pairs(seeded(context))
     assert [(pair.first.name, pair.second.name) for pair in made] == [
         (f"grpo-seed-{seed}", f"iac-seed-{seed}") for seed in range(3)
     ]
@@ -197,7 +197,7 @@ def test_with_seeds_the_comparison_does_not_say_that_there_are_none(context: Con
 
 def test_seeds_of_one_objective_alone_have_means_and_no_pairs(context: Context) -> None:
     alone = seeded(context, {name: course for name, course in RUNS.items() if name.startswith("grpo")})
-    assert pairs(alone) == ()
+    assert compare_pairs(alone) == ()
     assert compare(alone) is not None
     assert row(table(alone, "Objectives at the same step"), "grpo")[1] == "3"
     assert not any(one.title.startswith("Differences") for one in over_seeds(alone).blocks)

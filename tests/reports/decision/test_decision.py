@@ -10,7 +10,7 @@ from oversharp.diagnostics.verdict.recommendation import ShippingStep
 from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
 from oversharp.diagnostics.verdict.sentence import sharpening_text
 from oversharp.reports.context import Context
-from oversharp.reports.decision.section import _beyond_text, decision
+from oversharp.reports.decision.section import _distance_text, decision
 from oversharp.reports.records import ChangeMap
 from oversharp.reports.sections.coverage_figures import change_map
 from oversharp.reports.sharpening.figure import HOW, HOW_OF_SAMPLES
@@ -53,7 +53,7 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
             "step 30, last",
             "50.0\xa0%, +25.0 [+22.0, +28.0]",
             "−20.0 [−23.0, −17.0] at k = 4",
-            "2 of 12, 0 surely",  # 3 and 1 of 8 at the base
+            "2 of 12, 0 significant",  # 3 and 1 of 8 at the base
             "▼ Over-sharpened",
         ],
         [
@@ -76,7 +76,7 @@ def test_a_last_checkpoint_that_may_be_shipped_says_so_beside_its_verdict(contex
     assert (last.series, last.step, last.role) == ("iac", 30, "out")
     said = replace(verdict.shipping, steps=(*earlier, replace(last, role="candidate")))
     table = decision(with_series(made, 1, verdict=replace(verdict, shipping=said))).table
-    assert [row[-1] for row in texts(table)] == ["recommended", "▼ Over-sharpened", "may be shipped; ? Inconclusive"]
+    assert [row[-1] for row in texts(table)] == ["recommended", "▼ Over-sharpened", "eligible; ? Inconclusive"]
 
 
 def test_beside_a_base_that_was_not_drawn_sharper_it_says_so_and_what_it_takes(context: Context) -> None:
@@ -109,7 +109,7 @@ def test_the_same_weights_in_another_series_have_the_band_that_holds_them(contex
     told = with_series(told, 1, verdict=replace(verdict, shipping=said))
     alone = decision(told)
     assert texts(alone.table)[2][2] == "45.0\xa0%, +20.0 [+17.0, +23.0]"  # of the finding, at k = 1 by itself
-    assert any("Of iac step 30, which that band does not hold" in text for text in alone.reading)
+    assert any("iac step 30 (not in that band)" in text for text in alone.reading)
     ids = {int(row.step): row.checkpoint_id for row in told.series[0].checkpoints.itertuples()}
     same = told.series[1].checkpoints.assign(checkpoint_id=lambda frame: frame["step"].map(ids))
     shared = decision(with_series(told, 1, checkpoints=same))
@@ -132,7 +132,7 @@ def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the
     assert texts(made.table)[0][2:5] == [
         "50.0\xa0%, +25.0 [+22.0, +28.0]",
         "−20.0 [−23.0, −17.0] at k = 4",
-        "2 of 12, 0 surely",
+        "2 of 12, 0 significant",
     ]
 
 
@@ -206,18 +206,18 @@ WHOLE, ONE_END, NONE = (
     ("label", "gain", "loss", "said"),
     [
         ("not_shown", WHOLE, ONE_END, "pass@1 +4.0 [−0.1, +9.7]"),
-        ("not_shown", ONE_END, WHOLE, "pass@1 +1.9, at worst −4.3"),
+        ("not_shown", ONE_END, WHOLE, "pass@1 +1.9, lower bound −4.3"),
         ("better", NONE, WHOLE, "pass@64 +4.0 [−0.1, +9.7]"),
-        ("better", NONE, NONE, "no colder base has such pass@1 and pass@64"),
+        ("better", NONE, NONE, "no lower base temperature has this pass@1 and pass@64"),
         ("sharpening_only", WHOLE, WHOLE, "pass@64 +4.0 [−0.1, +9.7]"),
-        ("sharpening_only", WHOLE, NONE, "pass@64 below every colder base"),
+        ("sharpening_only", WHOLE, NONE, "pass@64 below the base at every lower temperature"),
     ],
 )
 def test_beside_the_decision_stands_what_the_sentence_on_sharpening_says(
     label: SharpeningLabel, gain: Estimate, loss: Estimate, said: str
 ) -> None:
     found = Sharpening(label=label, k=64, rise=WHOLE, gain=gain, loss=loss, share=WHOLE)
-    assert _beyond_text(found) == said
+    assert _distance_text(found) == said
     sentence = sharpening_text(Verdict(series="run", label="inconclusive", sentence="", window=(30,), sharpening=found))
     assert ("with the same pass@1, pass@64" in sentence or "pass@64 lies" in sentence) == said.startswith("pass@64")
 
@@ -229,5 +229,5 @@ def test_of_several_series_each_has_its_sentence_on_sharpening_in_the_table(cont
     assert verdict is not None
     shown = decision(with_series(made, 0, verdict=replace(verdict, sharpening=found)))
     last = {row[0]: row[-1] for row in texts(shown.table) if "last" in row[1]}
-    assert last == {"grpo": "not shown: pass@1 +4.0 [−0.1, +9.7]", "iac": "not measured"}
+    assert last == {"grpo": "inconclusive: pass@1 +4.0 [−0.1, +9.7]", "iac": "not measured"}
     assert any(text.startswith("Better, or only sharper:") for text in shown.reading)

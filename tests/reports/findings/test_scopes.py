@@ -12,7 +12,7 @@ from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.store import Store
 from oversharp.reports.evidence.source import read_source
 from oversharp.reports.findings.figures import measure_block
-from oversharp.reports.findings.scopes import by_scope
+from oversharp.reports.findings.scopes import split_by_scope
 from oversharp.reports.pictures.drawing import figure_svgs
 from oversharp.reports.records import Figure
 
@@ -31,7 +31,7 @@ def drawn(store_of: Callable[..., Path]) -> Callable[[str, Sequence[Finding]], F
         with Store.open(path, read_only=True) as store:
             source = read_source(store, "audit.duckdb")
         measure = all_measures()[name]
-        return by_scope(source, measure, measure_block(source, measure), log_y=True)
+        return split_by_scope(source, measure, measure_block(source, measure), log_y=True)
 
     return make
 
@@ -42,7 +42,7 @@ def test_many_scopes_get_a_panel_each_and_keep_their_bands(drawn: Callable[..., 
     figure = drawn("kernel_shift", found)
     assert [panel.title for panel in figure.panels] == list(SHIFTS)
     assert [panel.lines[0].low for panel in figure.panels] == [(-0.6, -1.1), (-0.1,), (0.9,), (1.9,)]
-    assert figure.caption.endswith("Band: 95\xa0% interval over problems. Values rest on 2 to 8 problems.")
+    assert figure.caption.endswith("Band: 95\xa0% CI over problems. Based on 2 to 8 problems.")
     told = "Exact shift by the own samples, seen correct. grpo: −0.500 at step 0, −1.000 at step 30."
     assert figure.panels[0].description == told
     assert figure.legend == ()
@@ -55,7 +55,7 @@ def test_an_interval_of_two_problems_does_not_flatten_the_picture(drawn: Callabl
     # values reach from −1 to 2, and half of that is left on both sides
     assert (figure.panels[0].lines[0].low, figure.panels[0].lines[0].high) == ((-2.5,), (3.5,))
     assert figure.panels[1].lines[0].low == (0.4, -0.1)
-    assert figure.caption.endswith("Bands are cut at the edge of the picture; the table has them whole.")
+    assert figure.caption.endswith("Bands are clipped at the edge of the figure; the table has the full CIs.")
     assert "[−91.000, 89.000]" in {cell.text.split(" ", 1)[-1] for row in figure.table.rows for cell in row}
 
 
@@ -63,7 +63,7 @@ def test_few_scopes_share_a_panel(drawn: Callable[..., Figure]) -> None:
     found = [shift(SHIFTS[0], value, 0.1, n=4, step=step) for value, step in ((0.5, "base-0"), (0.6, "grpo-30"))]
     figure = drawn("kernel_shift", [*found, shift(SHIFTS[1], -0.5, 0.1, n=4)])
     assert len(figure.panels) == 1
-    assert figure.caption.endswith("Values rest on 4 problems.")
+    assert figure.caption.endswith("Based on 4 problems.")
 
 
 def test_equal_reasons_are_one_sentence_that_names_the_scopes(drawn: Callable[..., Figure]) -> None:
@@ -89,7 +89,7 @@ def test_a_logarithmic_axis_needs_values_above_zero(drawn: Callable[..., Figure]
 
     figure = drawn("kernel_lambda", [norm("min", 0.2), norm("max", 9e4), norm("max", 8e4, "base-0")])
     assert figure.log_y
-    assert figure.caption.endswith("Values rest on 42 responses.")
+    assert figure.caption.endswith("Based on 42 responses.")
     (svg,) = figure_svgs(figure)
     assert [text for text in ("0.1", "1", "10", "100", "1000", "10000") if f">{text}<" in svg][-2:] == ["100", "10000"]
     assert not drawn("kernel_lambda", [norm("min", 0.0), norm("max", 9e4), norm("max", 8e4, "base-0")]).log_y

@@ -20,8 +20,8 @@ def test_nothing_but_classes_paints_and_only_what_pages_share_has_an_id(
     clouds = Line(label="", x=(0.0, 1.0), y=(1.0, 0.0), colour="c2", style=0, sizes=(1.0, 4.0))
     kinds = (figure(), figure(Panel(title="", lines=(clouds,)), kind="scatter"), figure(heat_map), figure(changes))
     kinds = (*kinds, figure(plane))
-    for one in kinds:
-        (svg,) = figure_svgs(one)
+    for kind in kinds:
+        (svg,) = figure_svgs(kind)
         root = ElementTree.fromstring(svg)
         assert {element.tag for element in root.iter()} <= {"svg", "g", "path", "text", "defs", "marker", "use"}
         names = {name for element in root.iter() for name in element.attrib}
@@ -30,7 +30,7 @@ def test_nothing_but_classes_paints_and_only_what_pages_share_has_an_id(
         shared = set(root.findall("defs/*"))
         assert {element for element in root.iter() if "id" in element.attrib} == shared
         assert root.attrib["role"] == "img"
-        assert svg == figure_svgs(one)[0]
+        assert svg == figure_svgs(kind)[0]
 
 
 def test_a_picture_is_named_by_figure_and_panel(figure: Callable[..., Figure]) -> None:
@@ -101,7 +101,7 @@ def test_panels_share_their_axis(figure: Callable[..., Figure]) -> None:
     high = Line(label="iac", x=(1, 4), y=(0.1, 3.0), colour="c2", style=0)
     svgs = figure_svgs(figure(Panel(title="a", lines=figure().panels[0].lines), Panel(title="b", lines=(high,))))
     groups = [re.findall(r'<g [^>]*text-anchor="end"[^>]*>(.+?)</g>', svg) for svg in svgs]
-    ticks = [re.findall(r">([^<]+)<", "".join(found)) for found in groups]
+    ticks = [re.findall(r">([^<]+)<", "".join(group)) for group in groups]
     assert ticks[0] == ticks[1]
     assert "3" in ticks[0]
 

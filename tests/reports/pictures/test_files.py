@@ -55,7 +55,7 @@ def test_a_pdf_embeds_no_type_3_font_and_text_as_text(figure: Callable[..., Figu
     (picture,) = figure_pictures(figure(title="a title"), ["pdf"])
     raw = picture.files["pdf"]
     streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", raw, flags=re.DOTALL)
-    everything = raw + b"".join(inflated(one) for one in streams)
+    everything = raw + b"".join(inflated(stream) for stream in streams)
     assert b"/Type3" not in everything
     assert re.search(rb"/Subtype\s*/(TrueType|CIDFontType2)\b", everything)
 

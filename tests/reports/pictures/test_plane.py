@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from oversharp.reports.pictures.drawing import drawn, figure_svgs
+from oversharp.reports.pictures.drawing import draw_panel, figure_svgs
 from oversharp.reports.pictures.files import figure_pictures
 from oversharp.reports.pictures.naming import SIZE_PT, WantedName, place_names
 from oversharp.reports.records import Figure, Line, Plane, Spot
@@ -51,7 +51,7 @@ def test_planes_beside_each_other_have_axes_of_one_length_and_of_probabilities(
     both, alone = figure(plane, small), figure(small)
     limits = []
     for whole, panel in ((both, plane), (both, small), (alone, small)):
-        with drawn(whole, panel) as canvas:
+        with draw_panel(whole, panel) as canvas:
             axes = canvas.axes[0]
             limits.append((*axes.get_xlim(), *axes.get_ylim()))
     wide, beside, by_itself = limits
@@ -67,7 +67,7 @@ def test_no_tick_is_below_0_or_above_1_where_nothing_was_ever_solved_or_all_was(
     for at in (0.0, 1.0):
         still = Line(label="grpo", x=(at, at), y=(at, at), colour="c1", style=0)
         stays = Plane(title="", lines=(still,), names=(("base", "step 40"),), description="It stays.")
-        with drawn(figure(stays), stays) as canvas:
+        with draw_panel(figure(stays), stays) as canvas:
             axes = canvas.axes[0]
             assert axes.get_xlim()[0] < at < axes.get_xlim()[1]
             ticks = [*axes.get_xticks(), *axes.get_yticks()]
@@ -111,5 +111,5 @@ def test_a_file_says_under_the_picture_what_it_shows(figure: Callable[..., Figur
 
 def test_a_plane_wants_a_name_for_every_point() -> None:
     line = Line(label="run", x=(0.3, 0.5), y=(0.9, 0.7), colour="c1", style=0)
-    with pytest.raises(ValueError, match="as many names as points"):
+    with pytest.raises(ValueError, match="one name per point"):
         Plane(title="run", lines=(line,), names=(("base",),))

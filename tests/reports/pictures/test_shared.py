@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from oversharp.reports.pictures.shared import shared
+from oversharp.reports.pictures.shared import extract_shared
 
 
 def test_what_two_pictures_share_is_told_once_and_halves_of_maps_need_no_rule() -> None:
     marker, half = '<marker id="m1"><path d="z"/></marker>', '<g id="h2"><path d="M1 0h1"/></g>'
-    made = shared(f"<svg><defs>{marker}</defs>a</svg><p>b</p><svg><defs>{half}{marker}</defs>c</svg>")
+    made = extract_shared(f"<svg><defs>{marker}</defs>a</svg><p>b</p><svg><defs>{half}{marker}</defs>c</svg>")
     assert made.html == "<svg>a</svg><p>b</p><svg>c</svg>"
     assert made.definitions == marker + half
     assert made.rules == ".m1{marker:url(#m1)}"

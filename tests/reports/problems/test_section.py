@@ -19,7 +19,7 @@ from oversharp.diagnostics.verdict.record import Claim, Verdict
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.problem_changes import (
     SHOWN_CASES,
-    picked_problems,
+    pick_problems,
     problem_changes,
     success_interval,
 )
@@ -27,7 +27,7 @@ from oversharp.reports.evidence.problem_details import _MODES, ProblemDetails, r
 from oversharp.reports.evidence.source import read_source
 from oversharp.reports.page import load_page
 from oversharp.reports.problems.section import problems, success
-from oversharp.reports.problems.table import lost_beside_gained, problem_table
+from oversharp.reports.problems.table import lost_and_gained_tables, problem_table
 from oversharp.reports.records import Cases, Figure, Page, ProblemCase, Section, SideBySide, Table
 from tests.reports.parts import block, blocks, section, texts, with_source
 
@@ -66,17 +66,17 @@ def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(
     lead = section(page, "problems").lead
     # hits 3+0, 1+0, 0+4, 2+2 (seven times), 2+8, 4+8: C(8,m)/C(16,m) = 1/10, 1/2, 1/26, 7/26, 0, 0
     counted = (
-        "of 12 problems 2 lost every correct sample (0 surely{how}) and 1 won a first one; chance alone would make "
+        "of 12 problems, 2 lost every correct sample (0 significantly{how}) and 1 gained a first one; expected by "
     )
     how, unconfirmed = (
         "by Fisher's exact test with Holm's correction",
-        "None of them is confirmed: run oversharp confirm,",
+        "None is confirmed: run oversharp confirm,",
     )
-    assert lead[0] == f"grpo: {counted.format(how='')}it about 0.9 of each."
-    assert lead[1].startswith("iac: of 12 problems 0 lost every correct sample and 0 won a first one;")
-    assert lead[2] == f"Surely: {how}. {unconfirmed} which draws fresh samples of them."
+    assert lead[0] == f"grpo: {counted.format(how='')}chance alone: about 0.9 of each."
+    assert lead[1].startswith("iac: of 12 problems, 0 lost every correct sample and 0 gained a first one;")
+    assert lead[2] == f"Significantly: {how}. {unconfirmed} which takes fresh samples."
     (alone,) = section(page_of(names=("grpo",)), "problems").lead
-    assert alone.startswith(f"{counted.format(how=f', {how}')}it about 0.9 of each. {unconfirmed}")
+    assert alone.startswith(f"{counted.format(how=f', {how}')}chance alone: about 0.9 of each. {unconfirmed}")
 
 
 def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
@@ -89,7 +89,7 @@ def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
 
 def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
     (grpo,) = section_blocks(page, SideBySide)  # nothing of IAC was lost or gained
-    assert grpo.title == "Lost beside gained"
+    assert grpo.title == "Lost and gained problems"
     shown = {table.title: [row[1:] for row in texts(table)] for table in grpo.tables}
     # Fisher: 3 of 8 against 0 of 8 is 1/10, 1 of 8 is 1/2; Holm over all 12 problems
     assert shown == {
@@ -110,10 +110,10 @@ def test_of_samples_that_are_no_draws_of_their_own_no_problem_is_called_surely_l
     changes = problem_changes(made.source, doubted)
     assert changes["p_adjusted"].isna().all()
     assert problem_changes(made.source, grpo)["p_adjusted"].notna().all()
-    (lost, _) = lost_beside_gained(made, {"grpo": changes}).tables
+    (lost, _) = lost_and_gained_tables(made, {"grpo": changes}).tables
     assert lost.note == "Not tested: they hang together."
     assert [row[-1] for row in texts(lost)] == ["–", "–"]
-    assert "; which of them changed is not tested: they hang together. " in problems(made).lead[0]
+    assert "; not tested: they hang together. " in problems(made).lead[0]
 
 
 def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Context) -> None:
@@ -126,7 +126,7 @@ def test_a_problem_that_was_solved_often_between_is_not_simply_lost(context: Con
     made = with_source(context, series=(grpo,), problem_counts=counts, problems=problem)
     changes = problem_changes(made.source, grpo)
     assert changes["p_adjusted"].round(4).tolist() == [0.0036, 0.5]  # twice C(256, 9) / C(512, 9), and 1/2
-    (lost, _) = lost_beside_gained(made, {"grpo": changes}).tables
+    (lost, _) = lost_and_gained_tables(made, {"grpo": changes}).tables
     assert [row[2:] for row in texts(lost)] == [
         ["0 / 256 at step 80", "0 / 256", "80 and 160", "0.0036"],
         ["167 / 256 at step 80", "0 / 256", "160", "0.5000"],
@@ -152,7 +152,7 @@ def test_the_table_holds_every_problem_with_its_state(page: Page) -> None:
     table = block(section(page, "problems"), "All problems: grpo", Table)
     assert table.states == (*["lost"] * 2, *["unchanged"] * 7, *["rose"] * 2, "gained")
     assert table.states == tuple(row[0] for row in texts(table))
-    assert table.note.startswith("Not confirmed: these are the counts of one draw.")
+    assert table.note.startswith("Not confirmed: these counts come from one draw.")
 
 
 def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it_leaves_out(context: Context) -> None:
@@ -166,20 +166,20 @@ def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it
     assert table.title == "4 of 5 problems: grpo"
     assert [row[1] for row in texts(table)] == ["lost", "large", "small", "gained"]
     assert table.states == ("lost", "fell", "fell confirmed", "gained")
-    assert "1 problem with smaller changes not shown: view problem_counts of the store." in table.note
+    assert "1 problem with smaller changes not shown; see the view problem_counts of the store." in table.note
     assert [row[5] for row in texts(table)] == ["–", "–", "confirmed lost, p = 0.0002 (20 / 64 → 0 / 64)", "–"]
 
 
 def test_confirmed_problems_are_read_first_then_falls_then_gains() -> None:
     frame = changes_of(("fell", 8, 1), ("lost", 3, 0), ("rose", 1, 2), ("gained", 0, 2), ("sure", 2, 1))
     frame = frame.sort_values(["change", "problem_id"]).reset_index(drop=True)
-    assert picked_problems([frame], [["sure"]]) == ("sure", "lost", "fell", "gained", "rose")
+    assert pick_problems([frame], [["sure"]]) == ("sure", "lost", "fell", "gained", "rose")
 
 
 def test_series_take_turns_and_the_list_ends() -> None:
     one = changes_of(*((f"a{i}", 8, i % 8) for i in range(40)))
     two = changes_of(*((f"b{i}", 8, i % 8) for i in range(40)))
-    picked = picked_problems([one, two], [[], []])
+    picked = pick_problems([one, two], [[], []])
     assert len(picked) == len(set(picked)) == SHOWN_CASES
     assert [name[0] for name in picked[:4]] == ["a", "b", "a", "b"]
 
@@ -208,8 +208,8 @@ def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context)
     artefact, unsplit = gain_of_the_lowest(ProblemDetails())
     assert abs(gain) < 3.0
     assert artefact > 6.0
-    assert "Sorted by one half of the base's samples" in figure.caption
-    assert "gains and the highest falls a little even without any change" in unsplit.caption
+    assert "Groups by one half of the base's samples" in figure.caption
+    assert "rises and the highest falls a little even without any change" in unsplit.caption
 
 
 def test_halves_share_no_sample_and_leave_none_out(session_store: Path) -> None:
@@ -293,7 +293,7 @@ def test_confirmed_problems_are_told_and_can_be_filtered(context: Context) -> No
     lost = str(changes.loc[changes["state"] == "lost", "problem_id"].iloc[-1])
     details = replace(context.details, fresh=fresh_of(lost, confirmed=True), picked=(lost,))
     told = problems(replace(context, details=details))
-    assert told.lead[0].endswith("Of 1 problem drawn again, fresh samples confirm 1 as lost and 0 as gained.")
+    assert told.lead[0].endswith("Fresh samples of 1 problem confirm 1 as lost and 0 as gained.")
     table = block(told, "All problems: grpo", Table)
     row = next(i for i, cells in enumerate(table.rows) if cells[1].href)
     assert table.states[row] == "lost confirmed"
@@ -320,7 +320,7 @@ def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
         store.add_confirmations(series.audit_id, "grpo-30", series.settings_id, tested)
         page = load_page(store, measures, store_name="audit.duckdb")
     lead = section(page, "problems").lead[0]
-    assert "Of 2 problems drawn again, fresh samples confirm 1 as lost and 0 as gained." in lead
+    assert "Fresh samples of 2 problems confirm 1 as lost and 0 as gained." in lead
     cases = cases_of(page)
     assert cases[0].problem_id == lost
     assert cases[0].summary == "Base 1 of 8 correct, 1 of 8 at step 10, last 0 of 8 (lost, confirmed)"

@@ -13,7 +13,7 @@ from oversharp.reports.citations import with_sources
 from oversharp.reports.context import Context
 from oversharp.reports.page import build_page
 from oversharp.reports.published import published_tables
-from oversharp.reports.published.section import CAUTION, nearest_k, pairs, published
+from oversharp.reports.published.section import CAUTION, nearest_k, published_pairs, published_section
 from oversharp.reports.records import Section
 from oversharp.reports.render import render_page
 from tests.reports.parts import texts, with_source
@@ -27,7 +27,7 @@ def section_of(context: Context) -> Callable[..., Section]:
 
     def make(*, names: tuple[str, ...] = ("grpo", "iac"), edit: Callable[..., pd.DataFrame]) -> Section:
         series = tuple(one for one in context.source.series if one.name in names)
-        return published(with_source(context, series=series, findings=edit(context.source.findings)))
+        return published_section(with_source(context, series=series, findings=edit(context.source.findings)))
 
     return make
 
@@ -47,7 +47,7 @@ def with_entropies(findings: pd.DataFrame) -> pd.DataFrame:
 
 def test_the_lead_holds_own_changes_and_their_range_in_print(context: Context) -> None:
     """k = 4 stands in [B] 1 to 3 and in [C] 4; the range is counted here from the published rows themselves."""
-    own, theirs, caution = published(context).lead
+    own, theirs, caution = published_section(context).lead
     assert own == (
         "From base to last checkpoint pass@1 moved by +25.0 points (grpo) and +20.0 points (iac) and pass@4 by −20.0 "
         "and −1.0."
@@ -59,12 +59,15 @@ def test_the_lead_holds_own_changes_and_their_range_in_print(context: Context) -
     changes = (joined["value_x"] - joined["value_y"]).tolist()
     assert len(changes) == 34
     low, high, middle = (f"{v:+.1f}".replace("-", "−") for v in (min(changes), max(changes), median(changes)))
-    assert theirs.endswith(f"and {low} to {high} in pass@4 (34 pairs, median {middle}; the other 24 do not print it).")
+    assert theirs.endswith(
+        f"and {low} to {high} in pass@4 (34 pairs, median {middle}; the other 24 do not print it), in percentage "
+        "points."
+    )
     assert caution == CAUTION
 
 
 def test_own_series_stand_first_with_their_intervals(context: Context) -> None:
-    table, others, *_ = published(context).blocks
+    table, others, *_ = published_section(context).blocks
     assert texts(table)[:2] == [
         ["own", "grpo", "mini", "0.250 → 0.500", "+25.0 [+22.0, +28.0]", "4", "0.800 → 0.600", "−20.0 [−23.0, −17.0]"],
         ["own", "iac", "mini", "0.250 → 0.450", "+20.0 [+17.0, +23.0]", "4", "0.800 → 0.790", "−1.0 [−4.0, +2.0]"],
@@ -78,7 +81,7 @@ def test_own_series_stand_first_with_their_intervals(context: Context) -> None:
 
 def test_percents_in_print_become_probabilities_and_points(context: Context) -> None:
     """[B] Table 1, Qwen2.5-Math-7B on AMC 2023: 40.4 to 60.4 at k = 1, 71.6 to 79.4 at k = 4."""
-    (table, *_) = published(context).blocks
+    (table, *_) = published_section(context).blocks
     row, shown = table.rows[2], texts(table)[2]
     first, second = (
         published_tables().query(
@@ -102,7 +105,7 @@ def test_without_the_k_in_print_the_nearest_stands_and_is_named(section_of: Call
 
 
 def test_the_nearest_k_is_never_1_where_a_larger_one_is_asked_for() -> None:
-    assert all(1 not in pair.ks for pair in pairs())
+    assert all(1 not in pair.ks for pair in published_pairs())
     assert nearest_k(2, [256, 1024]) == 256
 
 
@@ -122,7 +125,7 @@ def test_a_base_alone_is_laid_beside_nothing(context: Context) -> None:
         for one in context.source.series
     )
     findings = with_entropies(context.source.findings)
-    section = published(with_source(context, series=series, findings=findings[findings["step"] == 0]))
+    section = published_section(with_source(context, series=series, findings=findings[findings["step"] == 0]))
     assert section.lead == ()
     (missing,) = section.blocks
     assert missing.why == ("the series share no k with a pass@k at base and at a later checkpoint",)
@@ -142,7 +145,7 @@ def test_answer_entropies_are_laid_beside_print_in_nats_by_the_same_estimator(
 
 
 def test_papers_are_named_and_the_full_data_has_a_place(context: Context) -> None:
-    section = with_sources(published(context))
+    section = with_sources(published_section(context))
     assert [source[:3] for source in section.sources] == ["[A]", "[B]", "[C]"]
     assert not [block for block in section.blocks if "ntropies" in block.title], "there are none in the store"
     (table, *_) = section.blocks

@@ -15,7 +15,7 @@ from oversharp.reports.context import Context
 from oversharp.reports.records import Figure, Missing, Page, Section
 from oversharp.reports.render import render_page
 from oversharp.reports.sections.headline import headline
-from oversharp.reports.wording import known
+from oversharp.reports.wording import known_findings
 from tests.reports.parts import block, section, with_series, with_source
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
@@ -84,7 +84,7 @@ def test_an_interval_does_not_go_where_a_probability_cannot(context_of: Callable
         ]
 
     top = headline(context_of(names=("iac",), edit=saturated))
-    assert top.cards[0].tiles[1].change == ("no change detected: −1.0 points, 95\xa0% interval −4.0 to 0.0")
+    assert top.cards[0].tiles[1].change == ("no change detected: −1.0 points, 95\xa0% CI −4.0 to 0.0")
     assert top.figure.panels[0].lines[0].high[-1] == 0.0
 
 
@@ -92,7 +92,7 @@ def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(context_of: Cal
     top = headline(context_of(names=("grpo",), edit=lambda found: [*found, exact("problems_over_sharpened", 0.8)]))
     tiles = {tile.title: tile for tile in top.cards[0].tiles}
     assert tiles["over-sharpened (Definition 2.1)"].value == "80.0\xa0%"
-    assert tiles["over-sharpened (Definition 2.1)"].change == ("of 5 problems, 95\xa0% interval 70.0\xa0% to 90.0\xa0%")
+    assert tiles["over-sharpened (Definition 2.1)"].change == ("of 5 problems, 95\xa0% CI 70.0\xa0% to 90.0\xa0%")
     assert not any("as Definition 2.1 asks" in limit for limit in top.limits)
 
 
@@ -137,7 +137,9 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
 def with_exact(context: Context, *, without: tuple[int, ...] = ()) -> Context:
     """The sampled pass@k of the small store as if it were exact, and a verdict on k = 4 over steps 20 and 30."""
     findings = context.source.findings
-    sampled = pd.concat([known(findings, measure, scope="all") for measure in ("pass_at_k", "pass_at_k_delta")])
+    sampled = pd.concat(
+        [known_findings(findings, measure, scope="all") for measure in ("pass_at_k", "pass_at_k_delta")]
+    )
     exact = sampled[~sampled["step"].isin(without)]
     names = exact["measure"].str.replace("pass_at_k", "pass_at_k_exact")
     changes = tuple(

@@ -274,5 +274,5 @@ def test_only_the_base_foretells_nothing(store_of: Callable[..., Path]) -> None:
     path = store_of(names=("grpo",), steps=(0,))
     add_kernels(path, (0,))
     section = kernel(replace(read(path), measures={}))
-    assert block(section, "Last step").why == ("only the base was audited: no step to foretell",)
+    assert block(section, "Last step").why == ("only the base was audited: no step to predict",)
     assert len(block(section, "Gradient kernel").panels) == 1

@@ -58,10 +58,10 @@ def test_a_curve_beyond_its_band_says_why_and_bands_everywhere_need_no_excuse(
         return [*findings, *(replace(f, k=8, low=None, high=None) for f in findings if f.k == 4)]
 
     bare = page_of(names=("grpo",), edit=bare_at_8)
-    end = "Intervals end at half the number of samples per problem (4 of 8);"
+    end = "CIs end at half the number of samples per problem (4 of 8);"
     coverage = section(bare, "coverage")
-    assert f"{end} beyond that the curve is drawn without one." in block(coverage, "pass@k").notes
-    assert f"{end} larger k are drawn without one." in block(coverage, "Change of pass@k").notes
+    assert f"{end} the curve continues without a band." in block(coverage, "pass@k").notes
+    assert f"{end} larger k have no band." in block(coverage, "Change of pass@k").notes
     assert any(note.startswith(end) for note in bare.headline.figure.notes)
     assert block(section(page, "coverage"), "pass@k").notes == ()
 
@@ -111,7 +111,7 @@ def test_rates_that_are_zero_throughout_are_told_once(page_of: Callable[..., Pag
 def test_the_method_shows_scored_samples_paths_and_whose_clock(context: Context) -> None:
     told = method(context)
     settings = {name: value for name, value, *_ in texts(block(told, "Sampling settings"))}
-    assert settings["of those used for token entropy"] == "3"
+    assert settings["samples used for token entropy"] == "3"
     paths = [row[4] for row in texts(block(told, "Checkpoints"))]
     assert paths[:2] == ["/runs/grpo/0", "/runs/grpo/10"]
     assert "/runs/iac/0" in paths  # the shared base keeps the path of each series

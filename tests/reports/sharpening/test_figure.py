@@ -22,8 +22,8 @@ from oversharp.reports.render import render_page
 from oversharp.reports.sharpening.figure import (
     HOW,
     HOW_OF_SAMPLES,
-    figures_of_joined,
     first_figure,
+    separate_figures,
     shared_figure,
     sharpening_figure,
 )
@@ -150,10 +150,10 @@ def test_hotter_draws_that_end_below_the_k_of_the_figure_are_said_to_and_how_to_
     short = with_source(colder, findings=pd.concat([held, rows], ignore_index=True))
     figure = sharpening_figure(short, short.series[0])
     assert plane(figure).hotter == ()
-    said = "drawn hotter are not shown: their samples reach only k = 2, this figure is of k = 4 (oversharp audit "
-    assert figure.notes == (f"Checkpoints {said}--control-n 4).",)
+    said = "at higher temperatures are not shown: their samples reach only k = 2, and this figure has k = 4 (oversharp "
+    assert figure.notes == (f"Checkpoints {said}audit --control-n 4).",)
     assert sharpening_figure(short, short.series[1]).notes == ()
-    assert shared_figure(short).notes == (f"Checkpoints of grpo {said}--control-n 4).",)
+    assert shared_figure(short).notes == (f"Checkpoints of grpo {said}audit --control-n 4).",)
     assert shared_figure(controlled(context)).notes == shared_figure(colder).notes == ()
 
 
@@ -161,9 +161,9 @@ def test_under_a_truncation_the_curve_is_said_to_be_that_of_the_truncated_base(c
     drawn = controlled(context)
     cut = {"settings": {**drawn.series[0].settings, "top_p": 0.9, "top_k": 40}}
     both = with_series(with_series(drawn, 0, **cut), 1, **cut)
-    said = "is drawn under top-p 0.9 and top-k 40, which sharpens by itself: the dashed curve is that of the base so "
-    assert shared_figure(both).notes == (f"All of it {said}truncated, at lower temperatures.",)
-    assert sharpening_figure(both, both.series[0]).notes == (f"All of grpo {said}truncated, at lower temperatures.",)
+    said = "is sampled with top-p 0.9 and top-k 40, which also sharpens: the dashed curve is the base with the same "
+    assert shared_figure(both).notes == (f"All of it {said}truncation, at lower temperatures.",)
+    assert sharpening_figure(both, both.series[0]).notes == (f"All of grpo {said}truncation, at lower temperatures.",)
     bare = with_series(context, 0, **cut)
     assert sharpening_figure(bare, bare.series[0]).notes == (HOW,)  # no curve, nothing to say of it
 
@@ -175,7 +175,7 @@ def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> 
     known = with_source(recorded, findings=pd.concat([held, row.astype({"k": held["k"].dtype})], ignore_index=True))
     said, unknown = (sharpening_figure(one, one.series[0]).notes for one in (known, recorded))
     assert said[0].endswith(
-        "with the same pass@2, pass@1 of the last checkpoint is 2.0 points (95\xa0% interval −7.0 to +3.0) below that "
+        "at the same pass@2, pass@1 of the last checkpoint is 2.0 points (95\xa0% CI −7.0 to +3.0) below that "
         "of the base's answers on which several draws agree."
     )
     assert said[1:] == unknown
@@ -191,7 +191,7 @@ def test_the_base_reweighted_is_a_named_line_of_its_own_as_far_down_as_the_rest(
     assert (colder.x, len(run.x)) == ((0.25, 0.3, 0.4), 4)
     assert "Dotted" in figure.caption
     assert ["grpo", "base reweighted, α=8"] in [row[:2] for row in texts(figure.table)]
-    below = "Below the picture, not drawn: base reweighted, α=8."
+    below = "Below the plot, not shown: base reweighted, α=8."
     assert figure.table.note == below
     assert f"{below} Brackets:" in figure_latex(figure).splitlines()[0]
     every = sharpening_figure(made := controlled(context, (*COLDER, *HOTTER, powers[0])), made.series[0])
@@ -254,7 +254,7 @@ def test_the_card_says_it_right_below_the_verdict_and_the_figure_has_it_where_it
 
 def test_series_of_one_base_are_in_one_picture_on_the_first_screen(context: Context) -> None:
     page = build_page(controlled(context))
-    assert [one.figure_id for one in page.decision.figures] == ["compare-sharpening", "coverage-map"]
+    assert [figure.figure_id for figure in page.decision.figures] == ["compare-sharpening", "coverage-map"]
     alone = build_page(with_source(controlled(context), series=context.series[:1]))
     assert alone.decision.figures[0].figure_id == "sharpening-1"
 
@@ -266,7 +266,7 @@ def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context)
     assert [line.label for line in panel.lines] == ["base at lower temperatures", "grpo", "iac"]
     assert panel.names[1:] == (("", "", "", "step 30"), ("", "", "", "step 30"))
     assert len(panel.hotter) == 2
-    each = [one.figure_id for one in blocks(compare(context), Figure)]
+    each = [block.figure_id for block in blocks(compare(context), Figure)]
     assert each[:2] == ["sharpening-1", "sharpening-2"]
     other = context.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
     assert shared_figure(with_series(context, 1, checkpoints=other)) is None
@@ -283,7 +283,7 @@ def test_series_that_cannot_be_compared_each_have_a_panel_on_the_first_screen(co
     assert figure.caption.startswith("Solid: one point per checkpoint")
     page = build_page(made)
     assert [one.figure_id for one in page.decision.figures] == ["sharpening", "coverage-map"]
-    assert figures_of_joined(made) == ()
+    assert separate_figures(made) == ()
 
 
 def test_samples_of_another_tool_share_a_panel_where_they_are_compared_because_they_have_one_base(
@@ -320,5 +320,5 @@ def test_of_three_series_those_of_one_base_share_a_panel_and_come_by_themselves_
     figure = first_figure(made)
     assert figure is not None
     assert [panel.title for panel in figure.panels] == ["grpo and iac: pass@4", "iac-seed-2: pass@4"]
-    assert [one.figure_id for one in figures_of_joined(made)] == ["sharpening-1", "sharpening-2"]
-    assert [one.figure_id for one in blocks(compare(made), Figure)][:2] == ["sharpening-1", "sharpening-2"]
+    assert [one.figure_id for one in separate_figures(made)] == ["sharpening-1", "sharpening-2"]
+    assert [block.figure_id for block in blocks(compare(made), Figure)][:2] == ["sharpening-1", "sharpening-2"]

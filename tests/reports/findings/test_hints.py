@@ -11,7 +11,7 @@ import pytest
 import oversharp.diagnostics.measures
 from oversharp.diagnostics.measures import all_measures
 from oversharp.reports.context import Context
-from oversharp.reports.findings.mends import told_apart, without_value
+from oversharp.reports.findings.hints import missing_value, split_reason
 
 PLACE = Path(oversharp.diagnostics.measures.__file__).parent
 
@@ -24,7 +24,7 @@ def _texts() -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(all_measures()))
 def test_what_would_measure_it_is_known_of_every_measure_that_may_lack_data(name: str) -> None:
-    why, mend = told_apart(all_measures()[name].missing)
+    why, mend = split_reason(all_measures()[name].missing)
     assert mend
     assert "--" not in why
 
@@ -32,7 +32,7 @@ def test_what_would_measure_it_is_known_of_every_measure_that_may_lack_data(name
 def test_a_reason_that_tells_a_command_is_cut_where_that_begins() -> None:
     told = [text for text in _texts() if "run the audit" in text or "does, of the" in text or "; draw more" in text]
     assert len(told) > 10
-    assert not [text for text in told if "audit" in told_apart(text)[0] or "--" in told_apart(text)[0]]
+    assert not [text for text in told if "audit" in split_reason(text)[0] or "--" in split_reason(text)[0]]
 
 
 def test_who_imported_is_not_told_to_run_the_same_audit_again(context: Context) -> None:
@@ -40,16 +40,16 @@ def test_who_imported_is_not_told_to_run_the_same_audit_again(context: Context) 
     recorded = tuple(replace(one, checkpoints=checkpoints.assign(kind="recorded")) for one in context.source.series)
     imported = replace(context.source, series=recorded)
     why = ("not drawn at another temperature: --controls does",)
-    assert without_value(context.source, "x", why).how == "the same audit with --controls"
-    assert without_value(imported, "x", why).how == "`oversharp audit` of the checkpoints with --controls"
+    assert missing_value(context.source, "x", why).how == "the same audit with --controls"
+    assert missing_value(imported, "x", why).how == "`oversharp audit` of the checkpoints with --controls"
     panel = ("no panel; run the audit with --panel 4",)  # which an audit has unless it is told otherwise
-    assert without_value(imported, "x", panel).how == "`oversharp audit` of the checkpoints themselves"
+    assert missing_value(imported, "x", panel).how == "`oversharp audit` of the checkpoints themselves"
 
 
 def test_what_was_asked_and_has_no_answer_is_not_called_unmeasured(context: Context) -> None:
-    fell = without_value(context.source, "k*", ("pass@k does not fall up to k = 128",), unmeasured="no graded samples")
+    fell = missing_value(context.source, "k*", ("pass@k does not fall up to k = 128",), unmeasured="no graded samples")
     assert (fell.label, fell.how) == ("no value", "")
-    lacks = without_value(context.source, "k*", ("no graded samples (step 20)",), unmeasured="no graded samples")
-    assert (lacks.label, lacks.how) == ("not measured", "the same audit again, to its end")
-    unknown = without_value(context.source, "x", ("a plug-in's own reason",), unmeasured="a plug-in's own reason")
+    lacks = missing_value(context.source, "k*", ("no graded samples (step 20)",), unmeasured="no graded samples")
+    assert (lacks.label, lacks.how) == ("not measured", "the same audit again, until it finishes")
+    unknown = missing_value(context.source, "x", ("a plug-in's own reason",), unmeasured="a plug-in's own reason")
     assert (unknown.label, unknown.how) == ("not measured", "")
