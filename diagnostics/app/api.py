@@ -354,8 +354,8 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 
     After shards, run the same audit without --shard and with this --out: it draws nothing but, with controls, the
     checkpoint to ship at hotter temperatures, computes the kernels and comes to the verdict. A store that was merged
-    before adds nothing. Killed or stopped, the same command continues. A store of an older release is renewed this way:
-    it is read once, and stays as it is. Which checkpoint to ship is then said of all series that can be compared.
+    before adds nothing. Killed or stopped, the same command continues. The recommendation then covers all
+    series that can be compared.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from oversharp.diagnostics.records.names import require_store_file, require_stor
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.store.mends import in_one_line, of_a_stranger
-from oversharp.diagnostics.store.older import as_today, checked_schema
+from oversharp.diagnostics.store.schema import SCHEMA_VERSION, empty_store, require_schema, script
 from oversharp.diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -38,9 +38,6 @@ from oversharp.diagnostics.store.token_files import (
     listed,
     tokens_beside,
 )
-
-#: Of ``tables.sql``. A store of an older schema is read by ``oversharp merge`` alone, which makes one of today's of it.
-SCHEMA_VERSION = 11
 
 #: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
@@ -67,8 +64,8 @@ class Database:
         Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
 
         Raises:
-            StoreError: the file is missing (read-only), locked by another process, not a store, of an older schema,
-                or written by a newer oversharp.
+            StoreError: the file is missing (read-only), locked by another process, not a store, or of another
+                schema.
         """
         self.path = path
         self._read_only = read_only
@@ -223,23 +220,22 @@ class Database:
                 raise
 
     @contextmanager
-    def attached(self, path: Path) -> Iterator[int]:
-        """Read another store's tables as ``other.TABLE`` inside the block, today's tables also of an older schema.
-
-        The schema of that store is given. Raises ``StoreError`` as opening it for reading, older schemas apart.
-        """
+    def attached(self, path: Path) -> Iterator[None]:
+        """Read another store's tables as ``other.TABLE`` inside the block. Raises ``StoreError`` as opening it does."""
         require_store_place(path)
         require_store_file(path)
         text = str(path.resolve()).replace("'", "''")
         with self.explained(path):
             self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
         try:
-            found = self._schema_of("held", path)
+            if not self._has_tables("held", path):
+                raise empty_store(path)
             self._connection.execute("ATTACH ':memory:' AS other")
             try:
-                for name, query in as_today(self._columns_of(self._own_name()), self._columns_of("held")):
+                for name, columns in self._columns_of(self._own_name()).items():
+                    query = f"SELECT {', '.join(columns)} FROM held.{name}"
                     self._connection.execute(f"CREATE VIEW other.{name} AS {query}")
-                yield found
+                yield
             finally:
                 self._connection.execute("DETACH other")
         finally:
@@ -274,18 +270,12 @@ class Database:
 
     def _require_schema(self, *, read_only: bool) -> None:
         """Make the tables of a new store; refuse one of another schema."""
-        found = self._schema_of(self._own_name(), self.path)
-        if found == SCHEMA_VERSION:
+        if self._has_tables(self._own_name(), self.path):
             return
-        if found:
-            raise StoreError(
-                f"{self.path}: of schema {found}, this oversharp reads {SCHEMA_VERSION}; renew it: "
-                f"oversharp merge {self.path} --out DIR"
-            )
         if read_only:
-            raise StoreError(f"{self.path}: empty, the audit that made it was killed at once; run that audit again")
+            raise empty_store(self.path)
         with self.transaction():
-            self._connection.execute(_script("tables.sql"))
+            self._connection.execute(script("tables.sql"))
             self._connection.execute(
                 "INSERT INTO schema_version (version, oversharp_version, views_hash) VALUES (?, ?, '')",
                 [SCHEMA_VERSION, version()],
@@ -295,15 +285,19 @@ class Database:
         in_main = "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main'"
         return {row[0] for row in self.rows(in_main, [database])}
 
-    def _schema_of(self, database: str, path: Path) -> int:
-        """The schema of an attached store, 0 of an empty file; ``StoreError`` if it is no store, or a newer one."""
+    def _has_tables(self, database: str, path: Path) -> bool:
+        """Return whether an attached file is a store with tables; False for an empty file.
+
+        Raises ``StoreError`` for another DuckDB file, and as ``require_schema`` does.
+        """
         tables = self._tables_of(database)
         if not tables:
-            return 0
+            return False
         if "schema_version" not in tables:
             raise StoreError(f"{path}: a DuckDB file, but not an oversharp store; pass another --out")
         ((found,),) = self.rows(f'SELECT max(version) FROM "{database}".schema_version')
-        return checked_schema(path, found, tables, todays=SCHEMA_VERSION)
+        require_schema(path, found, tables)
+        return True
 
     def see_views(self) -> None:
         """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""
@@ -424,14 +418,9 @@ def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
 
 
 @cache
-def _script(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
-
-
-@cache
 def _view_scripts() -> tuple[str, str]:
     """``views.sql``: the views that a store keeps, and those on token files, which a connection makes for itself."""
-    queries = [statement.query for statement in duckdb.extract_statements(_script("views.sql"))]
+    queries = [statement.query for statement in duckdb.extract_statements(script("views.sql"))]
     of_tokens = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
     return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
 

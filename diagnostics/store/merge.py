@@ -1,4 +1,4 @@
-"""Joins stores: the shards of one audit, audits that were made on several machines, or one store of an older schema.
+"""Join stores: the shards of one audit, or audits of several machines.
 
 What is in a store already is not added again, and each store is taken in within one transaction: the same command again
 adds nothing, and one that was killed is simply run again.
@@ -17,7 +17,6 @@ from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.older import LEAST_CONTINUED
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 
 #: Tables whose primary key says what is there already, in the order in which one refers to the other.
@@ -104,7 +103,7 @@ class _Held:
 def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join the stores at ``stores`` into ``out``/audit.duckdb, which may hold some of them already.
 
-    They may be of older schemas, and stay as they are: what is made of them is a store of today's.
+    The given stores stay as they are.
     Shards must be all there, of the same series and settings; a series that is in several stores must have the same
     checkpoints and settings in each.
 
@@ -152,11 +151,10 @@ def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_S
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
         with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database:
-            with database.attached(path) as schema:
+            with database.attached(path):
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
-            # an audit of an older schema cannot go on there
-            held += _audits(database, path, must_end=path != target and schema >= LEAST_CONTINUED)
+            held += _audits(database, path, must_end=path != target)
             shards |= {shard for shard in map(_shard, _provenances(database)) if shard is not None}
     return held, shards
 

@@ -1,7 +1,7 @@
 -- The tables of an oversharp store, with the meaning and unit of every column. They hold facts and are written by
 -- diagnostics/store alone; views.sql has what users and measures read.
 -- Ids are hashes of content. NULL is unknown, never 0. Log-probabilities are natural logarithms, in nats.
--- Whoever changes a table raises SCHEMA_VERSION in database.py and tells older.py what older stores lack.
+-- If you change a table, raise SCHEMA_VERSION in database.py.
 
 -- One row: the schema that this store is of.
 CREATE TABLE schema_version (
@@ -126,7 +126,7 @@ CREATE TABLE grades (
     state VARCHAR NOT NULL CHECK (state IN ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error')),  -- what became of it
     reason VARCHAR NOT NULL,            -- why the state is not ok
     n_boxed INTEGER,                    -- different contents of \boxed{}; NULL where nobody looked at boxes
-    rules INTEGER,                      -- which rules of that verifier; NULL of another tool, package or schema
+    rules INTEGER,                      -- which rules of that verifier; NULL for another tool or package
     answer_style VARCHAR CHECK (answer_style IN ('boxed', 'tagged', 'hashes', 'labelled', 'bare', 'prose', 'none')),
                                         -- how the answer is stated; NULL where the verifier reads no text
     lenient BOOLEAN                     -- correct, or accepted by the lenient reader; NULL where there is none

@@ -36,7 +36,7 @@ _OF_A_SAMPLE: Mapping[str, Meaning] = {
     "n_boxed": _means(_BOXED, "answers"),
     "answer_style": _means(_STYLE),
     "lenient": _means(_LENIENT),
-    "rules": _means("by which rules of the verifier; NULL of another tool's or package's, or an older store's"),
+    "rules": _means("by which rules of the verifier; NULL for another tool or package"),
     "verifier": _means("whose grade counts in this series"),
     "own_verifier": _means("the problem's own; recorded:TOOL is a tool's"),
     "strategy_regex": _means("a response that matches is of the strategy code"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +30,6 @@ from oversharp.diagnostics.records.types import (
     TrainingResponse,
 )
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.database import SCHEMA_VERSION
 from oversharp.diagnostics.store.merge import merge
 from oversharp.diagnostics.store.missing import (
     OtherDraw,
@@ -43,6 +41,7 @@ from oversharp.diagnostics.store.missing import (
     ungraded,
     unrepeated,
 )
+from oversharp.diagnostics.store.schema import SCHEMA_VERSION
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import RULES
 from oversharp.reports import build_report, require_place
@@ -459,16 +458,8 @@ def test_a_directory_named_like_a_store_is_not_made(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-#: What schemas 1 to 5 called what has another name now.
-OLD_TABLES = {"response_scores": "response_logps", "second_scores": "second_logps"}
-OLD_NAMES = (
-    "UPDATE old.audit_findings SET measure = 'queries_lost' WHERE measure = 'problems_lost'",
-    "UPDATE old.events SET stage = 'score' WHERE stage = 'teacher-force'",
-)
-
-
 def _concluded(path: Path) -> AuditKey:
-    """A small audit with a bit of everything that schema 1 had, and a confirmation and a verdict beside."""
+    """Build a small audit with samples, grades, scores, training responses, findings and a verdict."""
     with Store.open(path) as store:
         key = _begin(store, n=2)
         for checkpoint, texts in (("hash0", "22"), ("hash20", "23")):
@@ -486,64 +477,25 @@ def _concluded(path: Path) -> AuditKey:
     return key
 
 
-def _tables(path: Path) -> dict[str, pd.DataFrame]:
-    with duckdb.connect(str(path), read_only=True) as connection:
-        names = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-        return {name: connection.execute(f"FROM {name} ORDER BY ALL").df() for (name,) in names}
-
-
-def _older(path: Path, schema: int, *, like: Path) -> Path:
-    """A store of an older schema with what the store ``like`` holds, as far as it has tables and columns for it."""
-    script = (Path(__file__).parent / "old" / f"schema_{schema}.sql").read_text(encoding="utf-8")
-    with duckdb.connect() as connection:
-        connection.execute(f"ATTACH '{path}' AS old; ATTACH '{like}' AS now (READ_ONLY); USE old")
-        connection.execute(script)
-        tables = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'old'"
-        for (name,) in connection.execute(tables).fetchall():
-            columns, known = (
-                [row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall()]
-                for table in (f"old.{name}", f"now.{OLD_TABLES.get(name, name)}")
-            )
-            shared = ", ".join(column for column in columns if column in known)
-            connection.execute(f"INSERT INTO old.{name} BY NAME SELECT {shared} FROM now.{OLD_TABLES.get(name, name)}")
-        for statement in (*OLD_NAMES, f"UPDATE old.schema_version SET version = {schema}"):
-            connection.execute(statement)
-    shutil.copytree(like.with_suffix(".tokens"), path.with_suffix(".tokens"))
-    return path
-
-
-@pytest.mark.parametrize("schema", [1, 5, 6])
-def test_a_store_of_an_older_schema_is_renewed_by_merge_and_by_nothing_else(tmp_path: Path, schema: int) -> None:
-    today = tmp_path / "today.duckdb"
-    key = _concluded(today)
-    old = _older(tmp_path / "old.duckdb", schema, like=today)
-    before = old.read_bytes()
+@pytest.mark.parametrize(
+    ("schema", "age", "remedy"), [(10, "older", "audit again"), (1000, "newer", "upgrade oversharp")]
+)
+def test_a_store_of_another_schema_is_refused_by_every_entrance(
+    tmp_path: Path, schema: int, age: str, remedy: str
+) -> None:
+    path = tmp_path / "other.duckdb"
+    _concluded(path)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE schema_version SET version = ?", [schema])
+    before = path.read_bytes()
+    found = rf"written by {age} oversharp \(schema {schema}, this version uses {SCHEMA_VERSION}\); {remedy}"
+    message = rf"other\.duckdb: {found}"
     for read_only in (True, False):
-        with pytest.raises(StoreError, match=rf"of schema {schema}, .*oversharp merge \S+old\.duckdb --out DIR"):
-            Store.open(old, read_only=read_only)
-    renewed = merge([old], tmp_path / "new").store_path
-    assert old.read_bytes() == before
-
-    held, expected = _tables(renewed), _tables(today)
-    assert held["schema_version"]["version"].tolist() == [SCHEMA_VERSION]
-    of_later_schemas = ("audit_verdicts", "training_responses", "token_files") if schema == 1 else ()
-    expected["grades"] = expected["grades"].assign(rules=held["grades"]["rules"])
-    assert held["grades"]["rules"].isna().all()  # by which rules nobody knows
-    for name, rows in expected.items():
-        if name not in ("schema_version", "audits", *of_later_schemas):
-            pd.testing.assert_frame_equal(held[name], rows, obj=name)
-    assert all(held[name].empty for name in of_later_schemas)
-    assert held["audits"][["n", "n_base", "panel", "kernel_problems"]].to_numpy().tolist() == [[2, 2, 0, 0]]
-    with Store.open(renewed) as store:
-        assert _texts_without_grade(store, key)["outdated"].tolist() == [True, True]
-        _grade_all(store, key)
-        assert not len(ungraded(store, key))
-        assert len(held["response_logps"]) == 5
-        assert len(store.frame("FROM response_tokens")) == (0 if schema == 1 else 5)
-        assert (store.verdict("run") is None) == (schema == 1)
-    if schema == 1:  # the others hold what today's store does
-        assert "No verdict" in build_report(renewed, tmp_path / "report.html").read_text(encoding="utf-8")
-    assert merge([old], tmp_path / "new").samples_added == 0
+        with pytest.raises(StoreError, match=message):
+            Store.open(path, read_only=read_only)
+    with pytest.raises(StoreError, match=message):
+        merge([path], tmp_path / "new")
+    assert path.read_bytes() == before
 
 
 def test_views_that_another_version_wrote_are_made_anew(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""The SQL scripts of a store, and the schema version that every store must have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from functools import cache
+from pathlib import Path
+
+from oversharp.diagnostics.records.errors import StoreError
+
+#: The schema of ``tables.sql``. Stores of another schema are refused.
+SCHEMA_VERSION = 11
+
+
+def script(name: str) -> str:
+    """Return the text of an SQL file of this folder."""
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+@cache
+def _table_names() -> frozenset[str]:
+    return frozenset(re.findall(r"^CREATE TABLE (\w+)", script("tables.sql"), flags=re.MULTILINE))
+
+
+def require_schema(path: Path, version: object, tables: Set[str]) -> None:
+    """Raise ``StoreError`` unless a store has this schema, and all of its tables as tables.
+
+    A view in the place of a table would be queried as empty.
+    """
+    if not isinstance(version, int):
+        raise StoreError(f"{path}: its schema_version is {version!r}, no number: the store is damaged; restore it")
+    if version != SCHEMA_VERSION:
+        age, remedy = ("newer", "upgrade oversharp") if version > SCHEMA_VERSION else ("older", "audit again")
+        raise StoreError(
+            f"{path}: written by {age} oversharp (schema {version}, this version uses {SCHEMA_VERSION}); {remedy} or "
+            "pass another --out"
+        )
+    missing = sorted(_table_names() - tables)
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise StoreError(f"{path}: no table {missing[0]}{others} in it: the store is damaged; restore it")
+
+
+def empty_store(path: Path) -> StoreError:
+    """Return the error for a store without tables."""
+    return StoreError(f"{path}: empty, the audit that made it was killed at once; run that audit again")
