@@ -13,6 +13,7 @@ from oversharp.diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, G
 from oversharp.diagnostics.verifiers.extraction import (
     collapse_whitespace,
     hash_answer,
+    json_answer,
     last_boxed,
     last_line,
     tagged_answer,
@@ -33,10 +34,24 @@ _NAMED = re.compile(
     r"(?:(?:the\s+)?(?:correct|right|best|final)\s+)?(?:option|choice|letter|answer)\s+(?:is\s+)?:?\s*",
     re.IGNORECASE,
 )
+#: The same in other languages: "la B", "l'option B", "вариант B".
+_NAMED_ELSEWHERE = re.compile(
+    r"(?:(?:la|le|el|die|der|das|a|o|il|lo|de)\s+|l['’]\s*)?(?:(?:opci[oó]n|opção|alternativa|letra|lettre|lettera"
+    r"|opzione|option"
+    r"|Option|Buchstabe|Antwort|réponse|respuesta|resposta|risposta|variante?|вариант|буква|ответ)\s+|选项?\s*"
+    r"|選項?\s*|应选|是)?"
+    r"(?=[(\[]?[A-Z][)\].:]?(?![A-Za-z]))"
+)
+#: The letter in brackets behind the option's text: "All of the above (D)".
+_BEHIND_TEXT = re.compile(r"(?P<text>[^()\[\]]*[^()\[\]\s])\s*\(([A-Z])\)[.!]?")
+_NO_OPTION = re.compile(r"\b(?:not|either|neither|or|nor|but|than|and|never)\b|n['’]t\b", re.IGNORECASE)
+#: "D. " before the option's text.
+_MARKED_LETTER = re.compile(r"(?:option |choice )?[(\[]?[A-Z][)\]]?[.:]\s+(?=\S)", re.IGNORECASE)
 # "B", "b", "(B)", "B." alone; "(B) Paris", "B. Paris", "B: Paris" with the option's text, but never "A car"
-_ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:,;]{0,2}")
+_ALONE = re.compile(r"[(\[]?([A-Za-z])[)\].:,;!]{0,2}")
 _WITH_TEXT = re.compile(
-    r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*|([A-Z])\s\(.+\))"
+    r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)(?!I\s+[a-z])[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*"
+    r"|([A-Z])\s\(.+\))"
 )
 #: A letter and what is said of it: "B because …", "C is correct".
 _WITH_CLAUSE = re.compile(
@@ -45,14 +60,17 @@ _WITH_CLAUSE = re.compile(
 )
 #: Letters that are negated or joined: no single option, though the first of them may look like one with its text.
 _DOUBTED = re.compile(
-    r"(?:option|choice|letter)?\s*[(\[]?[A-Z][)\].:]?\s*(?:,|/|&|\bor\b|\band\b)\s*(?:(?:or|and|maybe|perhaps|possibly|option"
-    r"|choice|letter)\s+)*[(\[]?[A-Z][)\].:]?(?![A-Za-z])|(?:not|neither|either|anything but)\s+(?:option |choice )?"
+    r"(?:option|choice|letter)?\s*[(\[]?[A-Z][)\].:]?\s*(?:,|;|/|&|→|[-=]?>|\bor\b|\band\b|\bthen\b|\bfollowed by\b"
+    r"|\bbefore\b)"
+    r"\s*(?:(?:or|and|then|maybe|perhaps|possibly|also|even|followed by|later|option|choice|letter)\s+)*"
+    r"(?!I\s+[a-z])[(\[]?[A-Z][)\].:]?(?![A-Za-z])|(?:not|neither|either|anything but)\s+(?:option |choice )?"
     r"[(\[]?[A-Z][)\].:]?(?![A-Za-z])"
 )
 #: The letter that a line of the prompt begins with: "A. red", "(A) red", "A) red", "A: red".
 _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*\S", re.MULTILINE)
 
 
+@lru_cache(maxsize=1 << 12)
 def choice_letter(answer: str) -> str | None:
     r"""The letter that an answer states, in upper case; None if it states none.
 
@@ -62,10 +80,17 @@ def choice_letter(answer: str) -> str | None:
     ['C', 'B', 'B', 'B']
     """
     text = _bare(answer)
+    found = _letter(text)
+    if found is None and (named := _NAMED.match(text) or _NAMED_ELSEWHERE.match(text)) is not None:
+        found = _letter(text[named.end() :])
+    if found is not None:
+        return found
+    behind = _BEHIND_TEXT.fullmatch(text)
+    return behind[2] if behind is not None and _NO_OPTION.search(behind["text"]) is None else None
+
+
+def _letter(text: str) -> str | None:
     found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text) or _WITH_CLAUSE.fullmatch(text)
-    if found is None and (named := _NAMED.match(text)) is not None:
-        text = text[named.end() :]
-        found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text) or _WITH_CLAUSE.fullmatch(text)
     return next(letter for letter in found.groups() if letter).upper() if found else None
 
 
@@ -76,11 +101,21 @@ def _bare(answer: str) -> str:
     return bare if bare.isascii() else normalize("NFKC", bare)  # full-width letters and brackets
 
 
+#: Characters of an option's text that may end without a full stop.
+_MOST_OPTION = 80
+
+
 def _labelled_option(text: str) -> str | None:
     found = labelled(text, options=True)
     if found is None:
         return None
-    return "" if goes_on(sentence(found.line).rest, text[found.stop :]) else found.line
+    marked = _MARKED_LETTER.match(found.line)
+    if marked is None:
+        rest = sentence(found.line).rest
+    else:
+        option = found.line[marked.end() :]
+        rest = option if len(option) > _MOST_OPTION or goes_on(option + ".", "") else sentence(option).rest
+    return "" if goes_on(rest, text[found.stop :]) else found.line
 
 
 #: Where a letter may stand, in this order.
@@ -88,11 +123,13 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (last_boxed, "boxed"),
     (tagged_answer, "tagged"),
     (hash_answer, "hashes"),
+    (json_answer, "labelled"),
     (_labelled_option, "labelled"),
     (last_line, "bare"),
 )
 
 
+@lru_cache(maxsize=1 << 12)
 def choice_doubted(answer: str) -> bool:
     r"""Whether an answer names several letters, or one that it negates.
 

@@ -12,6 +12,7 @@ from oversharp.diagnostics.records.types import NO_ANSWER, AnswerStyle, Grade, P
 from oversharp.diagnostics.verifiers.extraction import (
     collapse_whitespace,
     hash_answer,
+    json_answer,
     last_boxed,
     last_line,
     tagged_answer,
@@ -85,6 +86,7 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (last_boxed, "boxed"),
     (tagged_answer, "tagged"),
     (hash_answer, "hashes"),
+    (json_answer, "labelled"),
     (labelled_line, "labelled"),
     (_last_line, "bare"),
 )

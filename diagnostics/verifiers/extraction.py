@@ -9,7 +9,7 @@ _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
 #: Headings of Markdown that begin with four hashes too: "#### Step 10: check", "#### Final Answer".
 _HEADING = re.compile(
-    r"[\s*_]*(?:(?:step|case|part|section|problem|question|example|stage|phase|method|approach|option"
+    r"[\s*_]*(?:(?:step|case|part|section|problem|question|example|stage|phase|method|approach"
     r"|sub-?problem)\s+"
     r"(?:\d+|[ivx]+\b|[a-z]\b)|(?:final |the )?(?:answer|result|solution)\W*$|(?:conclusion|check|verification"
     r"|explanation|summary"
@@ -18,7 +18,13 @@ _HEADING = re.compile(
 )
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
 #: Two letters in a row, or one of another script; Greek letters are mathematics.
-_WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹]")
+_WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹¼-¾⅐-⅞]")
+#: The field of an answer in JSON, or in what Python prints, with its value: text, a list or a word.
+_JSON_ANSWER = re.compile(
+    r"""[{,]\s*["'](?:final[ _]?)?answer["']\s*:\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
+    r"""|\[(?P<list>[^\[\]]*)\]|(?P<bare>[^\s,{}\[\]"']+))\s*[,}]""",
+    re.IGNORECASE,
+)
 _OPENERS = ("$", "\\(", "\\[", "**", "`")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 
@@ -89,8 +95,36 @@ def hash_answer(text: str) -> str | None:
     >>> hash_answer("6 + 7 = 13\\n#### 13"), hash_answer("#### Step 2: add")
     ('13', None)
     """
-    found = _HASHES.findall(text) if "#" in text and "####" in text else []
+    if "#" not in text or "####" not in text:
+        return None
+    found = _HASHES.findall(text)
+    if found and (last := found[-1].strip()).isdigit():
+        return str(last)
     return next((str(line).strip() for line in reversed(found) if _HEADING.match(line) is None), None)
+
+
+def json_answer(text: str) -> str | None:
+    r"""Return the value of the last field "answer" or "final_answer" of JSON in a response; None if there is none.
+
+    A list becomes its members, and ``null`` an empty text. Backslashes count once, escaped or not.
+
+    >>> json_answer('{"answer": 42, "confidence": 0.9}'), json_answer('{"answer": ["4", "7"]}')
+    ('42', '4, 7')
+    >>> json_answer(r'{"final_answer": "\\frac{1}{2}"}'), json_answer("the answer: 42")
+    ('\\frac{1}{2}', None)
+    """
+    if "{" not in text or not (('"' in text and 'nswer"' in text) or ("'" in text and "nswer'" in text)):
+        return None
+    matches = list(_JSON_ANSWER.finditer(text))
+    if not matches:
+        return None
+    found = matches[-1]
+    if found["list"] is not None:
+        return ", ".join(member.strip(" \n\t\"'") for member in found["list"].split(","))
+    if found["bare"] is not None:
+        return "" if found["bare"] in ("null", "None") else found["bare"]
+    quoted = found["double"] if found["double"] is not None else found["single"]
+    return str(quoted).replace("\\\\", "\\").replace('\\"', '"').strip()
 
 
 def last_line(text: str) -> str | None:

@@ -20,7 +20,7 @@ from oversharp.diagnostics.verifiers.reading.lenient import accepts_mathematics
 from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 from oversharp.diagnostics.verifiers.reading.notation import as_latex_notation, same_notation, typeset
 from oversharp.diagnostics.verifiers.reading.responses import answer_text, final_part, marks_thoughts, opens_thoughts
-from oversharp.diagnostics.verifiers.reading.signs import as_latex
+from oversharp.diagnostics.verifiers.reading.signs import as_latex, other_reading
 from oversharp.diagnostics.verifiers.reading.stated import Stated, gold_value, read
 from oversharp.diagnostics.verifiers.reading.texts import NO_MATHEMATICS, as_text, says_nothing, text_gold
 from oversharp.diagnostics.verifiers.reading.units import is_algebra, protected, without_unit
@@ -37,6 +37,12 @@ _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})", re.ASCII)
 _INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", re.IGNORECASE)
 _MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)", re.ASCII)
 _CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
+#: A gold that is one number, with a sign of a currency or a unit.
+_SINGLE_NUMBER = re.compile(
+    r"-?\s*\\?[$€£]?\s*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?P<decimals>\d+))?\s*(?:\\?%|\\text\s*\{[^{}\d]*\}"
+    r"|[A-Za-z°][^\d,;]*)?",
+    re.ASCII,
+)
 _YES_NO = ("yes", "no", "true", "false")
 _LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
 #: Why a gold cannot be compared by value though it is one: no worker finishes with it.
@@ -63,6 +69,7 @@ Comparison: TypeAlias = tuple[str, str, str, str | None]
 class Gold:
     """A gold as it is compared: ``answer`` without a box, ``words`` where it is text.
 
+    ``n_decimals``: digits behind the point where the gold is a single number, else None.
     ``values`` are the formulas of which an answer must equal one, ``boxed`` is the first of them for math-verify.
     """
 
@@ -72,6 +79,7 @@ class Gold:
     words: str | None
     is_list: bool
     algebra: bool
+    n_decimals: int | None = None
 
 
 @lru_cache(maxsize=1 << 16)
@@ -96,6 +104,7 @@ def gold_of(gold: str) -> Gold:
         words=text_gold(answer),
         is_list=bool(_LIST.search(answer)) and brackets(answer) in (None, "{}"),
         algebra=algebra,
+        n_decimals=None if (number := _SINGLE_NUMBER.fullmatch(answer)) is None else len(number["decimals"] or ""),
     )
 
 
@@ -241,7 +250,9 @@ class MathVerifier:
         """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
         asked = [(gold_of(problem.gold), _stated(problem, text)) for problem, text in items]
         new = dict.fromkeys(pair for pair in asked if pair not in self._known)
-        self._verify([pair for gold, stated in new for pair in _pairs(gold, stated)])
+        self._verify(
+            [pair for gold, stated in new for reading in _readings(gold, stated) for pair in _pairs(gold, reading)]
+        )
         grades = [self._known.get(pair) or self._remember(pair) for pair in asked]
         return [
             self._misread(grade) if not grade.lenient and accepts_mathematics(problem.gold, text) else grade
@@ -271,6 +282,9 @@ class MathVerifier:
 
     def _grade(self, gold: Gold, stated: Stated) -> Grade:
         grade = self._by_the_rules(gold, stated)
+        for reading in _readings(gold, stated)[1:] if not grade.correct else ():
+            if (other := self._by_the_rules(gold, reading)).correct:
+                return other
         # what stands there letter by letter as in the gold is right, also where nothing can read it
         told = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
         if told and any(same_notation(gold.answer, said) for said in (stated.text or "", stated.sentence)):
@@ -342,6 +356,17 @@ def _stated(problem: Problem, text: str) -> Stated:
         return stated
     why = "the thoughts are not finished" if part.is_unfinished else "no answer follows the thoughts"
     return replace(stated, why=why)
+
+
+def _readings(gold: Gold, stated: Stated) -> tuple[Stated, ...]:
+    """What a response states, and the same with a decimal comma where the gold is a single number."""
+    if gold.n_decimals is None or len(stated.values) != 1 or stated.doubt or stated.text is None:
+        return (stated,)
+    value = other_reading(stated.values[0], is_european=stated.is_european, decimals=gold.n_decimals)
+    if value is None:
+        return (stated,)
+    text = other_reading(stated.text, is_european=stated.is_european, decimals=gold.n_decimals) or value
+    return stated, replace(stated, values=(value,), text=text, sentence="")
 
 
 def _is_notation(gold: str) -> bool:

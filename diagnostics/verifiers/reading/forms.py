@@ -38,6 +38,17 @@ _INTEGER, _TWO_NUMBERS = (
     re.compile(r"-?\d{1,15}", re.ASCII),
     re.compile(r"-?\d+(?:\.\d+)?(?::|\\colon)-?\d+(?:\.\d+)?", re.ASCII),
 )
+_INEQUALITY_SIGNS = (
+    (re.compile(r"<=|⩽|\\(?:leqslant|leq|le)(?![A-Za-z])"), "≤"),
+    (re.compile(r">=|⩾|\\(?:geqslant|geq|ge)(?![A-Za-z])"), "≥"),
+    (re.compile(r"\\lt(?![A-Za-z])"), "<"),
+    (re.compile(r"\\gt(?![A-Za-z])"), ">"),
+)
+_INEQUALITY = re.compile(
+    r"(?P<low>[^<>≤≥=,]+)(?P<low_sign>[<≤])\s*(?P<x>[A-Za-z])\s*(?P<high_sign>[<≤])(?P<high>[^<>≤≥=,]+)"
+    r"|(?P<y>[A-Za-z])\s*(?P<sign>[<>≤≥])(?P<bound>[^<>≤≥=,]+)"
+)
+_EITHER = re.compile(r"\bor\b|∨|\\(?:lor|vee)(?![A-Za-z])")
 _SIDE_BY_SIDE = re.compile(r"\d+(?:[\s~]+\d+)+")
 _GROUPED = re.compile(r"\d{1,3}(?:[\s~]+\d{3})+")
 _ENDLESS = re.compile(r"\[\s*-\s*(?:\\infty|∞)|(?:\\infty|∞)\s*\]")
@@ -119,7 +130,11 @@ def _of_plain_number(gold: str, answer: str) -> bool | None:
 def _of_time(gold: str, answer: str) -> bool | None:
     right, stated = _time(gold), _time(answer)
     if right is None:
-        return None if stated is None or ":" in gold else False
+        if stated is None or ":" not in gold:
+            return None if stated is None else False
+        ratio = _clock(gold)
+        same = ratio is not None and ratio[2] is not None and stated[:2] == (int(ratio[1]), int(ratio[2]))
+        return True if same else None
     if stated is None:
         match = _clock(answer)
         stated = (int(match[1]), int(match[2] or 0), int(match[3] or 0), match[4] or "") if match else None
@@ -255,6 +270,36 @@ def _of_dots(gold: str, answer: str) -> bool | None:
 
 def _bare(text: str) -> str:
     return re.sub(r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])|\s", "", text)
+
+
+def as_union(text: str) -> str | None:
+    r"""Write alternative inequalities of one variable as a union of intervals; None for any other text.
+
+    >>> as_union(r"x<2 \text{ or } x \ge 3"), as_union("0 < x < 1 or x > 3"), as_union("x<2"), as_union("x<2 or y>3")
+    ('(-\\infty,2)\\cup[3,\\infty)', '(0,1)\\cup(3,\\infty)', None, None)
+    """
+    if "or" not in text and "∨" not in text and "\\lor" not in text and "\\vee" not in text:
+        return None
+    plain = _TEXT.sub(r" \1 ", text.replace("$", "").replace("\\ ", " "))
+    for pattern, sign in _INEQUALITY_SIGNS:
+        plain = pattern.sub(sign, plain)
+    parts = [_INEQUALITY.fullmatch(part.strip(" .,")) for part in _EITHER.split(plain)]
+    if len(parts) < 2 or any(part is None for part in parts):
+        return None
+    found = [part for part in parts if part is not None]
+    if len({part["x"] or part["y"] for part in found}) > 1:
+        return None
+    return r"\cup".join(map(_interval, found))
+
+
+def _interval(part: re.Match[str]) -> str:
+    if part["x"] is not None:
+        open_, close = ("[" if part["low_sign"] == "≤" else "("), ("]" if part["high_sign"] == "≤" else ")")
+        return f"{open_}{part['low'].strip()},{part['high'].strip()}{close}"
+    bound, is_closed = part["bound"].strip(), part["sign"] in "≤≥"
+    if part["sign"] in "<≤":
+        return rf"(-\infty,{bound}{']' if is_closed else ')'}"
+    return rf"{'[' if is_closed else '('}{bound},\infty)"
 
 
 def brackets(text: str) -> str | None:

@@ -25,6 +25,8 @@ _DISCLAIMED = re.compile(
 #: What golds begin with where a data set keeps the form of a solution: "A: 18", "# 18".
 GOLD_LEAD = re.compile(r"\s*(?:A\s*:\s*|#{1,6}\s+)(?=\S)")
 
+#: What begins the conclusion in "A is wrong, so the answer is B".
+_CONCLUDED = re.compile(r",\s*(?:so|hence|thus|therefore|but)\b", re.IGNORECASE)
 _FENCE = re.compile(r"\s*`{3,}\w*\s*")
 #: What closes a label's marks; marks right before a value open those of the value.
 _LEADING = re.compile(r"[ \t]*(?:[*_`~]+(?=[\s:：]))?[ \t]*[:：]?[ \t]*(?:(?:[-=]>|=|→|⇒|➜|➔)[ \t]*)?")
@@ -37,6 +39,12 @@ _DISPLAYED = ((re.compile(r"\s*\\\["), "\\]"), (re.compile(r"\s*\$\$"), "$$"))
 _BRACKETS = (("(", ")"), ("[", "]"))
 #: Characters at the end of a response in which labels of languages other than English are searched: there are many.
 _OTHER_TAIL = 400
+#: Short labels, which count only at the start of a line; "A:" may begin a list of options.
+_SHORT_LABEL = re.compile(
+    r"^[ \t>*_#`-]*(?:(?:the |final |my )*(?:ans|result)[*_]*\s*[.:=：][*_:]*|(?P<option>a)[*_]*:[*_]*)[*_]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OTHER_OPTION = re.compile(r"^[ \t*_(]*[BC][*_]*[:.)]", re.MULTILINE)
 #: "- Alice: 4", a line of a list of answers.
 _NAMED_VALUE = re.compile(
     r"[ \t]*(?:[-+•*]|\d+[.)])?[ \t]*[*_]*(?!(?:confidence|reason\w*|explanation|check|verification"
@@ -44,6 +52,8 @@ _NAMED_VALUE = re.compile(
     r"\s*[:=–-]\s*[*_]*[$\\( ]*-?\d",
     re.IGNORECASE,
 )
+#: Characters at the end in which labels such as "Ans:" are searched.
+_SHORT_TAIL = 120
 #: Lines after a label of which the first that is no mark holds the value.
 _LINES_AHEAD = 4
 
@@ -89,6 +99,7 @@ class Labelled:
     """What follows the last label of a response: ``line`` without marks, and ``stop``, where it ends in the text.
 
     ``is_named_list``: the line is the first of several that each name a value.
+    ``is_english``: the label is English, so that a comma in a number groups digits.
     ``is_doubted``: words of the label's language, not English, negate, compare or offer alternatives.
     """
 
@@ -96,6 +107,7 @@ class Labelled:
     stop: int
     is_doubted: bool = False
     is_named_list: bool = False
+    is_english: bool = True
 
 
 def labelled(text: str, *, options: bool = False) -> Labelled | None:
@@ -127,11 +139,24 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
                 if stop > start:
                     start, label = stop, noun
     if label is None:
-        return None
+        end = lowered[-_SHORT_TAIL:]
+        may_be_short = not options and ("ans" in end or "result" in end or "a:" in end)
+        return _short_label(text) if may_be_short else None
     found = _line_after(text, start, label.endings)
     if not label.is_english and DOUBTS.search(found.line) is not None:
-        return replace(found, is_doubted=True)
-    return found
+        return replace(found, is_doubted=True, is_english=False)
+    return found if label.is_english else replace(found, is_english=False)
+
+
+def _short_label(text: str) -> Labelled | None:
+    """Find "Ans: 7", "Result = 7" or "A: 7" at the start of a line, in the last lines of a response."""
+    matches = list(_SHORT_LABEL.finditer(text, max(0, len(text) - _SHORT_TAIL)))
+    if not matches:
+        return None
+    found = matches[-1]
+    if found["option"] is not None and _OTHER_OPTION.search(text, found.end()) is not None:
+        return None
+    return _line_after(text, found.end(), "")
 
 
 def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
@@ -155,7 +180,8 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
 def _sentence_before(text: str, position: int) -> str:
     """What precedes a label in its sentence, at most 80 characters."""
     before = text[max(0, position - 80) : position]
-    return before[max(before.rfind(end) for end in ".!?;\n") + 1 :]
+    before = before[max(before.rfind(end) for end in ".!?;\n") + 1 :]
+    return _CONCLUDED.split(before)[-1] if "," in before else before
 
 
 def _line_after(text: str, start: int, endings: str) -> Labelled:

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 from oversharp.diagnostics.verifiers.reading.notation import notation_key, typeset
+from oversharp.diagnostics.verifiers.reading.signs import with_point
 
 #: Characters at the end of a response that are looked at.
 _TAIL, _SHORT_TAIL = 200, 40
@@ -21,6 +22,7 @@ _NUMBER = re.compile(
     r"(?:(?<!\d)[-−])?(?:(?:\d{1,3}(?:[,\u00a0\u202f ]\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII
 )
 _LAST_NUMBER = re.compile(rf"(?:{_NUMBER.pattern})\Z", re.ASCII)
+_LAST_TOKEN = re.compile(r"(?<![\d.,])([-−]?)(\d[\d.,'’]*\d)\Z", re.ASCII)
 _LAST_DIGIT, _HAS_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)"), re.compile("[0-9]")
 _NO_DIGITS = "".join(chr(sign) for sign in range(128) if not chr(sign).isdigit()) + "−–—’”。，！✅"
 _FRACTION = re.compile(r"(-?)\\[dt]?frac\s*\{?(-?\d+)\}?\s*\{?(\d+)\}?")
@@ -102,6 +104,8 @@ def accepts_mathematics(gold: str, text: str) -> bool:
         last = _LAST_NUMBER.search(tail, max(0, end - 40), end)
         if last is not None and _is_number(wanted, _value(last[0]), tail[end : end + 3]):
             return True
+        if last is not None and _is_number(wanted, _other_value(tail, last), tail[end : end + 3]):
+            return True
         if wanted.number.denominator == 1:
             return False
     expressions = _EXPRESSION.findall(tail) if "$" in tail or "\\" in tail else []
@@ -112,6 +116,15 @@ def accepts_mathematics(gold: str, text: str) -> bool:
     if wanted.number is not None and _is_number(wanted, _value(typeset(side.strip()).removesuffix("\\%")), side[-3:]):
         return True
     return notation_key(side) == wanted.key or notation_key(inner) == wanted.key
+
+
+def _other_value(tail: str, last: re.Match[str]) -> Fraction | None:
+    """The last number of a tail, read with a decimal comma or points between groups of digits."""
+    if "." not in last[0] and tail[max(0, last.start() - 1) : last.start()] not in (",", ".", "'", "’"):
+        return None
+    token = _LAST_TOKEN.search(tail, max(0, last.start() - 20), last.end())
+    number = with_point(token[2]) if token is not None else None
+    return None if number is None or token is None else Fraction(token[1].replace("−", "-") + number)
 
 
 def _is_number(wanted: _Gold, found: Fraction | None, after: str) -> bool:

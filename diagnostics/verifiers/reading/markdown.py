@@ -19,6 +19,7 @@ _LONGEST_LINE = 4000
 #: What a line may begin with: a quote, a bullet, a heading.
 _LINE_START = re.compile(r"\s*(?:(?:>|[-+•‣▪▶]|\*(?!\*)|#{1,6}|➤|👉|\d{1,2}[.)](?=\s+\*\*))[ \t]+|>)+")
 _CLOSING_MARKS = "*_`#~"
+_CLOSED_LATE = re.compile(r"(?<=[^\s\\*_`])[*_`]+([.!]+)$")
 #: Symbols that belong to an answer.
 _SIGNS_OF_ANSWERS = frozenset("°℃℉№")
 #: Ends of proofs, and characters that show nothing.
@@ -73,7 +74,9 @@ def _is_ornament(sign: str) -> bool:
 
 
 def _without_open_marks(line: str) -> str:
-    """Without marks at one end that nothing closes: the label took their other half."""
+    """Without marks at one end that nothing closes: the label took their other half, as of "**Answer: 7**."."""
+    if (stop := _CLOSED_LATE.search(line)) is not None:
+        line = line[: stop.start()] + stop[1]
     line = line.lstrip("*`~") if line[:1] in "*`~" else line
     if line.startswith("__"):
         line = line.lstrip("_")

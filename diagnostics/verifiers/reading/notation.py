@@ -52,7 +52,45 @@ def _operator(match: re.Match[str]) -> str:
     return rf"\{match[1]} " if re.fullmatch(_FUNCTIONS, match[1].strip()) else rf"\text{{{match[1]}}}"
 
 
+def _environment(match: re.Match[str]) -> str:
+    is_column = match["name"].startswith("array") and "&" in match["content"]
+    return match[0] if is_column else match["content"].replace("&", "")
+
+
+def _interval(match: re.Match[str]) -> str:
+    """An interval with brackets that are turned outward where it is open."""
+    left, right = match["left"], match["right"]
+    if (left, right) == ("[", "]"):
+        return match[0]
+    return f"{'(' if left == ']' else '['}{match['inner'].replace(';', ',')}{')' if right == '[' else ']'}"
+
+
 TYPOGRAPHY: tuple[Rewrite, ...] = (
+    Rewrite(
+        name="environment of one line",
+        pattern=r"\\begin\s*\{(?P<name>aligned|align\*?|gathered|gather\*?|split|equation\*?|array(?=\}\s*\{))\}"
+        r"(?:(?<=array\})\s*\{[^{}]*\})?\s*(?P<content>(?:(?!\\\\|\\begin).)*?)\s*(?:\\\\)?\s*\\end\s*\{(?P=name)\}",
+        to=_environment,
+        example=(r"\begin{aligned}x &= 7\end{aligned}", "x = 7"),
+    ),
+    Rewrite(
+        name="open interval with turned brackets",
+        pattern=r"(?:\\left\s*)?(?P<left>[\[\]])(?P<inner>\s*[^\[\](),;]+[,;]\s*[^\[\](),;]+?)(?:\\right\s*)?(?P<right>[\[\]])",
+        to=_interval,
+        example=("]-1, 1[", "(-1, 1)"),
+    ),
+    Rewrite(
+        name="currency before",
+        pattern=r"^\s*(-?)\s*(?:Rs\.?|INR|[₹₽₩₺₫₴₪]|CHF|USD|EUR|GBP|CAD|AUD|JPY|RMB|CNY|(?:[ACRS]|HK|NT|NZ|Mex)\\?\$)\s*(?=\d)",
+        to=r"\1",
+        example=("Rs. 7", "7"),
+    ),
+    Rewrite(
+        name="explanation of a result",
+        pattern=r"(?<=[\d}\])$])\s+\([^()=]*=[^()]*\)\s*$",
+        to="",
+        example=("7 (= 5 + 2)", "7"),
+    ),
     Rewrite(
         name="spaces",
         pattern=r"\\(?:hspace|hskip|hphantom|phantom)\*?\s*\{[^{}]*\}|\\(?:quad|qquad|enspace|thinspace|enskip)(?![A-Za-z])"
@@ -107,7 +145,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
     ),
     Rewrite(
         name="number in text",
-        pattern=r"^\s*\\(?:text|mathrm)\s*\{\s*(-?\d[\d.,/]*)\s*(\\?%)?\s*((?!(?:st|nd|rd|th|[Rr])\b)[^\W\d_(][^{}]*?)?\s*\}\s*$",
+        pattern=r"^\s*\\(?:text|mathrm)\s*\{\s*(-?\d[\d.,/]*)\s*(\\?%)?\s*((?!(?:st|nd|rd|th)\b|(?![mgshlLdJNWVAKCF]\b)[A-Za-z]\b)[^\W\d_(²³¹][^{}]*?)?\s*\}\s*$",
         to=lambda match: f"{match[1]}{match[2] or ''}" + (rf" \text{{{match[3]}}}" if match[3] else ""),
         example=(r"\text{42 apples}", r"42 \text{apples}"),
     ),
@@ -129,7 +167,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         to=r"\1",
         example=(r"\text{4:1}", "4:1"),
     ),
-    Rewrite(name="currency", pattern=r"(?<=\d)\s*[€£¥₹₽]\s*\.?\s*$", to="", example=("73 €", "73")),
+    Rewrite(name="currency", pattern=r"(?<=\d)\s*(?:[€£¥₹₽ΩΩ]|[µμ][A-Za-z])\s*\.?\s*$", to="", example=("73 €", "73")),
     Rewrite(name="pi in text", pattern=r"\\text\s*\{\s*pi\s*\}", to=r"\\pi", example=(r"6\text{ pi}", r"6\pi")),
     Rewrite(
         name="upright constant",
@@ -256,6 +294,15 @@ NOTATION: tuple[Rewrite, ...] = (
         to=r"\\\1 ",
         example=("sin(x)", r"\sin (x)"),
     ),
+    Rewrite(
+        name="function before a slash",
+        pattern=rf"\\({_FUNCTIONS})(?![A-Za-z])((?:_\{{?\w+\}}?|\^\{{?\w+\}}?)*)\s*"
+        rf"(?:\{{(?P<group>[^{{}}]*)\}}|(?P<token>\d+(?:\.\d+)?[a-z]?|[a-z]|\\sqrt\s*\{{[^{{}}]*\}}"
+        rf"|\\(?:{_GREEK})(?![A-Za-z])))"
+        r"\s*(?=/)",
+        to=lambda match: rf"\{match[1]}{match[2]}({match['group'] or match['token']})",
+        example=(r"\ln 9/\ln 3", r"\ln(9)/\ln 3"),
+    ),
     Rewrite(name="pi", pattern=r"(?<![A-Za-z\\])[pP]i(?![A-Za-z])|π", to=r"\\pi ", example=("2*pi", r"2*\pi ")),
     Rewrite(
         name="Greek letter",
@@ -273,7 +320,7 @@ NOTATION: tuple[Rewrite, ...] = (
     Rewrite(name="at least", pattern=">=|≥|⩾", to=r"\\ge ", example=("x>=3", r"x\ge 3")),
     Rewrite(name="product sign", pattern="[×·⋅∙]", to=r"\\cdot ", example=("2·3", r"2\cdot 3")),
     Rewrite(name="division sign", pattern="÷", to="/", example=("6÷3", "6/3")),
-    Rewrite(name="minus sign", pattern="[−–](?=\\s*[\\d\\\\A-Za-z(.])", to="-", example=("−3", "-3")),
+    Rewrite(name="minus sign", pattern="[−–‐‑‒﹣](?=\\s*[\\d\\\\A-Za-z(.])", to="-", example=("−3", "-3")),
     Rewrite(name="plus minus a number", pattern=r"\+\s*-\s*(?=[\d.A-Za-z\\])", to="- ", example=("6 + -1i", "6 - i")),
     Rewrite(
         name="zeros at the end",
@@ -310,7 +357,9 @@ def _compiled(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | 
 _TYPOGRAPHY, _NOTATION = _compiled(TYPOGRAPHY), _compiled(NOTATION)
 #: Without one of these no rule of ``TYPOGRAPHY`` changes an answer: a cheap test, as most answers need none.
 _LOOKS_OTHER = re.compile(
-    r"[\\%~{]|[^\x00-\x7f]|^\s*[-=]?[=>]|\d(?:st|nd|rd|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$",
+    r"[\\%~{]|^\s*\]|\[\s*$|^\s*-?[A-Z][A-Za-z]{0,2}[.\s]*\$?\s*\d|\s\([^()=]*=|[^\x00-\x7f]|^\s*[-=]?[=>]|\d(?:st"
+    r"|nd|rd"
+    r"|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$",
     re.IGNORECASE,
 )
 #: Longer "answers" are runaway text, and left as they are.

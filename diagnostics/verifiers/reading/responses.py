@@ -38,6 +38,9 @@ _END_OF_TURN = re.compile(
 #: Decimal digits of Arabic, Persian, Devanagari, Bengali, Thai and other scripts.
 _DIGITS_OF_SCRIPTS = re.compile(r"[٠-٩۰-۹०-९০-৯੦-੯૦-૯୦-୯௦-௯౦-౯೦-೯൦-൯๐-๙]")
 _ENDS_SPECIAL = (">", "]")
+#: Tags of HTML around an answer; those of blocks begin a line.
+_INLINE_TAGS = re.compile(r"</?(?:b|strong|i|em|u|span|mark|ins|font|code|big)(?:\s[^<>]*)?>", re.IGNORECASE)
+_BLOCK_TAGS = re.compile(r"</?(?:p|div|center|section|h[1-6]|li|ul|ol)(?:\s[^<>]*)?>|<br\s*/?>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,13 +96,15 @@ def opens_thoughts(prompt: str) -> bool:
 
 
 def answer_text(text: str, *, prompt: str = "") -> str:
-    r"""The text of ``final_part``, with every frame around an answer as ``\boxed{…}``.
+    r"""Return the text of ``final_part`` without tags of HTML, with every frame around an answer as ``\boxed{…}``.
 
     >>> answer_text(r"<think>\boxed{41}</think> So \boxed 42.<|im_end|>")
     ' So \\boxed{42}.'
     """
     if not text.isascii():
         text = with_plain_digits(text)
+    if "<" in text and "</" in text:  # one character is found ten times as fast as two
+        text = _BLOCK_TAGS.sub("\n", _INLINE_TAGS.sub("", text))
     has_thoughts = marks_thoughts(text) or opens_thoughts(prompt)
     return with_plain_boxes(final_part(text, prompt=prompt).text if has_thoughts else without_special_tokens(text))
 

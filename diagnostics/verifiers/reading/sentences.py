@@ -22,12 +22,12 @@ _MATH = re.compile(
 )
 _SHORT_WORDS = (
     "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
-    "|us|sq|cu|rs|kr|ca|al"
+    "|us|sq|cu|rs|kr|ca|al|fl"
 )
 #: Letters of other scripts are words, but for Greek ones and those that sign a degree, an angstrom or an ohm.
-_OTHER_SCRIPTS = r"[^\W\d_A-Za-zͰ-Ͽºª°]"
+_OTHER_SCRIPTS = r"[^\W\d_A-Za-zͰ-Ͽºª°¼-¾⅐-⅞]"
 #: Letters with marks, but for the three that equal "i" and "s" where letter case is ignored.
-_ACCENTED = "À-įĲ-žƀ-ɏ"
+_ACCENTED = "À-ÖØ-öø-įĲ-žƀ-ɏ"
 _WORD = re.compile(
     rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?"
     rf"|[A-Za-z]*[{_ACCENTED}][A-Za-z{_ACCENTED}]*"
@@ -131,16 +131,18 @@ _DENIED = re.compile(
     r"|incorrect|false|impossible"
     r"|absurd|not (?:right|correct|possible|true|valid|the answer))\b|\bwhich (?:cannot|can['’]?t|can not) be\b"
     r"|(?<!least )(?<!greatest )\b(?:lower|upper) bound\b"
-    r"|\bbut (?:i|we|it|my|the (?:correct|right|actual|real|true)|actually)\b[^.]{0,40}\d",
+    r"|\b(?:but|however,?) (?:i|we|it|my|the (?:correct|right|actual"
+    r"|real|true)|actually)\b[^.]{0,40}\d",
     re.IGNORECASE,
 )
 _FIRST_NUMBER = re.compile(r"[\s$(:]*[-−]?\d[\d,]*(?:\.\d+)?")
+_DENIED_ASIDE = re.compile(r"\d\W*\(\s*(?:if|unless|false|wrong|incorrect)\b", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(?<!\w)(?:i\.\s?e\.|e\.\s?g\.|viz\.)", re.IGNORECASE)
 _HAS_DIGIT, _EXPLAINS = re.compile(r"\d|[½⅓⅔¼¾]"), re.compile(r"=?\s*\d")
 _ASIDE = re.compile(r"(?<=[^\s(])\s+\((?P<aside>[^()]*)\)\s*$")
 #: Words in brackets that change the value before them.
 _UNSAFE_ASIDE = re.compile(
-    r"\b(?:or|not|nor|never|maybe|perhaps|possibly|if|unless|else|wrong|incorrect|base|mod|modulo|least|most"
+    r"\b(?:or|not|nor|never|maybe|perhaps|possibly|if|unless|else|wrong|incorrect|false|base|mod|modulo|least|most"
     r"|thousands?|millions?"
     r"|hundreds?|billions?|dozens?|lakhs?|crores?|remainder|minimum|maximum|bound|squared|cubed|bits?|hex|binary"
     r"|octal|octal|to)\b"
@@ -234,6 +236,8 @@ def sentence(text: str) -> Sentence:
         or _is_ordinal(value, tail)
         or _is_called(clause, start)
         or _is_share(value, tail)
+        else NEGATED
+        if _DENIED_ASIDE.search(clause)
         else COMPARED
         if re.search(r"\d\+\s*$", clause[start:stop])
         else ""
@@ -299,8 +303,10 @@ def doubt_before(lead: str) -> str:
     """
     doubt = _doubt_of_words(lead)
     words = _WORD.findall(lead)
-    if doubt or not words:
+    if doubt:
         return doubt
+    if not words:
+        return _CHANGES[changes_before(lead)]
     if words[-1].lower() in _RANGES:
         return RANGED
     part = words[-1].lower() in _PARTS and not _QUANTITY_OF.search(" ".join(words))
@@ -404,11 +410,11 @@ def _formulas(clause: str) -> list[tuple[int, int]]:
     masked = _MATH.sub(lambda match: "\\" + " " * (len(match[0]) - 1), clause)
     bounds = [0, *(edge for match in _WORD.finditer(masked) for edge in match.span()), len(clause)]
     runs = zip(bounds[::2], bounds[1::2], strict=True)
-    return [(a, b) for a, b in runs if re.search(r"\d|\\ |\$.+\$|\\[(\[]", masked[a:b])]
+    return [(a, b) for a, b in runs if re.search(r"[\d¼-¾⅐-⅞]|\\ |\$.+\$|\\[(\[]", masked[a:b])]
 
 
 def _tidy(run: str) -> str:
-    run = re.sub(r"^[\s,;:*=]*(?:(?:(?:[aAI]|[a-zß-ÿ]{2})\s+)+(?=[-\d$\\]))?", "", run)
+    run = re.sub(r"^(?:[\s,;:*=]|\.\s)*(?:(?:(?:[aAIyo]|(?!ln|lg|pi)[A-Za-zß-ÿ]{2})\s+)+(?=[-\d$\\]))?", "", run)
     run = re.sub(r"(?:\s+[aAI])?[\s,;:=/*–—-]*$", "", run)
     while run.endswith("(") or (run.endswith(")") and run.count(")") > run.count("(") and not run.endswith("\\)")):
         run = run[:-1].rstrip(" ,;:")

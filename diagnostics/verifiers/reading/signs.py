@@ -12,6 +12,7 @@ _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 _FULL_WIDTH = re.compile("[！-～]")
 _ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))")
 _REPEATING = re.compile(r"(-?)(\d*)\.(\d*)\\(?:overline|bar)\s*(?:\{(\d{1,40})\}|(\d))", re.ASCII)
+_VULGAR_AFTER = re.compile(r"(?<=\d)\s+(?=[¼½¾⅐-⅞])")
 _GROUPS = re.compile(r"-?\d{1,3}(?:(?:\s+|~|\\[,; ])\d{3})+(?:\.\d+)?", re.ASCII)
 
 
@@ -25,7 +26,7 @@ def as_latex(answer: str) -> str:
     """
     if not answer.isascii():
         answer = _FULL_WIDTH.sub(lambda sign: normalize("NFKC", sign[0]), answer)
-        answer = _VULGAR.sub(_fraction, answer)
+        answer = _VULGAR.sub(_fraction, _VULGAR_AFTER.sub("", answer))
         answer = _RAISED.sub(lambda raised: f"^{{{raised[0].translate(_SUPERSCRIPTS)}}}", answer)
         answer = _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2] or root[3]}}}", answer).replace("∅", r"\emptyset")
     if (repeating := _REPEATING.fullmatch(answer)) is not None:
@@ -33,6 +34,48 @@ def as_latex(answer: str) -> str:
     if _GROUPS.fullmatch(answer):
         return re.sub(r"[^-.\d]", "", answer)
     return answer.replace(r"\varnothing", r"\emptyset")
+
+
+#: Numbers as languages other than English write them, and as India groups digits.
+_COMMA = re.compile(r"(?P<whole>\d+),(?P<part>\d+)", re.ASCII)
+_MAY_GROUP = re.compile(r"[1-9]\d{0,2}[,.]\d{3}", re.ASCII)
+_POINTS = re.compile(r"(?P<whole>[1-9]\d{0,2}(?:\.\d{3})+)(?:,(?P<part>\d+))?", re.ASCII)
+_SPACED = re.compile(r"(?P<whole>[1-9]\d{0,2}(?:[ '’\u00a0\u202f\u2009]\d{3})+)(?:[,.](?P<part>\d+))?", re.ASCII)
+_INDIAN = re.compile(r"(?P<whole>\d{1,2}(?:,\d{2})+,\d{3})(?:\.(?P<part>\d+))?", re.ASCII)
+_OTHER_NUMBER = re.compile(
+    r"(?P<lead>[^\d,;()\[\]{}]*)(?P<number>\d[\d.,'’ \u00a0\u202f\u2009]*\d)(?P<rest>(?:[^\d,;]|\^\{?\d)*)"
+)
+
+
+def with_point(number: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
+    """Return the other reading of a number: with a decimal comma, or with digits in groups; None without one.
+
+    ``is_european``: the number has a label in a language other than English, or is in euros. Only then is "1.800" 1800,
+    and "1,234" 1.234, the latter only where ``decimals`` is 3, as many as the gold has.
+
+    >>> [with_point(text) for text in ("3,5", "1.234.567", "1.234,56", "12,34,567", "1,234", "1.800", "0,125", "3.5")]
+    ['3.5', '1234567', '1234.56', '1234567', None, None, '0.125', None]
+    >>> with_point("1.800", is_european=True), with_point("1,234", is_european=True, decimals=3)
+    ('1800', '1.234')
+    """
+    if _MAY_GROUP.fullmatch(number) and not (is_european and ("." in number or decimals == 3)):
+        return None
+    for form in (_COMMA, _POINTS, _SPACED, _INDIAN):
+        if (found := form.fullmatch(number)) is not None:
+            whole = re.sub(r"\D", "", found["whole"])
+            return f"{whole}.{found['part']}" if found["part"] else whole
+    return None
+
+
+def other_reading(answer: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
+    """Return an answer that holds a single number with the other reading of ``with_point``; None without one.
+
+    >>> other_reading("x = 3,5"), other_reading("4,5 kg"), other_reading("(3,5)"), other_reading("3, 5")
+    ('x = 3.5', '4.5 kg', None, None)
+    """
+    found = _OTHER_NUMBER.fullmatch(answer)
+    number = None if found is None else with_point(found["number"].strip(), is_european=is_european, decimals=decimals)
+    return None if found is None or number is None else f"{found['lead']}{number}{found['rest']}"
 
 
 def _fraction(sign: re.Match[str]) -> str:

@@ -9,8 +9,15 @@ from fractions import Fraction
 from functools import lru_cache
 
 from oversharp.diagnostics.records.types import AnswerStyle
-from oversharp.diagnostics.verifiers.extraction import hash_answer, looks_like_formula, tagged_answer, unwrap
+from oversharp.diagnostics.verifiers.extraction import (
+    hash_answer,
+    json_answer,
+    looks_like_formula,
+    tagged_answer,
+    unwrap,
+)
 from oversharp.diagnostics.verifiers.reading.boxes import Boxes, boxes
+from oversharp.diagnostics.verifiers.reading.forms import as_union
 from oversharp.diagnostics.verifiers.reading.labels import Labelled, labelled
 from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 from oversharp.diagnostics.verifiers.reading.notation import typeset
@@ -51,8 +58,10 @@ _PROSE = re.compile(
 #: Letters of languages; Greek ones and double-struck capitals are mathematics.
 _OTHER_SCRIPTS = re.compile(r"[À-ÖØ-öø-ɏЀ-ӿ֐-ۿऀ-๿ぁ-ヿ㐀-鿿가-힣]")
 #: "Alice has 42" in a box, and 4 R 3.
+_EURO = re.compile(r"€|\\euro|\beuros?\b|\bEUR\b", re.IGNORECASE)
 _WORDS_FIRST = re.compile(
-    r"\s*\\text\s*\{(?:[^{}]*[^\W\d_][^{}]*\}\s*(?:\\ |~)*(?=[-−.$\d]|\\[dt]?frac|\\sqrt)|[^{}]*\d[^{}]*\}\s*$)"
+    r"\s*\\text\s*\{(?:(?=[^{}]*[^\W\d_])(?:[^{}]*[\s:=][^{}]*\}\s*|[^{}]*\}\s+)(?=[-−.$\d]|\\\$|\\[dt]?frac"
+    r"|\\sqrt)|[^{}]*\d[^{}]*\}\s*$)"
 )
 _REMAINDER = re.compile(r"-?\d+\s*[Rr]\.?\s*\d+", re.ASCII)
 _RELATION = re.compile(r"^\s*(?:[<>≤≥]|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![A-Za-z]))")
@@ -87,6 +96,7 @@ _OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-
 _MARKED: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (tagged_answer, "tagged"),
     (hash_answer, "hashes"),
+    (json_answer, "labelled"),
 )
 _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "several": ONE_OF_SEVERAL}
 
@@ -100,6 +110,8 @@ class Stated:
     list, right where the gold is that list. ``text``: that whose form, unit and words count; None where there is
     no answer; ``sentence``: the words around it. ``n_boxed``: different contents of boxes. ``why``: why there is no
     answer, where that is not simply that none is announced. ``style``: how the answer is stated.
+    ``is_european``: its label is in a language other than English, or it is in euros, so that a comma may be a decimal
+    one.
     """
 
     values: tuple[str, ...]
@@ -110,6 +122,7 @@ class Stated:
     n_boxed: int = 0
     why: str = ""
     style: AnswerStyle = "none"
+    is_european: bool = False
 
 
 _NOTHING = Stated(values=(), text=None)
@@ -143,7 +156,7 @@ def read(text: str) -> Stated:
     if announced is not None:
         return _of_label(announced, text)
     whole = unwrap(without_marks(text.strip())) if "\n" not in text.strip() else ""
-    bare = "\\boxed" not in whole and any(c.isdigit() or c == "\\" for c in whole)
+    bare = "\\boxed" not in whole and any(c.isnumeric() or c == "\\" for c in whole)
     if not bare or not looks_like_formula(whole):
         return _IN_PROSE if text.strip() else _NOTHING
     return _of_content(whole, in_box=False, style="bare")
@@ -159,6 +172,8 @@ def _of_label(announced: Labelled, text: str) -> Stated:
     if announced.is_doubted:
         return Stated(values=(), text=line, sentence=line, doubt=ONE_OF_SEVERAL, style="labelled")
     stated = _of_content(line, in_box=False, style="labelled")
+    if not announced.is_english:
+        stated = replace(stated, is_european=True)
     if announced.is_named_list:
         return Stated(values=(), text=f"{line}, …", sentence=line, doubt=SEVERAL, style="labelled")
     rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
@@ -244,6 +259,9 @@ def _joined(found: Boxes) -> Stated:
     """Boxes that are one statement: alternatives, a range, or the parts of a list."""
     parts = [_of_content(content, in_box=True) for content in found.contents]
     stated = ", ".join(found.contents)
+    union = as_union(" or ".join(found.contents)) if found.joiner in ("or", "\\lor", "\\vee") else None
+    if union is not None:
+        return Stated(values=(union,), text=stated)
     if found.joiner in ("to", "through", "-", "–", "—"):
         return Stated(values=(), text=stated, doubt=RANGED)
     doubt = SEVERAL if found.joiner in ("and", ",", ";", "&", "\\&", "\\land", "\\wedge") else ONE_OF_SEVERAL
@@ -260,12 +278,16 @@ def _lists(values: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=1 << 16)
 def _of_content(content: str, *, in_box: bool, style: AnswerStyle = "none") -> Stated:
     stated = _of_text(typeset(unwrap(content)), in_box=in_box)
+    if _EURO.search(content) is not None:
+        stated = replace(stated, is_european=True)
     return stated if style == "none" else replace(stated, style=style)
 
 
 def _of_text(content: str, *, in_box: bool) -> Stated:
     if not content:
         return _NOTHING
+    if (union := as_union(content)) is not None:
+        return Stated(values=(union,), text=content)
     if _ENDLESS.fullmatch(content):
         return Stated(values=(content,), text=content)
     bare = _COMMAND.sub(" ", content)
@@ -304,6 +326,8 @@ def gold_value(gold: str) -> str:
     ('350,000', 'x^2 + 1')
     """
     stated = _of_content(gold, in_box=True)
+    if (union := as_union(gold)) is not None:
+        return union
     single = len(stated.values) == 1 and not stated.doubt and stated.sentence
     return stated.values[0] if single and not stated.values[0].startswith("\\text{") else gold
 

@@ -261,6 +261,10 @@ OPTIONS = (
         example=("The correct choice is (E).", "(E)."),
     ),
     Announcement(
-        language="Chinese (options)", nouns=("故选", "应选", "选项", "选"), links="是|为", example=("故选：B", "B")
+        language="Chinese (options)",
+        nouns=("故选", "应选", "选"),
+        links=r"是|为|(?=\s*[(（]?[A-Z])",
+        example=("故选：B", "B"),
     ),
+    Announcement(language="Chinese (named options)", nouns=("选项",), links="是|为", example=("选项是B", "B")),
 )

@@ -15,6 +15,7 @@ _NUMBER = r"[\s$\\({}]*[-−]?\.?\d"
 _SCALES = {
     "10": "tens|Zehner|dizaines?|decenas?|dezenas?|decin[ae]|десят\\w+|puluh|十",
     "12": "dozens?|Dutzend|douzaines?|docenas?|dúzias?|dozzin[ae]|дюжин\\w*|lusin|düzine|dozijn|tuzin\\w*|dussin",
+    "20": "scores?",
     "10^{2}": "hundreds?|Hunderte?|centaines?|cientos|centenas?|centinai[ao]|сот\\w*|сотн\\w*|honderd\\w*|hundra"
     "|hundrede"
     "|setek|setki|ratus|yüz|trăm|száz|sute?|sataa?|εκατοντάδες|百(?!分|貨)|백|सौ|শত|مئة|مائة|ร้อย",
@@ -35,6 +36,7 @@ _SCALES = {
     "|мільярд\\w*|miljard\\w*"
     "|milyar|miliar|tỷ|tỉ|مليار|میلیارد|अरब",
     "10^{12}": "trillions?|兆|조(?!각)",
+    "10^{15}": "quadrillions?",
 }
 _NAMED_SCALES = (rf"(?P<p{power.strip('{}').replace('^{', '_')}>{words})" for power, words in _SCALES.items())
 _SCALE = re.compile(
@@ -56,7 +58,8 @@ _SIGN = re.compile(
 )
 #: What may precede "minus" where it is a sign and subtracts nothing.
 _BEFORE_SIGN = re.compile(
-    r"(?:^|[:=(]|\b(?:is|are|was|be|equals?|to|about|around|approximately|exactly|es|est|è|é|ist|beträgt|είναι"
+    r"(?:^|[:=(]|\b(?:is|are|was|be|equals?|à|igual a|égale? à|gleich|равн\w+|to|about|around|approximately|exactly"
+    r"|es|est|è|é|ist|beträgt|είναι"
     r"|равен|равно"
     r"|равна|er|är|on|je|jest|este|là|adalah|temperature|value|temperatura|température|Temperatur))\s*$",
     re.IGNORECASE,
@@ -90,7 +93,7 @@ de du des del della dello di do da dos das von vom aus van uit ur av af z ze и�
 _OPERATORS = re.compile(
     r"(?:根号|根號|平方根|루트|√|квадрат\w*|куб\w*|кор(?:ень|ня)|удвоенн\w+|числа|дважды|трижды|twice|zweimal"
     r"|dreimal|viermal|mal"
-    r"|fois|veces|vezes|volte|keer|ganger|gånger|kali|kwadrat|pierwiastek|akar|căn|mod|módulo|modulo|ln|log|sinus"
+    r"|fois|veces|vezes|volte|keer|ganger|gånger|kali|kwadrat|pierwiastek|akar|căn|mod|módulo|modulo|log|sinus"
     r"|cosinus|的|の"
     r"|의|除以|乘以|加|减|減|乘|plus|por|durch|factorielle|fakultät|karekök)\s*$",
     re.IGNORECASE,
@@ -104,20 +107,23 @@ _COMPARES = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(
-    r"\b(?:zwischen|entre|tra|fra|между|між|od|tussen|mellan|mellem|między|antara|mezi|intre|între)\b|介于|介於"
+    r"\b(?:dal|dalla|zwischen|entre|tra|fra|между|між|od|tussen|mellan|mellem|między|antara|mezi|intre|între)\b"
+    r"|介于|介於"
     r"|giữa|بين"
     r"|\b(?:von|de|da|от|van|från|fra|od|dari|từ|del|desde)\s*$",
     re.IGNORECASE,
 )
 
 _POWERS = (
-    r"hoch\b|zum (?:Quadrat|Kubik)|zur \w+ Potenz|im Quadrat|quadriert|au (?:carré|cube)|puissance|élevée? (?:à|au)"
+    r"hoch\b|zum (?:Quadrat|Kubik)|zur \w+ Potenz|im Quadrat|quadriert|au (?:carré|cube)|(?:à la )?puissance"
+    r"|élevée? (?:à|au)"
     r"|al (?:cuadrado"
     r"|cubo|quadrato)|elevad[oa]|elevat[oa]|alla (?:seconda|terza|quarta)|ao (?:quadrado|cubo)|в (?:квадрате|кубе"
     r"|степени)|у квадраті"
     r"|kwadraat|(?:do )?kwadrat\w*|do potęgi|i (?:kvadrat|kubik)|kvadrat|pangkat|kuadrat|kare(?:si|kökü)"
     r"|bình phương|mũ"
-    r"|Fakultät|factorielle|factorial\b|факториал|的|の|의|제곱|分之|분의|分の|次方|乗|平方(?![米公厘分千英メキセ])"
+    r"|Fakultät|factorielle|factorial\b|факториал|(?:左右|くらい|ほど|程度|정도)?(?:的|の|의)|제곱|分之|분의|分の|次方|乗"
+    r"|平方(?![米公厘分千英メキセ])"
     r"|立方(?![米公厘分千英メキセ])|阶乘|階乗|倍の"
     r"|raised\b|(?:th|st|nd|rd)\s+(?:root|power)"
 )
@@ -131,11 +137,12 @@ _REMAINDERS = (
     r"|あまり|나머지|reszt\w+|kalan"
     rf"|dư|sisa|r\.?)(?:\s+(?:of|is|de|di|von))?[\s:=]*{_NUMBER}"
 )
+_LEFT_OVER = rf"(?:with|and){_NUMBER}\d*\s+(?:left|over|remaining)\b|(?:plus|and) (?:an? )?(?:remainder|rest)\b|rem\b"
 _OPERATIONS = (
     r"(?:mal|fois|veces|vezes|volte|раза?|razy|kali|kez|lần|ganger|gånger|keer|por|durch|geteilt durch"
     r"|divisé\w* par|divid\w+ por"
     r"|diviso(?: per)?|más|mais|più|weniger|menos|meno|moins|плюс|минус|加|减|減|乘以?|除以?|times|divided by)\s*"
-    rf"(?:{_NUMBER}|(?:so|wie|als|que|di|de|than)\b|[a-z]\b)"
+    rf"(?:{_NUMBER}|(?:so|wie|als|que|di|de|than)\b|[b-z]\b)"
 )
 _UNIT = (
     r"(?:(?:cm|mm|dm|km|m|in|inch(?:es)?|ft|feet|foot|yards?|yd|met(?:er|re)s?|centimet(?:er|re)s|miles?|units?)\W+)"
@@ -144,18 +151,30 @@ _UNIT = (
 _DIMENSIONS = rf"(?:{_UNIT}?(?:x|by)\b(?!\s*10\s*(?:\^|\*\*))|{_UNIT}(?:×|\\times|\\cdot)(?![A-Za-z])){_NUMBER}"
 _TIME_UNITS = r"(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?|[ap]\.?m)\b"
 _RATIOS = (
-    rf"\(?in\s*(?:every\s+)?{_NUMBER}\d{{0,2}}\b(?!\s*{_TIME_UNITS})|(?:[^\W\d]+\W+){{0,2}}?out\s+of\b|(?:for"
+    rf"(?:Prozent|pour cent|por ciento|por cento|per cento|процент\w*|\\?%)\s+(?:von|de|di|du|от|of){_NUMBER}|"
+    r"\(?in (?:binary|octal|hex|hexadecimal|ternary|decimal places)\b|(?:short|shy) of\b"
+    rf"|\(?in (?:tens|hundreds|thousands|millions|billions|lakhs|crores)\b"
+    rf"|\(?in\s*(?:every\s+)?{_NUMBER}\d{{0,2}}\b(?!\s*{_TIME_UNITS})|out\s+of\s+(?:an? "
+    rf"|the )?(?:total of )?(?:every )?{_NUMBER}|(?:for"
     rf"|per)\s+every{_NUMBER}|per{_NUMBER}"
     rf"|\(?(?:written\s+)?(?:in\s+)?base[\s-]*(?!10\b|ten\b)[\s$]*(?:\d|two|three|four|five|six|seven|eight|nine"
     rf"|twelve|sixteen)"
     r"|(?:[^\W\d]+\W+){0,2}?(?:below|under|sous|bajo|sotto|unter|ниже) (?:zero|zéro|cero|null|нуля|freezing)"
 )
 _CHANGED = re.compile(
-    rf"^[\s}}$~,;]*(?:{_POWERS}|(?:{_FRACTIONS})\b|{_REMAINDERS}|{_OPERATIONS}|{_DIMENSIONS}|{_RATIOS})", re.IGNORECASE
+    rf"^[\s}}$~,;]*(?:{_POWERS}|(?:{_FRACTIONS})\b|{_REMAINDERS}|{_LEFT_OVER}|{_OPERATIONS}|{_DIMENSIONS}|{_RATIOS})",
+    re.IGNORECASE,
 )
 _RANGE = re.compile(
-    rf"^[\s)}}$]*(?:bis|à|a|tot|til|till|do|до|至|到|から|~|～|〜|에서|부터|hingga|sampai|đến"
+    rf"^[\s)}}$]*(?:bis(?: zu)?|à|al|ao|hasta|até|fino a|jusqu['’]à|a|tot|til|till|do|до|至|到|から|~|～|〜|에서"
+    rf"|부터|hingga|sampai|đến"
     rf"|إلى)(?![A-Za-zЀ-ӿ]){_NUMBER}",
+    re.IGNORECASE,
+)
+_OR_MORE = re.compile(
+    r"^[\s)}$]*(?:以上|以下|未满|未満|以内|より(?:大|小|多|少|も)|이상|이하|초과|미만|(?:o|y|ou|oder|и|или|e|eller"
+    r"|of|lub) (?:más|mayor|menos|plus|mais"
+    r"|mehr|weniger|более|больше|менее|меньше|più|meno|mer|meer|więcej))",
     re.IGNORECASE,
 )
 _JOINED = re.compile(
@@ -218,7 +237,7 @@ def changes_before(lead: str) -> str:
 
 
 def changes_after(tail: str) -> str:
-    """Return how the words after a number change it: "part", "range", "several", "one of several", or "".
+    """Return how the words after a number change it: "part", "range", "compared", "several", "one of several", or "".
 
     >>> [changes_after(text) for text in (" hoch 2", "至5", " und 5", " oder 5", " Äpfel")]
     ['part', 'range', 'several', 'one of several', '']
@@ -227,6 +246,8 @@ def changes_after(tail: str) -> str:
         return "part"
     if _RANGE.match(tail) is not None:
         return "range"
+    if _OR_MORE.match(tail) is not None:
+        return "compared"
     if _OTHERWISE.match(tail) is not None:
         return "one of several"
     return "several" if _JOINED.match(tail) is not None else ""
