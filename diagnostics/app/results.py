@@ -100,7 +100,7 @@ def show_import(result: ImportResult, as_json: bool) -> int:
         _say(f"store   {result.store_path}")
     _warn_files(result.files)
     for path in result.unknown:
-        print(visible(f"note: {path}: nobody's format, not read"), file=sys.stderr)
+        print(visible(f"note: {path}: unrecognized format, not read"), file=sys.stderr)
     for one in result.series:
         for label, why in one.left_out.items():
             _warn(f"{one.name}: {label} left out: {why}")
@@ -111,7 +111,7 @@ def show_import(result: ImportResult, as_json: bool) -> int:
 
 def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -> int:
     """What an import would read, by file and step; nothing is written."""
-    from oversharp.diagnostics.ingest.ingest import preview, refused
+    from oversharp.diagnostics.ingest.ingest import preview, refused_files
 
     series = preview(plan, config)
     files = [(one.name, file) for one in series for file in one.files]
@@ -124,7 +124,7 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             }
             for name, file in files
         ]
-        rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused(plan)]
+        rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused_files(plan)]
         summaries = [one.summary for one in series]
         _print_json({"files": rows, "series": summaries, "unknown": [str(path) for path in plan.unknown]})
     else:
@@ -132,7 +132,7 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             _say(f"{file.path}  {file.format}  series {name}")
             for step, n_samples, n_problems in _by_step(file):
                 _say(f"  step {step}: {plural(n_samples, 'sample')} of {plural(n_problems, 'problem')}")
-    every = [*(file for _, file in files), *refused(plan)]
+    every = [*(file for _, file in files), *refused_files(plan)]
     _warn_files(every)
     for one in series:
         for note in one.notes:
@@ -141,7 +141,7 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             _warn(f"{one.name}: {warning}")
     if not as_json:
         for path in plan.unknown:
-            _say(f"{path}  nobody's format, not read")
+            _say(f"{path}  unrecognized format, not read")
         _say("nothing was written")
     is_incomplete = any(file.faults or file.why or file.notes for file in every) or any(one.warnings for one in series)
     return LEFT_OUT_EXIT_CODE if is_incomplete else 0

@@ -50,7 +50,7 @@ from oversharp.diagnostics.store.missing import (
     samples_to_draw,
 )
 from oversharp.diagnostics.tasks import load_problems, suggested_max_tokens
-from oversharp.diagnostics.tasks.benchmarks import told_of_texts
+from oversharp.diagnostics.tasks.benchmarks import text_answers_note
 from oversharp.diagnostics.tasks.clusters import clusters_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def prepare(
         answer_in_thoughts=config.answer_in_thoughts,
         limits=config.grader_limits,
     )
-    if config.task and config.verifier is None and (as_text := told_of_texts(config.task, every_problem)):
+    if config.task and config.verifier is None and (as_text := text_answers_note(config.task, every_problem)):
         progress.note(as_text)
     clusters = clusters_of(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)

@@ -31,7 +31,7 @@ CHARACTERS_PER_BLOCK = 1 << 20
 
 @dataclass(kw_only=True)
 class Placed:
-    """Samples, and the checkpoint, the problem and the number of each."""
+    """Samples with checkpoint, problem and number of each."""
 
     items: list[Recorded] = field(default_factory=list)
     checkpoint_ids: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Placed:
     indices: list[int] = field(default_factory=list)
 
     def add(self, checkpoint_id: str, problem_id: str, items: Sequence[Recorded], indices: Sequence[int]) -> None:
-        """Samples of one checkpoint and problem."""
+        """Add samples of one checkpoint and problem."""
         self.items += items
         self.checkpoint_ids += [checkpoint_id] * len(items)
         self.problem_ids += [problem_id] * len(items)
@@ -48,7 +48,7 @@ class Placed:
 
 @dataclass(kw_only=True)
 class PlacedRows:
-    """The same of rows: those of ``rows`` at ``places``, and for each run of so many of them where they belong."""
+    """Rows with checkpoint and problem: those of ``rows`` at ``places``, in runs of ``lengths`` each."""
 
     rows: RecordedRows
     places: list[int] = field(default_factory=list)
@@ -58,7 +58,7 @@ class PlacedRows:
     lengths: list[int] = field(default_factory=list)
 
     def add(self, checkpoint_id: str, problem_id: str, places: Sequence[int], indices: Sequence[int]) -> None:
-        """Rows of one checkpoint and problem."""
+        """Add rows of one checkpoint and problem."""
         self.places += places
         self.indices += indices
         self.checkpoint_ids.append(checkpoint_id)
@@ -75,14 +75,14 @@ class PlacedRows:
         return int(compute.sum(compute.and_(compute.equal(lengths, 0), is_rewarded)).as_py() or 0)
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
-        """A field of the samples."""
-        held = self.rows.columns.get(name)
-        if held is None:
+        """Return a field of the samples."""
+        values = self.rows.columns.get(name)
+        if values is None:
             return pa.nulls(len(self.places), kind)
-        return held if len(self.places) == len(self.rows) else held.take(pa.array(self.places, pa.int32()))
+        return values if len(self.places) == len(self.rows) else values.take(pa.array(self.places, pa.int32()))
 
     def ids(self, of_runs: Sequence[str]) -> pa.Array:
-        """The id of each sample, given those of the runs."""
+        """Return the id of each sample, given those of the runs."""
         run_N = np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
         return pa.array(of_runs, pa.string()).take(pa.array(run_N))
 
@@ -95,16 +95,16 @@ class Texts:
         self.clear()
 
     def clear(self) -> None:
-        """Forget them: columns that were taken before are of no use any more."""
+        """Remove all texts; columns returned before become invalid."""
         self.n_bytes = 0
         self._lengths: list[Sequence[int] | np.ndarray] = []
 
     def add(self, texts: Sequence[bytes]) -> None:
-        """More texts."""
+        """Add texts."""
         self._append(np.frombuffer(b"".join(texts), dtype=np.uint8), list(map(len, texts)))
 
     def add_column(self, texts: pa.StringArray) -> None:
-        """More texts, a column of them without nulls."""
+        """Add a column of texts without nulls."""
         self._append(*text_bytes(texts))
 
     def _append(self, joined: UInt8[np.ndarray, " byte"], lengths: Sequence[int] | np.ndarray) -> None:
@@ -116,7 +116,7 @@ class Texts:
         self._lengths.append(lengths)
 
     def column(self) -> pa.StringArray:
-        """All of them, until ``clear``."""
+        """Return all of them, until ``clear``."""
         lengths_N = np.concatenate([np.empty(0, dtype=np.int32), *self._lengths])
         offsets = np.zeros(len(lengths_N) + 1, dtype=np.int32)
         np.cumsum(lengths_N, out=offsets[1:])
@@ -126,7 +126,7 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedGrades:
-    """The tool's own grades of a part, rows of ``GRADES``: surely not in the store yet, and those that may be.
+    """The tool's own grades of a part, as rows of ``GRADES``: ``new`` ones, and ``unsure`` ones that may be stored.
 
     ``n_otherwise`` samples are not graded as their response was before in this part.
     """
@@ -136,7 +136,7 @@ class RecordedGrades:
     n_otherwise: int
 
 
-#: Columns of a sample beside its text, and what its tool said of it.
+#: Columns of a sample without its text, and those of its grade.
 _HELD = SAMPLES.remove(SAMPLES.get_field_index("text"))
 _SAID = pa.schema([("reward", pa.float64()), ("answer", pa.string())])
 
@@ -172,7 +172,7 @@ class SampleBatch:
         return table.add_column(SAMPLES.get_field_index("text"), SAMPLES.field("text"), self._texts.column())
 
     def add_problem(self, *row: str | None) -> None:
-        """One row of ``PROBLEMS``."""
+        """Return one row of ``PROBLEMS``."""
         self._problems.add(*([value] for value in row))
 
     def add_samples(self, placed: Placed, *, with_numbers: bool) -> None:
@@ -211,12 +211,12 @@ class SampleBatch:
         self._texts.add_column(texts)
 
     def grades(self, verifier: str, least: float, before: GradedPairs | None) -> RecordedGrades:
-        """The tool's own rewards, of each response once, its first; from ``least`` on they are correct.
+        """Return the tool's own rewards, of each response once, its first; from ``least`` on they are correct.
 
-        Those that were ``before`` are left out; None: nobody knows what was.
+        Pairs in ``before`` are left out; None means that earlier pairs are unknown.
         """
         samples = self._samples.table()
-        pairs = IdPairs.of(samples)
+        pairs = IdPairs.from_rows(samples)
         first_N = pairs.first_of_each()
         reward = samples.column("reward")
         right_N = compute.greater_equal(reward, least).fill_null(False).to_numpy()
@@ -235,12 +235,12 @@ class SampleBatch:
         verifier: str,
         right_N: Bool[np.ndarray, " sample"],
     ) -> pa.Table:
-        """Rows of ``GRADES`` of the samples at these places."""
+        """Return the rows of ``GRADES`` of the samples at these places."""
         taken, texts, answers = pa.array(places_M), self._texts.column(), []
         for start in range(0, len(taken), SAMPLES_PER_BLOCK):  # few at a time: they may be long
             some = taken.slice(start, SAMPLES_PER_BLOCK)
-            said = samples.column("answer").take(some).to_pylist()
-            for text, answer in zip(texts.take(some).to_pylist(), said, strict=True):
+            listed_answers = samples.column("answer").take(some).to_pylist()
+            for text, answer in zip(texts.take(some).to_pylist(), listed_answers, strict=True):
                 answers.append((exact_answer(text) if answer is None else answer) or NO_ANSWER)
         columns: dict[str, pa.Array] = {
             name: samples.column(name).take(taken) for name in ("problem_id", "response_id", "reward")
@@ -281,10 +281,10 @@ class _Rows:
         self._n_behind += len(rows)
 
     def table(self) -> pa.Table:
-        """All of them, in one piece."""
+        """Return all of them, in one piece."""
         self._close()
         whole = pa.Table.from_batches(self._batches, schema=self.schema).combine_chunks()
-        self._batches = whole.to_batches()  # so that nobody has to join them again
+        self._batches = whole.to_batches()  # so that no query has to join them again
         return whole
 
     def _close(self) -> None:
@@ -310,7 +310,7 @@ def collector_off() -> Iterator[None]:
 
 
 def storable(text: str) -> str:
-    """The text itself; half a surrogate pair, which no file can hold, becomes a question mark."""
+    """Return the text itself; half a surrogate pair, which no file can hold, becomes a question mark."""
     if text.isascii():
         return text
     try:

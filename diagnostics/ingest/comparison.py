@@ -1,4 +1,4 @@
-"""Compares the grades of an import with what the tool itself says of the same responses."""
+"""Compares the grades of an import with the tool's own scores of the same responses."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ REWARDS_LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """Where the grades of one file, task and step are not the tool's.
+    """Differences between our grades and the tool's scores, for one file, task and step.
 
     ``n_compared`` problems, or responses where ``of_responses``, of which ``n_differ`` differ, the first in line
-    ``first_line``, where the tool says ``first_tool`` and the grades ``first_ours``. Both means are over the compared.
+    ``first_line`` with ``first_tool`` and ``first_ours``. Both means are over the compared.
     """
 
     path: Path
@@ -56,25 +56,27 @@ class Disagreement:
 
     @property
     def sentence(self) -> str:
-        """What differs, by how much, and what mends it."""
+        """Warning: what differs, by how much, and what to do."""
         what = "responses" if self.of_responses else "problems"
-        mend = "without --regrade the tool's scores count" if self.regraded else _MEND
+        hint = "without --regrade the tool's scores count" if self.regraded else _HINT
         return (
             f"{self.path}: task {self.task}, step {self.step}: the grades are not those of {self.tool}: its "
-            f"{self.metric} is {_shown(self.tool_mean)}, by {self.verifier} it is {_shown(self.our_mean)}; "
+            f"{self.metric} is {_format_value(self.tool_mean)}, by {self.verifier} it is "
+            f"{_format_value(self.our_mean)}; "
             f"{self.n_differ} of {self.n_compared} {what} differ, the first in line {self.first_line} "
-            f"({_shown(self.first_tool)} and {_shown(self.first_ours)}). The verdict rests on {self.verifier}; {mend}"
+            f"({_format_value(self.first_tool)} and {_format_value(self.first_ours)}). The verdict uses the grades of "
+            f"{self.verifier}; {hint}"
         )
 
 
-_MEND = (
+_HINT = (
     "import under another --name with another --verifier, or with --reward if another metric is the one to compare with"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartialRewards:
-    """Rewards of one task that are neither the least nor a full one: where right begins is not known.
+    """Rewards of one task between wrong and right, where the limit of a correct response is unknown.
 
     ``n_of``: samples by reward. ``n_correct`` of them have at least ``least``.
     """
@@ -87,53 +89,52 @@ class PartialRewards:
 
     @property
     def sentence(self) -> str:
-        """Which rewards there are, how they were read, and how to say it."""
+        """Warning: the rewards, how many count as correct, and the flag that sets the limit."""
         total = sum(n for _, n in self.n_of)
-        often = sorted(sorted(self.n_of, key=lambda one: -one[1])[:REWARDS_LISTED])
-        listed = ", ".join(f"{_shown(reward)} ({n})" for reward, n in often)
+        often = sorted(sorted(self.n_of, key=lambda pair: -pair[1])[:REWARDS_LISTED])
+        listed = ", ".join(f"{_format_value(reward)} ({n})" for reward, n in often)
         more = f" and {len(self.n_of) - len(often)} others" if len(self.n_of) > len(often) else ""
         return (
-            f"task {self.task}: the rewards of {self.tool} are not just right and wrong: {listed}{more}; correct are "
-            f"the {self.n_correct} of {total} samples with at least {_shown(self.least)}: --correct-at says where "
-            "right begins, under another --name if that is elsewhere"
+            f"task {self.task}: the rewards of {self.tool} are not only right and wrong: {listed}{more}; correct are "
+            f"the {self.n_correct} of {total} samples with at least {_format_value(self.least)}: --correct-at sets "
+            "the least correct reward; use another --name to change it"
         )
 
 
-def _shown(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value:.4g}"
 
 
 def compare_grades(
     store: Store, files: Sequence[PlannedFile], verifier: str, config: ImportConfig, problems: KnownProblems
 ) -> tuple[list[Disagreement], int]:
-    """Where ``verifier``, which is not the tool's reward, differs from the tool.
+    """Return where the grades of ``verifier`` differ from the tool's scores, and how many scores were not compared.
 
-    The files are read once more: a store does not hold what the tool says where it is no grade. The second value counts
-    what could not be compared, as not all of the responses of the claim were graded. ``problems`` maps samples to
-    problems.
+    Reads the files again, since the store does not keep scores that are no grades. A score is not compared where some
+    of its responses have no grade. ``problems`` maps samples to problems.
     """
-    found: list[Disagreement] = []
+    disagreements: list[Disagreement] = []
     n_left = 0
     for file in files:
         tallies: dict[tuple[str, int, str], _Tally] = {}
-        for claims in _parts(_claims(file, verifier, config, problems)):
+        for claims in _batches(_claims(file, verifier, config, problems)):
             grades = _grades(store, claims, verifier)
             for claim in claims:
-                graded = [grades.get((claim.problem_id, one)) for one in claim.response_ids]
+                graded = [grades.get((claim.problem_id, response)) for response in claim.response_ids]
                 if None in graded:
                     n_left += 1
                 else:
                     n_right = sum(map(bool, graded))
-                    ours = _estimate(n_right, claim.said)
-                    tallies.setdefault((claim.task, claim.step, claim.said.metric), _Tally()).add(claim, ours)
-        found += [tally.disagreement(file, verifier, config) for tally in tallies.values() if tally.n_differ]
-    return found, n_left
+                    ours = _estimate(n_right, claim.score)
+                    tallies.setdefault((claim.task, claim.step, claim.score.metric), _Tally()).add(claim, ours)
+        disagreements += [tally.disagreement(file, verifier, config) for tally in tallies.values() if tally.n_differ]
+    return disagreements, n_left
 
 
 def partial_rewards(
     store: Store, series: str, settings_id: str, verifier: str, config: ImportConfig
 ) -> list[PartialRewards]:
-    """Tasks with rewards strictly between the least one (or 0) and a full one; none where ``correct_at`` is told."""
+    """Return the tasks with rewards strictly between 0 (or the least) and 1; none with ``--correct-at``."""
     if config.correct_at is not None or not _has_partial(store, verifier, config):
         return []
     rows = store.frame(
@@ -151,12 +152,12 @@ def partial_rewards(
         settings_id=settings_id,
         verifier=verifier,
     )
-    found = []
+    listed = []
     for task, of_task in rows.groupby("task", sort=True):
         rewards = of_task["reward"]
         least, full = min(0.0, rewards.min()), max(config.least_correct, rewards.max())
         if ((rewards > least) & (rewards < full)).any():
-            found.append(
+            listed.append(
                 PartialRewards(
                     tool=verifier.removeprefix(RECORDED),
                     task=str(task),
@@ -165,11 +166,11 @@ def partial_rewards(
                     least=config.least_correct,
                 )
             )
-    return found
+    return listed
 
 
 def _has_partial(store: Store, verifier: str, config: ImportConfig) -> bool:
-    """Whether any grade of the tool lies between: to find whose, and how many, takes a look at every sample."""
+    """Return whether any reward lies in between; cheaper than the query over all samples."""
     rewards = store.frame("SELECT DISTINCT reward FROM grades WHERE verifier = $verifier", verifier=verifier)["reward"]
     least, full = min(0.0, rewards.min()), max(config.least_correct, rewards.max())
     return bool(((rewards > least) & (rewards < full)).any())
@@ -185,41 +186,43 @@ class _Claimed:
     task: str
     problem_id: str
     response_ids: tuple[str, ...]
-    said: ToolScore
+    score: ToolScore
 
 
 def _claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: KnownProblems) -> Iterator[_Claimed]:
-    """What the tool says of the responses of a file, as far as the file can be read."""
-    items = file.importer.read(file.path, ReadOptions(fields=config.map, reward=config.reward))
+    """Yield the tool's scores of the responses of a file, up to the first unreadable part."""
+    items = file.importer.read_samples(file.path, ReadOptions(fields=config.map, reward=config.reward))
     try:
         for _, same_line in groupby(items, key=lambda item: item.line):
             of_line = [item for item in same_line if not isinstance(item, Fault)]
             for place, item in enumerate(of_line):
-                said, step = _said(item, config), step_of(item, file, config)
-                if said is None or step is None or (config.steps and step not in config.steps):
+                score, step = _score_of(item, config), step_of(item, file, config)
+                if score is None or step is None or (config.steps and step not in config.steps):
                     continue
-                together = [one for one in of_line[place:] if one.prompt == item.prompt][: said.n]
-                if len(together) == said.n:
+                together = [follower for follower in of_line[place:] if follower.prompt == item.prompt][: score.n]
+                if len(together) == score.n:
                     problem = problem_of(item, file, verifier, config.gold)
                     yield _Claimed(
                         line=item.line,
                         step=step,
                         task=problem.task,
                         problem_id=problems.find(item, task_of(item, file)) or problem.problem_id,
-                        response_ids=tuple(response_id(one.response.encode("utf-8", "replace")) for one in together),
-                        said=said,
+                        response_ids=tuple(
+                            response_id(follower.response.encode("utf-8", "replace")) for follower in together
+                        ),
+                        score=score,
                     )
-    except ImportFileError:  # the import has said it
+    except ImportFileError:  # the import reports it
         return
 
 
-def _said(item: Recorded, config: ImportConfig) -> ToolScore | None:
+def _score_of(item: Recorded, config: ImportConfig) -> ToolScore | None:
     if item.reward is None:
         return item.claim
     return ToolScore(config.reward or "score", float(item.reward >= config.least_correct), 1)
 
 
-def _parts(claims: Iterator[_Claimed]) -> Iterator[list[_Claimed]]:
+def _batches(claims: Iterator[_Claimed]) -> Iterator[list[_Claimed]]:
     part: list[_Claimed] = []
     n_responses = 0
     for claim in claims:
@@ -251,9 +254,9 @@ def _grades(store: Store, claims: Sequence[_Claimed], verifier: str) -> dict[tup
     return {(row.problem_id, row.response_id): bool(row.correct) for row in rows.itertuples(index=False)}
 
 
-def _estimate(n_right: int, said: ToolScore) -> float:
-    """Pass@k of so many right responses."""
-    return n_right / said.n if said.k == 1 else float(_estimates(said.n, said.k)[n_right])
+def _estimate(n_right: int, score: ToolScore) -> float:
+    """Return pass@k of ``n_right`` correct responses."""
+    return n_right / score.n if score.k == 1 else float(_estimates(score.n, score.k)[n_right])
 
 
 @lru_cache(maxsize=64)
@@ -263,7 +266,7 @@ def _estimates(n: int, k: int) -> Float[np.ndarray, " correct"]:
 
 
 class _Tally:
-    """The claims of one file, task, step and metric, beside what the grades give."""
+    """Scores of one file, task, step and metric, next to our grades."""
 
     def __init__(self) -> None:
         self.n_differ = 0
@@ -272,16 +275,16 @@ class _Tally:
         self._first: tuple[_Claimed, float] | None = None
 
     def add(self, claim: _Claimed, ours: float) -> None:
-        """One more."""
+        """Add a score."""
         self._n += 1
-        self._tool += claim.said.value
+        self._tool += claim.score.value
         self._ours += ours
-        if abs(ours - claim.said.value) > TOLERANCE:
+        if abs(ours - claim.score.value) > TOLERANCE:
             self.n_differ += 1
             self._first = self._first or (claim, ours)
 
     def disagreement(self, file: PlannedFile, verifier: str, config: ImportConfig) -> Disagreement:
-        """What is said of it; at least one differs."""
+        """Return the differences; there must be one."""
         assert self._first is not None
         claim, ours = self._first
         return Disagreement(
@@ -289,15 +292,15 @@ class _Tally:
             tool=file.importer.name,
             task=claim.task,
             step=claim.step,
-            metric=claim.said.metric,
+            metric=claim.score.metric,
             verifier=verifier,
             tool_mean=self._tool / self._n,
             our_mean=self._ours / self._n,
             n_compared=self._n,
             n_differ=self.n_differ,
-            of_responses=claim.said.n == 1,
+            of_responses=claim.score.n == 1,
             first_line=claim.line,
-            first_tool=claim.said.value,
+            first_tool=claim.score.value,
             first_ours=ours,
             regraded=config.regrade,
         )

@@ -30,17 +30,17 @@ from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER 
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
-#: What ``--map`` may name.
+#: Our names that ``--map`` accepts.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
     "cluster", "greedy", "n", "correct", "share",
 )  # fmt: skip
-#: Of these, what only a response has.
+#: Those of them that describe a response, not a problem.
 _OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
-    """``--map prompt=question,response=output`` and several ``--map`` mean the same."""
+    """Parse ``--map prompt=question,response=output``, given once or in several ``--map``."""
     pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
     named = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
     if len(named) < len(pairs) or not all(named.values()):
@@ -52,51 +52,52 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 @checked_settings
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(GraderConfig, VerdictConfig):
-    """What the files are, and what they do not tell.
+    """Settings of an import: format and fields of the files, and facts that they lack.
 
     Attributes
     ----------
     store
-        The audit.duckdb to write to; the report is written beside it.
+        The audit.duckdb to write to; the report goes to the same folder.
     format
-        Whose files they are. Default: recognised by their content.
+        Format of the files. Default: recognised by their content.
     map
         Fields of any JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Paths reach into objects
         and lists: doc.question, code[0], rollouts[].text (one sample each). Counts without texts are
-        problem=…,n=…,correct=…,step=…. cluster=… says which problems are related, as variants of a template are.
+        problem=…,n=…,correct=…,step=…. cluster=… marks related problems, such as variants of a template.
     base
-        File or folder of the samples before RLVR, if the step in its name does not tell: they count as step 0.
+        File or folder with the samples before RLVR, where its name has no step: they count as step 0.
     name
-        Name of the series. Default: the run's name where the files tell it, else the folder's.
+        Name of the series. Default: the run's name in the files, else the folder's.
     step
-        Step of all samples, whatever fields and names say.
+        Step of all samples. Overrides fields and names.
     match
-        What joins a problem across steps: text, its prompt and gold answer, or id, the tool's own id of it, where the
-        prompt template or the spelling of the gold answers changed.
+        How problems are joined across steps: text, by prompt and gold answer, or id, by the tool's own id. Use id where
+        the prompt template or the spelling of the gold answers changed.
     window
-        Merge so many steps into one, named after the last. For rollouts of training: each problem comes once an epoch.
+        Merge this many steps into one, named after the last. For rollouts of training, where a problem comes once per
+        epoch.
     steps
         Import these steps only, comma-separated.
     reward
-        Field with the tool's reward or score, where it writes several. Of lm-evaluation-harness: METRIC, which counts a
-        response as correct where any filter accepts it, or METRIC,FILTER such as exact_match,flexible-extract.
+        Field with the tool's reward or score, where it writes several. With lm-evaluation-harness METRIC, where a
+        response is correct if any filter accepts it, or METRIC,FILTER such as exact_match,flexible-extract.
     correct_at
         A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
     verifier
-        Who grades samples that come without a reward: a verifier, or FILE.py:function, code of yours that is run.
+        Verifier of samples without a reward. FILE.py:function runs your code.
     gold
-        Where a gold is a list: whether a response must state any or all of its members.
+        For a gold that is a list: whether a response must state any or all of its members.
     answer_in_thoughts
-        Accept a box in a model's thoughts where nothing is stated behind them.
+        Accept a box in a model's thoughts where the text after them states no answer.
     regrade
-        Leave the tool's rewards aside, let the verifier grade every sample.
+        Ignore the tool's rewards and grade every sample with the verifier.
     n
-        Use so many samples per problem and step; problems that have fewer somewhere are left out. Default: as many as
+        Samples per problem and step to use; problems with fewer at some step are left out. Default: the number that
         most problems have at every step.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     temperature
-        What the samples were drawn at, for the record, if the files do not tell.
+        Sampling temperature, for the record, if the files lack it.
     top_p
         Nucleus mass, for the record.
     max_tokens
@@ -104,10 +105,10 @@ class ImportConfig(GraderConfig, VerdictConfig):
     strategy_regex
         A response that matches is counted as strategy "code", any other as "prose".
     memory_gib
-        Most memory for queries, in GiB; what needs more goes to files beside the store. Default: 1, or half of what is
-        free if that is less.
+        Memory limit of queries, in GiB; larger intermediate results go to files next to the store. Default: 1, or half
+        of the free memory if that is less.
     allow_pickle
-        Read files that can run code when they are read. Only for files that you made.
+        Read pickles, which can run code while they are read. Only for files that you made.
     dry_run
         Show files, formats, steps and counts; write nothing.
     """
@@ -215,9 +216,9 @@ class ImportConfig(GraderConfig, VerdictConfig):
             return self.format
         return COUNTS_ALONE if "n" in self.map else "mapped"
 
-    def settings(self, tool: str, told: Mapping[str, Any]) -> RecordedSettings:
-        """How ``tool`` drew: what the files told, and what was said here."""
-        said = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
+    def settings(self, tool: str, from_files: Mapping[str, Any]) -> RecordedSettings:
+        """Return the sampling settings of ``tool``: those in the files, replaced by those given as flags."""
+        from_flags = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
         return RecordedSettings(
-            sampler=tool, **{**told, **{name: value for name, value in said.items() if value is not None}}
+            sampler=tool, **{**from_files, **{name: value for name, value in from_flags.items() if value is not None}}
         )

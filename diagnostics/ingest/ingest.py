@@ -1,4 +1,4 @@
-"""Imports other tools' files up to a verdict: reads what the store lacks, grades, measures, judges."""
+"""Imports the files of other tools: reads new samples into the store, grades them, measures, and reaches a verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.place import recorded_id
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from oversharp.diagnostics.ingest.problems import KnownProblems
-from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, held_steps
+from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, stored_steps
 from oversharp.diagnostics.ingest.scores import ScoreNotes, compare_scores
 from oversharp.diagnostics.ingest.selection import choose
 from oversharp.diagnostics.records.amounts import plural
@@ -39,9 +39,9 @@ from oversharp.diagnostics.verifiers.own_file import is_own
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSeries:
-    """What came of one series. ``why``: its samples are stored, but there is no audit of them.
+    """Result of one series. ``why``: the reason why its samples are stored and not audited.
 
-    ``disagreements`` and ``partial_rewards``: the verdict rests on grades that may not be what the tool means by right.
+    ``disagreements``, ``partial_rewards`` and ``score_doubts``: reasons why grades may differ from the tool's.
     """
 
     name: str
@@ -58,14 +58,14 @@ class ImportedSeries:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is doubtful of the grades, a sentence each."""
-        differing = [one.sentence for one in self.disagreements]
-        return (*differing, *(one.sentence for one in self.partial_rewards), *self.score_doubts)
+        """Reasons to doubt the grades, one sentence each."""
+        differing = [doubt.sentence for doubt in self.disagreements]
+        return (*differing, *(doubt.sentence for doubt in self.partial_rewards), *self.score_doubts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Everything that an import did. ``report_path``: where the report belongs, None without any verdict."""
+    """Result of an import. ``report_path``: the path of the report, None without any verdict."""
 
     store_path: Path
     report_path: Path | None
@@ -79,8 +79,11 @@ class ImportResult:
     def incomplete(self) -> bool:
         """Whether a record, a file, a step or a series was left out, or the steps of a file or grades are doubtful."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
-            one.left_out or one.why or one.doubts or (one.verdict is not None and one.verdict.left_out)
-            for one in self.series
+            of_series.left_out
+            or of_series.why
+            or of_series.doubts
+            or (of_series.verdict is not None and of_series.verdict.left_out)
+            for of_series in self.series
         )
 
 
@@ -115,12 +118,14 @@ def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]
     if config.verifier not in verifier_names():
         get_verifier(config.verifier)
     store = Store.open(config.store, read_only=True) if config.store.exists() else nullcontext()
-    with store as held:
-        return tuple(_previewed(held, name, planned, config) for name, planned in plan.by_series.items())
+    with store as opened:
+        return tuple(_preview_series(opened, name, planned, config) for name, planned in plan.by_series.items())
 
 
-def _previewed(store: Store | None, name: str, planned: tuple[PlannedFile, ...], config: ImportConfig) -> SeriesPreview:
-    verifier = None if store is None else _held_verifier(store, name, planned[0], config)
+def _preview_series(
+    store: Store | None, name: str, planned: tuple[PlannedFile, ...], config: ImportConfig
+) -> SeriesPreview:
+    verifier = None if store is None else _stored_verifier(store, name, planned[0], config)
     reader = SeriesReader(None, name, config, verifier=verifier)
     if store is not None:
         reader.places.problems.add_stored(store, name)
@@ -128,8 +133,8 @@ def _previewed(store: Store | None, name: str, planned: tuple[PlannedFile, ...],
     files = tuple(_read_all(reader, planned, SilentProgress()))
     read = pd.DataFrame(reader.places.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
     if store is not None and reader.settings is not None:
-        held = store.frame(_HELD_COUNTS, series=name, settings_id=reader.settings.settings_id)
-        together = pd.concat([held, read]) if len(held) else read
+        stored = store.frame(_STORED_COUNTS, series=name, settings_id=reader.settings.settings_id)
+        together = pd.concat([stored, read]) if len(stored) else read
         # a file that is in the store already adds nothing
         read = together.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
     if read.empty:
@@ -144,8 +149,8 @@ def _previewed(store: Store | None, name: str, planned: tuple[PlannedFile, ...],
     return SeriesPreview(name=name, files=files, notes=notes, doubts=scores.doubts)
 
 
-def refused(plan: ImportPlan) -> tuple[FileResult, ...]:
-    """The files that cannot be read at all, and why."""
+def refused_files(plan: ImportPlan) -> tuple[FileResult, ...]:
+    """Return the files that cannot be read at all, with the reason."""
     return tuple(
         FileResult(path=path, format="unknown", n_samples=0, faults={}, why=why) for path, why in plan.refused.items()
     )
@@ -162,7 +167,7 @@ def import_samples(
     progress = progress or SilentProgress()
     config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
     if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
-        get_verifier(config.verifier)  # says which there are
+        get_verifier(config.verifier)  # its error lists the known ones
     plan = plan_import(paths, config)
     files: list[FileResult] = []
     series: list[ImportedSeries] = []
@@ -170,14 +175,14 @@ def import_samples(
         store.bound_memory(config.memory_gib)
         for name, planned in plan.by_series.items():
             terms = settled_terms(store, name, config)
-            reader = SeriesReader(store, name, config, verifier=_held_verifier(store, name, planned[0], config))
+            reader = SeriesReader(store, name, config, verifier=_stored_verifier(store, name, planned[0], config))
             planned, copies = _without_copies(planned)
             for note in copies:
                 progress.note(f"{name}: {note}")
             results = _read_all(reader, planned, progress)
             reader.close()
             files += results
-            if reader.settings is None or reader.verifier is None or not held_steps(store, name):
+            if reader.settings is None or reader.verifier is None or not stored_steps(store, name):
                 series.append(_without_audit(name, _nothing_usable(results)))
                 continue
             for note in _empty_notes(results):
@@ -193,13 +198,13 @@ def import_samples(
             )
             audited = _audit(store, samples, config, command, progress)
             series.append(replace(audited, notes=(*_empty_notes(results), *audited.notes)))
-        # the last told all verdicts what is shipped of all series
+        # the last series updated the recommendation in all verdicts
         series = [one if one.verdict is None else replace(one, verdict=store.verdict(one.name)) for one in series]
     has_verdict = any(one.verdict is not None for one in series)
     return ImportResult(
         store_path=config.store,
         report_path=config.store.parent / "report.html" if has_verdict else None,
-        files=(*files, *refused(plan)),
+        files=(*files, *refused_files(plan)),
         unknown=plan.unknown,
         series=tuple(series),
     )
@@ -212,8 +217,8 @@ def _empty_notes(files: Sequence[FileResult]) -> list[str]:
     return [f"{n:,} of {plural(total, 'sample')} have a score and no text: they count as empty responses"] if n else []
 
 
-def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
-    """Who grades the samples that the series has already; None if it has none.
+def _stored_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
+    """Return the verifier of the series' stored samples; None without any.
 
     Raises ``StoreError`` if these come from checkpoints that were sampled here, or from another tool.
     """
@@ -222,27 +227,27 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
         series=series,
     )["kind"].tolist()
     if kinds and kinds != ["recorded"]:
-        raise StoreError(f"{store.path}: series {series!r} was sampled here; give the import a --name of its own")
-    held = store.frame(
+        raise StoreError(f"{store.path}: series {series!r} was sampled here; give the import another --name")
+    imports = store.frame(
         "SELECT DISTINCT format, verifier FROM imports WHERE series = $series AND n_samples > 0 ORDER BY ALL",
         series=series,
     )
-    if held.empty:
+    if imports.empty:
         return None
-    tool, verifier = str(held["format"].iloc[0]), str(held["verifier"].iloc[0])
+    tool, verifier = str(imports["format"].iloc[0]), str(imports["verifier"].iloc[0])
     if tool != file.importer.name:
         raise StoreError(
             f"{store.path}: series {series!r} holds samples of {tool}, {file.path} is of {file.importer.name}; samples "
-            "that different tools drew do not mix: give these a --name of their own"
+            "that different tools drew do not mix: import these under another --name"
         )
     drawn = store.frame(
         "SELECT DISTINCT settings_id FROM samples JOIN series_checkpoints USING (checkpoint_id) WHERE series = $series",
         series=series,
     )["settings_id"].tolist()
-    if config.settings(tool, file.told).settings_id not in drawn:
+    if config.settings(tool, file.sampling).settings_id not in drawn:
         raise StoreError(
             f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
-            "give these samples a --name of their own"
+            "give these samples another --name"
         )
     if is_own(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
         raise StoreError(
@@ -259,17 +264,17 @@ def _held_verifier(store: Store, series: str, file: PlannedFile, config: ImportC
 
 
 def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
-    """The files without those whose samples another one has with their scores, and a line for each of these."""
+    """Leave out files whose samples are also in another file with scores; return the rest and a note per file."""
     samples = {file.path: file.importer.samples_of(file.path) for file in planned}
     scored: dict[tuple[str, int | None], Path] = {}
     for file in planned:
-        of = samples[file.path]
-        if of is not None and of[1]:
-            scored.setdefault((of[0], file.step), file.path)
+        key = samples[file.path]
+        if key is not None and key[1]:
+            scored.setdefault((key[0], file.step), file.path)
     kept, notes = [], []
     for file in planned:
-        of = samples[file.path]
-        other = None if of is None or of[1] else scored.get((of[0], file.step))
+        key = samples[file.path]
+        other = None if key is None or key[1] else scored.get((key[0], file.step))
         if other is None:
             kept.append(file)
         else:
@@ -294,7 +299,7 @@ def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: Pr
 # ---------------------------------------------------------------- the audit
 
 
-_HELD_COUNTS = """
+_STORED_COUNTS = """
     SELECT c.step, c.checkpoint, s.problem_id, s.greedy, count(*) AS n
     FROM series_checkpoints AS c
     JOIN samples AS s USING (checkpoint_id)
@@ -306,7 +311,7 @@ _HELD_COUNTS = """
 
 @dataclass(frozen=True, kw_only=True)
 class _Samples:
-    """What was imported into one series: how the samples were drawn, who grades them, their files, and the terms."""
+    """Imported samples of one series: sampling settings, verifier, files, problems, and verdict settings."""
 
     series: str
     settings: RecordedSettings
@@ -320,7 +325,7 @@ def _audit(
     store: Store, imported: _Samples, config: ImportConfig, command: str, progress: ProgressSink
 ) -> ImportedSeries:
     series, settings = imported.series, imported.settings
-    counts = store.frame(_HELD_COUNTS, series=series, settings_id=settings.settings_id)
+    counts = store.frame(_STORED_COUNTS, series=series, settings_id=settings.settings_id)
     try:
         chosen = choose(counts, config, hint=lambda: imported.problems.hint)
     except ConfigError as error:

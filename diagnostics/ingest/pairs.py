@@ -19,8 +19,8 @@ class IdPairs(NamedTuple):
     response_N: UInt64[np.ndarray, " pair"]
 
     @classmethod
-    def of(cls, rows: pa.Table) -> IdPairs:
-        """The pairs of a table with both ids."""
+    def from_rows(cls, rows: pa.Table) -> IdPairs:
+        """Return the pairs of a table with both ids."""
         return cls(*(_numbers(rows.column(name)) for name in ("problem_id", "response_id")))
 
     def take(self, places_M: Int64[np.ndarray, " taken"]) -> IdPairs:
@@ -33,7 +33,7 @@ class IdPairs(NamedTuple):
         return self.problem_N * _FACTORS[0] + self.response_N * _FACTORS[1]
 
     def first_of_each(self) -> Int64[np.ndarray, " pair"]:
-        """Where each pair is for the first time."""
+        """Return where each pair is for the first time."""
         order_N = np.lexsort((self.response_N, self.problem_N))  # stable
         ordered = self.take(order_N)
         begins_N = np.ones(len(order_N), dtype=bool)
@@ -49,22 +49,22 @@ def _numbers(ids: pa.ChunkedArray) -> UInt64[np.ndarray, " id"]:
 
 
 def _ascii(ids: pa.StringArray) -> memoryview | bytes:
-    """The digits of all of them, 16 each, as they lie there."""
-    held = ids.buffers()[2]
+    """Return the digits of all of them, 16 each, as they lie there."""
+    digits = ids.buffers()[2]
     start = int(np.frombuffer(ids.buffers()[1], dtype=np.int32)[ids.offset]) if len(ids) else 0
-    return b"" if held is None else memoryview(held)[start : start + 16 * len(ids)]
+    return b"" if digits is None else memoryview(digits)[start : start + 16 * len(ids)]
 
 
 class GradedPairs:
-    """Which pairs were written before, by two numbers of 64 bits for each: of 5 million, 80 MB."""
+    """Pairs that were written before, as two 64-bit numbers each: 80 MB for 5 million."""
 
     def __init__(self) -> None:
         self._runs: list[_SortedPairs] = []  # sorted, each less than half as long as the one before
 
     def seen_or_new(self, pairs: IdPairs) -> tuple[Bool[np.ndarray, " pair"], Bool[np.ndarray, " pair"]]:
-        """Which were surely not seen before, and which nobody can tell; no two are the same.
+        """Return which pairs are new, and which are unknown; the pairs must be distinct.
 
-        All have been seen after this.
+        Marks all of them as seen.
         """
         mark_N = pairs.marks
         order_N = np.argsort(mark_N, kind="stable")
@@ -92,7 +92,7 @@ class GradedPairs:
 
 
 class _SortedPairs(NamedTuple):
-    """Pairs in the order of their marks. The response's own number tells pairs of one mark apart."""
+    """Pairs in the order of their marks. The response's number separates pairs of one mark."""
 
     mark: UInt64[np.ndarray, " pair"]
     response: UInt64[np.ndarray, " pair"]

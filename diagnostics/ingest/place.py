@@ -1,4 +1,4 @@
-"""Assigns the samples of a file to checkpoint and problem, numbers them, and decides who grades them."""
+"""Assigns samples to checkpoints and problems, numbers them, and chooses the verifier."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oversharp.diagnostics.verifiers import Verifiers
 from oversharp.diagnostics.verifiers.names import RECORDED
 from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
 
-#: The largest number that a tool may give one of the responses to a prompt.
+#: Largest sample number.
 LARGEST_INDEX = 65_535
 
 NO_STEP = "no step in its fields or name; pass --step, or --base PATH if it is the base model's"
@@ -34,8 +34,8 @@ NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (
     "verifier {} cannot read its gold answer: import with another --verifier, and see that its grades are the tool's"
 )
-DUPLICATE = "a (problem, sample) that was there before"
-TOO_LARGE_INDEX = f"numbered beyond {LARGEST_INDEX}"
+DUPLICATE = "a (problem, sample) that was read before"
+TOO_LARGE_INDEX = f"a sample number above {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
 OTHER_STEP = "of a step that is not among --steps"
 
@@ -45,7 +45,7 @@ Where = tuple[str, str, bool]
 
 @dataclass(kw_only=True)
 class Reading:
-    """A file on its way into the store. ``faults``: records that cannot be used, by reason.
+    """Progress of one file. ``faults``: records that cannot be used, by reason.
 
     ``n_otherwise`` samples have another reward than the same response to their problem had before, ``n_empty`` a reward
     and no text.
@@ -71,12 +71,12 @@ class Reading:
 
     def skip(self, line: int, why: str) -> None:
         """Count a record that cannot be used."""
-        held = self.faults.get(why)
-        n, first_line = (0, line) if held is None else (held.n, min(held.first_line, line))
+        counted = self.faults.get(why)
+        n, first_line = (0, line) if counted is None else (counted.n, min(counted.first_line, line))
         self.faults[why] = FaultCount(n=n + 1, first_line=first_line)
 
     def note_step(self, item: Recorded) -> None:
-        """Tell once where the steps of the file go backwards, or are not the one that its name says."""
+        """Add one note where the steps of the file go backwards, or differ from the step in its name."""
         if item.step is None or self.file.fixed or self.file.importer.name in BY_NAME_ONLY:
             return  # where the user named the field of the step, it counts, and the order of rows means nothing
         if item.step < self.highest_step and not self.notes:
@@ -88,7 +88,7 @@ class Reading:
         self.highest_step = max(self.highest_step, item.step)
 
     def note_rewards(self) -> None:
-        """Tell where one response has several rewards: a grade is of a text, whoever gave it."""
+        """Add a note where one response has several rewards: the store has one grade per text."""
         if self.n_otherwise:
             self.notes.append(
                 f"{plural(self.n_otherwise, 'sample')} of {self.n_samples:,} came before with another reward: the same "
@@ -98,9 +98,9 @@ class Reading:
 
 
 class Places:
-    """Where the samples of one series belong. ``verifier`` None: the first samples decide who grades.
+    """Checkpoints, problems and sample numbers of one series. ``verifier`` None: the first samples decide.
 
-    ``steps``: the steps of the samples so far, and the first file of each.
+    ``steps``: the steps of the samples so far, with the first file of each.
     """
 
     def __init__(self, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -116,71 +116,71 @@ class Places:
 
     @property
     def counts(self) -> Iterator[tuple[int, str, str, bool, int]]:
-        """Step, label, problem, whether greedy, and how many samples were read, or were there before."""
+        """Step, label, problem, whether greedy, and number of samples, including those of earlier imports."""
         steps = {checkpoint_id: step for step, checkpoint_id in self._checkpoint_ids.items()}
         for (checkpoint_id, problem_id, greedy), seen in self._seen.items():
             if checkpoint_id in steps:
                 step = steps[checkpoint_id]
                 yield step, f"step {step}", problem_id, greedy, seen.bit_count()
 
-    def know(self, where: Where, indices: Iterable[int]) -> None:
-        """The numbers of the samples that an earlier import brought there."""
+    def add_stored_samples(self, where: Where, indices: Iterable[int]) -> None:
+        """Add the numbers of the samples of an earlier import."""
         self._seen[where] = sum(1 << int(index) for index in indices)
 
     def place(self, block: Sequence[Recorded], reading: Reading) -> Placed:
-        """The samples of a block that can be used; the others are counted, with the reason, in ``reading``."""
+        """Return the usable samples of a block; count the others by reason in ``reading``."""
         self._choose_verifier(block, reading.file)
         placed = Placed()
         for run in _runs(block):
-            where = self._where(run[0], reading)
+            where = self._locate(run[0], reading)
             if isinstance(where, str):
                 for item in run:
                     reading.skip(item.line, where)
             else:
-                given = [item.index for item in run]
-                kept, indices = self._numbered(where, given, [item.line for item in run], reading)
+                numbers = [item.index for item in run]
+                kept, indices = self._number_samples(where, numbers, [item.line for item in run], reading)
                 items = run if len(kept) == len(run) else [run[place] for place in kept]
                 placed.add(where[0], where[1], items, indices)
         return placed
 
     def place_rows(self, rows: RecordedRows, reading: Reading) -> PlacedRows:
-        """The same of rows."""
+        """Return the usable rows, as ``place``."""
         self._choose_verifier(list(rows.rows(0, SAMPLES_PER_BLOCK).records()), reading.file)
         placed = PlacedRows(rows=rows)
         starts = _starts(rows)
         index = rows.columns.get("index")
-        given = [None] * len(rows) if index is None else index.to_pylist()
+        numbers = [None] * len(rows) if index is None else index.to_pylist()
         for start, end, item in zip(starts, [*starts[1:], len(rows)], rows.records(starts), strict=True):
-            where = self._where(item, reading)
+            where = self._locate(item, reading)
             if isinstance(where, str):
                 for line in range(item.line, item.line + end - start):
                     reading.skip(line, where)
             else:
-                kept, indices = self._numbered(
-                    where, given[start:end], range(item.line, item.line + end - start), reading
+                kept, indices = self._number_samples(
+                    where, numbers[start:end], range(item.line, item.line + end - start), reading
                 )
                 places = range(start, end) if len(kept) == end - start else [start + place for place in kept]
                 placed.add(where[0], where[1], places, indices)
         return placed
 
     def _choose_verifier(self, block: Sequence[Recorded], file: PlannedFile) -> None:
-        """The tool grades where any of the first samples has its reward: the very first may lack it alone."""
+        """Choose the tool's rewards where any of the first samples has one, else the configured verifier."""
         if self.verifier is not None:
             return
-        usable = [item for item in block if self._misplaced(step_of(item, file, self._config)) is None]
+        usable = [item for item in block if self._step_fault(step_of(item, file, self._config)) is None]
         rewarded = not self._config.regrade and any(item.reward is not None for item in usable)
         if usable:
             self.verifier = f"{RECORDED}{file.importer.name}" if rewarded else self._config.verifier
 
-    def _misplaced(self, step: int | None) -> str | None:
+    def _step_fault(self, step: int | None) -> str | None:
         if step is None:
             return NO_STEP
         return OTHER_STEP if self._only_steps and step not in self._only_steps else None
 
-    def _where(self, item: Recorded, reading: Reading) -> Where | str:
-        """Where a sample belongs, or why it cannot be used."""
+    def _locate(self, item: Recorded, reading: Reading) -> Where | str:
+        """Return checkpoint and problem of a sample, or why it cannot be used."""
         step = step_of(item, reading.file, self._config)
-        why = self._misplaced(step) or self._ungradable(item)
+        why = self._step_fault(step) or self._reward_fault(item)
         if step is None or why is not None:
             return why or NO_STEP
         problem_id = self._problem(item, step, reading)
@@ -189,7 +189,7 @@ class Places:
         reading.note_step(item)
         return self._checkpoint_ids.get(step) or self._new_step(step, reading.file.path), problem_id, item.greedy
 
-    def _ungradable(self, item: Recorded) -> str | None:
+    def _reward_fault(self, item: Recorded) -> str | None:
         if self.verifier is None or not self.verifier.startswith(RECORDED):
             return None
         return NO_REWARD if item.reward is None or self._config.regrade else None
@@ -199,11 +199,11 @@ class Places:
         fault = self.problems.fault_of(item, task, step)
         if fault is not None:
             return fault
-        known = self.problems.find(item, task) or self._faults.get(text_key(item.prompt, item.gold, task))
-        return known or self._new_problem(item, task, step, reading)
+        found_before = self.problems.find(item, task) or self._faults.get(text_key(item.prompt, item.gold, task))
+        return found_before or self._new_problem(item, task, step, reading)
 
     def _new_problem(self, item: Recorded, task: str, step: int, reading: Reading) -> str | Fault:
-        fault = self._unusable(item, reading)
+        fault = self._problem_fault(item, reading)
         if fault is not None:
             self._faults[text_key(item.prompt, item.gold, task)] = fault
             return fault
@@ -216,8 +216,8 @@ class Places:
         self.problems.add(item, task, step, problem.problem_id)
         return problem.problem_id
 
-    def _unusable(self, item: Recorded, reading: Reading) -> Fault | None:
-        """Why a problem cannot be graded."""
+    def _problem_fault(self, item: Recorded, reading: Reading) -> Fault | None:
+        """Return why a problem cannot be graded; None where it can."""
         assert self.verifier is not None  # the first samples chose it
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
@@ -231,12 +231,12 @@ class Places:
                 return Fault(item.line, UNREADABLE_GOLD.format(self.verifier))
         return None
 
-    def _numbered(
+    def _number_samples(
         self, where: Where, given: Sequence[int | None], lines: Sequence[int], reading: Reading
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Which samples of a run can be told from all others there, by their places, and their numbers.
+        """Return the places of the samples that are no duplicates, and their numbers.
 
-        ``given``: the numbers that the tool gave them, in ``lines``.
+        ``given``: the tool's numbers of the samples, None where it has none; ``lines``: their lines.
         """
         seen = self._seen.get(where, 0)
         start = seen.bit_length() if given[0] is None else given[0]
@@ -248,8 +248,8 @@ class Places:
                 self._seen[where] = seen | bits
                 return range(len(given)), here
         kept, indices = [], []
-        for place, told in enumerate(given):
-            index = seen.bit_length() if told is None else told
+        for place, number in enumerate(given):
+            index = seen.bit_length() if number is None else number
             if not 0 <= index <= LARGEST_INDEX:
                 reading.skip(lines[place], TOO_LARGE_INDEX)
             elif seen >> index & 1:
@@ -282,24 +282,24 @@ def _windowed(step: int | None, config: ImportConfig) -> int | None:
 
 
 def task_of(item: Recorded, file: PlannedFile) -> str:
-    """The task that a sample belongs to: the series stands for it where nothing tells."""
+    """Return the task of a sample: from its record, else its file, else the series' name."""
     return item.task or file.task or file.series
 
 
 def problem_of(item: Recorded, file: PlannedFile, verifier: str, gold_list: GoldList) -> Problem:
-    """The problem that a sample answers; a response must state any or all members of a gold that is a list."""
+    """Return the problem of a sample; ``gold_list``: whether any or all members of a list of golds are required."""
     task, gold = storable(task_of(item, file)), storable(item.gold or "")
     gold = all_of(gold) if gold_list == "all" else gold
     return Problem(task=task, prompt=storable(item.prompt), gold=gold, verifier=verifier)
 
 
 def recorded_id(series: str, step: int) -> str:
-    """The identity of a checkpoint that only its samples are known of."""
+    """Return the id of a checkpoint without weights."""
     return content_hash("recorded", series, step)
 
 
 def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
-    """Samples that follow each other and have the same prompt, step and whatever else tells where they belong."""
+    """Yield runs of adjacent samples with equal prompt, step, gold, task, decoding and presence of a reward."""
     start = 0
     for place, (before, item) in enumerate(pairwise(block), start=1):
         if (
@@ -317,7 +317,7 @@ def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
 
 
 def _starts(rows: RecordedRows) -> list[int]:
-    """Where the runs of ``_runs`` begin."""
+    """Return the start of each run of rows, as ``_runs``."""
     differs_N = np.zeros(len(rows) - 1, dtype=bool)
     for name in ("prompt", "step", "gold", "task", "greedy"):
         differs_N |= differs(rows, name)

@@ -11,14 +11,17 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats import FoundFile, FoundFiles, find_files
 from oversharp.diagnostics.ingest.formats.contract import FilePlace, Importer
 from oversharp.diagnostics.ingest.formats.mapped import holds_response, require_fields
-from oversharp.diagnostics.ingest.formats.opening import unpacked
+from oversharp.diagnostics.ingest.formats.opening import without_compression
 from oversharp.diagnostics.ingest.formats.rows import holds_records
 from oversharp.diagnostics.records.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
-    """One file. ``step`` is None where only its records can tell; ``fixed``: they have no say."""
+    """One file. ``step`` is None where only its records have it; ``fixed``: the records' steps are ignored.
+
+    ``sampling``: sampling settings that the file names.
+    """
 
     path: Path
     importer: Importer
@@ -26,14 +29,14 @@ class PlannedFile:
     step: int | None
     fixed: bool
     task: str | None
-    told: Mapping[str, Any]  # sampling settings
+    sampling: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportPlan:
-    """Files in the order in which they are read, and those that are not.
+    """Files in reading order, and files that are not read.
 
-    ``unknown``: nobody knows what they are. ``refused``: they cannot be read, each with the reason, without the path.
+    ``unknown``: unrecognized formats. ``refused``: unreadable files, each with the reason, without the path.
     """
 
     files: tuple[PlannedFile, ...]
@@ -48,69 +51,71 @@ class ImportPlan:
 
 
 def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan:
-    """What ``paths`` and ``--base`` hold.
+    """Return the plan for the files in ``paths`` and ``--base``.
 
-    Files of several tools in one run become several series: samples that different tools drew never mix.
-    Raises ``ImportFileError`` or ``ConfigError`` where that cannot be told, or nothing can be read.
+    Files of several tools in one run become several series. Raises ``ImportFileError`` where no file can be read, and
+    ``ConfigError`` where the flags contradict the files.
     """
     if not paths:
         raise ConfigError("no files given; pass a dump or a folder of dumps")
     given = [Path(path).expanduser() for path in paths]
     inside = _find(given, config)
-    found, unknown, refused = inside.files, inside.unknown, inside.refused
+    files_inside, unknown, refused = inside.files, inside.unknown, inside.refused
     based: tuple[FoundFile, ...] = ()
     if config.base is not None:
         at_base = _find([config.base.expanduser()], config)
         based, refused = at_base.files, {**refused, **at_base.refused}
         unknown = tuple(dict.fromkeys(unknown + at_base.unknown))
-        places = {one.path.resolve() for one in based}
-        found = tuple(one for one in found if one.path.resolve() not in places)
-    named = {step for one in found if (step := _place(one).step) is not None}
+        places = {file_found.path.resolve() for file_found in based}
+        files_inside = tuple(file_found for file_found in files_inside if file_found.path.resolve() not in places)
+    named = {step for file_found in files_inside if (step := _place(file_found).step) is not None}
     if config.step is not None and len(named) > 1:
         raise ConfigError(
             f"--step {config.step}: the files are of steps {', '.join(map(str, sorted(named)))} by their names; import "
             "those of one step at a time, or leave --step out"
         )
-    files = [_planned(one, given[0], config) for one in found]
+    files = [_plan_file(file_found, given[0], config) for file_found in files_inside]
     runs = dict.fromkeys(file.series for file in files)
     if len(runs) > 1 and (config.name is not None or based):
         flag = "--name" if config.name is not None else "--base"
         raise ConfigError(f"{flag}: the files are of several runs ({', '.join(runs)}); import one at a time")
     series = config.name or next(iter(runs), config.name or given[0].resolve().name)
     files = [replace(file, series=series) for file in files] if len(runs) <= 1 else files
-    files += [replace(_planned(one, given[0], config), series=series, step=0, fixed=True) for one in based]
+    files += [
+        replace(_plan_file(file_found, given[0], config), series=series, step=0, fixed=True) for file_found in based
+    ]
     require_fields([file.path for file in files], config.map)
     return ImportPlan(files=tuple(_without_mixing(files)), unknown=unknown, refused=refused)
 
 
 def _find(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
-    """The files of an import; where fields are named, those with none of them are of an unknown format."""
+    """Return the files of an import; with ``--map``, files without the response field count as unknown."""
     inside = find_files(paths, name=config.chosen_format, allow_pickle=config.allow_pickle)
     if not config.map:
         return inside
-    files = tuple(one for one in inside.files if holds_response(one.path, config.map))
+    files = tuple(file for file in inside.files if holds_response(file.path, config.map))
     if not files:  # require_fields names the field that is missing
         return inside
-    other = tuple(one.path for one in inside.files if one not in files)
+    other = tuple(file.path for file in inside.files if file not in files)
     return replace(inside, files=files, unknown=inside.unknown + other)
 
 
-def _place(found: FoundFile) -> FilePlace:
+def _place(file: FoundFile) -> FilePlace:
     """Return the run, step and task in the path, without the suffix of a compressed file of records."""
-    return found.importer.place(unpacked(found.path) if holds_records(found.path) else found.path)
+    return file.importer.place(without_compression(file.path) if holds_records(file.path) else file.path)
 
 
-def _planned(found: FoundFile, root: Path, config: ImportConfig) -> PlannedFile:
-    place = _place(found)
+def _plan_file(file: FoundFile, root: Path, config: ImportConfig) -> PlannedFile:
+    place = _place(file)
     folder = root.resolve() if root.is_dir() else root.resolve().parent
     return PlannedFile(
-        path=found.path,
-        importer=found.importer,
+        path=file.path,
+        importer=file.importer,
         series=place.run or folder.name or "run",
         step=place.step if config.step is None else config.step,
         fixed=config.step is not None,
         task=place.task,
-        told=found.importer.settings(found.path),
+        sampling=file.importer.settings(file.path),
     )
 
 

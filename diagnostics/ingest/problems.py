@@ -1,4 +1,4 @@
-"""Which problem a sample is of: that of its prompt and gold answer, or with ``--match id`` that of the tool's id."""
+"""Identifies the problem of a sample by prompt and gold answer, or with ``--match id`` by the tool's id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STORED = """
 
 
 class _First(NamedTuple):
-    """A problem as it was read first, and at which step."""
+    """First occurrence of a problem."""
 
     step: int
     problem_id: str
@@ -42,10 +42,10 @@ class _First(NamedTuple):
 
 @dataclass(kw_only=True)
 class KnownProblems:
-    """The problems of a series that were read so far.
+    """Problems of a series that were read so far.
 
-    Golds that differ by white space alone are one gold: the first spelling counts. ``by_id``: so does the first prompt
-    and gold of the tool's own id.
+    Golds that differ only in white space are equal; the first spelling is kept. ``by_id``: the first prompt and gold of
+    each of the tool's ids are kept.
     """
 
     by_id: bool
@@ -56,14 +56,14 @@ class KnownProblems:
     _ids_are_unique: bool = True
 
     def find(self, item: Recorded, task: str) -> str | None:
-        """The id of a problem that was read before."""
+        """Return the id of a problem that was read before; None for a new one."""
         if self.by_id and item.problem is not None:
-            known = self._of_id.get((task, item.problem))
-            return None if known is None else known.problem_id
+            first = self._of_id.get((task, item.problem))
+            return None if first is None else first.problem_id
         return self._of_text.get(text_key(item.prompt, item.gold, task))
 
     def fault_of(self, item: Recorded, task: str, step: int) -> Fault | None:
-        """Why the tool's id identifies no problem; None where it does, or is not used."""
+        """Return why the tool's id identifies no problem; None where it does, or is not used."""
         if not self.by_id:
             return None
         if item.problem is None:
@@ -73,13 +73,13 @@ class KnownProblems:
         return None if same else Fault(item.line, OTHER_PROMPT)
 
     def add(self, item: Recorded, task: str, step: int, problem_id: str) -> None:
-        """A problem that was not known."""
+        """Add a new problem."""
         self._of_text[text_key(item.prompt, item.gold, task)] = problem_id
         if item.problem is not None:
             self._add_id(task, item.problem, _First(step, problem_id, item.prompt, item.gold or ""))
 
     def add_stored(self, store: Store, series: str) -> None:
-        """The problems that earlier imports brought into the series."""
+        """Add the problems of earlier imports."""
         for row in store.frame(_STORED, series=series).itertuples(index=False):
             self._of_text.setdefault(text_key(row.prompt, row.gold, row.task), row.problem_id)
             if isinstance(row.source_id, str):
@@ -98,7 +98,7 @@ class KnownProblems:
 
     @property
     def hint(self) -> str | None:
-        """Which problems of several steps have one id and different texts; None where ids say nothing."""
+        """Note about problems with one id and different texts at two steps; None without such ids."""
         if self._differing is None or self.by_id or not self._ids_are_unique:
             return None
         source_id, first, other = self._differing

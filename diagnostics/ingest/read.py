@@ -25,7 +25,7 @@ from oversharp.diagnostics.verifiers.names import RECORDED
 
 @dataclass(frozen=True, kw_only=True)
 class FileResult:
-    """What came of one file. ``known``: it was imported before. ``why``: nothing of it could be used.
+    """Result of one file. ``known``: it was imported before. ``why``: the reason why no sample of it is used.
 
     ``counted``: without a store, the samples of each step and problem. ``n_empty``: samples of this reading with a
     reward and no text.
@@ -50,7 +50,7 @@ class FileResult:
 class SeriesReader:
     """Reads the files of one series into a store, one after the other.
 
-    Without a store it reads all the same and keeps nothing. ``verifier`` None: the first samples decide.
+    Without a store it counts samples and writes nothing. ``verifier`` None: the first samples decide.
     """
 
     def __init__(self, store: Store | None, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -61,37 +61,37 @@ class SeriesReader:
         self.places = Places(series, config, verifier=verifier)
         self._at_temperature_1 = True
         self._texts = Texts()
-        self._graded: GradedPairs | None = None  # None: what was graded before is not known here
+        self._graded: GradedPairs | None = None  # None: earlier grades are unknown here
 
     def close(self) -> None:
-        """Let go of the memory that reading takes."""
+        """Release the buffers of texts."""
         self._texts, self._graded = Texts(0), None
 
     @property
     def verifier(self) -> str | None:
-        """Who grades the samples; None: no sample was seen yet."""
+        """Name of the verifier; None before the first sample."""
         return self.places.verifier
 
     def read(self, file: PlannedFile, verifiers: Verifiers) -> FileResult:
         """Write the file's samples that the store lacks. Raises ``ImportFileError`` for a file that cannot be read."""
-        settings = self._config.settings(file.importer.name, file.told)
+        settings = self._config.settings(file.importer.name, file.sampling)
         if self.settings is None:
             self._begin(settings)
         elif settings != self.settings:
-            return _left_out(
+            return _skipped_file(
                 file,
                 f"drawn with other sampling settings than the files before it ({_difference(settings, self.settings)})",
             )
         n_bytes, options = _size(file.path), self._options(file)
-        held, file_hash = None, ""
+        earlier, file_hash = None, ""
         if self._store is not None:
             file_hash = f"{_content(file.path)}:{options}"
-            known = self._known(self._store, file, n_bytes, file_hash)
-            if isinstance(known, FileResult):
-                return known
-            held = known
-        done, faults = (held.lines_done, dict(held.faults)) if held else (0, {})
-        cut = fault_of_last_line(file.path, held.n_bytes) if held is not None and held.complete else None
+            progress = self._resume_point(self._store, file, n_bytes, file_hash)
+            if isinstance(progress, FileResult):
+                return progress
+            earlier = progress
+        done, faults = (earlier.lines_done, dict(earlier.faults)) if earlier else (0, {})
+        cut = fault_of_last_line(file.path, earlier.n_bytes) if earlier is not None and earlier.complete else None
         if cut in faults:  # that line may be whole now: read it again
             done -= 1
             count = faults.pop(cut)
@@ -102,53 +102,55 @@ class SeriesReader:
             file_hash=file_hash,
             n_bytes=n_bytes,
             verifiers=verifiers,
-            n_samples=held.n_samples if held else 0,
+            n_samples=earlier.n_samples if earlier else 0,
             faults=faults,
             part=SampleBatch(self._texts),
         )
         with collector_off():
             return self._read(reading, done)
 
-    def _known(self, store: Store, file: PlannedFile, n_bytes: int, file_hash: str) -> ImportedFile | FileResult | None:
-        """How far the file was read before, or what is said of it where it is not read any further."""
+    def _resume_point(
+        self, store: Store, file: PlannedFile, n_bytes: int, file_hash: str
+    ) -> ImportedFile | FileResult | None:
+        """Return how far the file was read before, or its result where no more is read; None for a new file."""
         options = file_hash.partition(":")[2]
-        held = store.imported(self.series, file_hash)
-        if held is not None:
-            if not held.complete:
-                return held
+        earlier = store.imported(self.series, file_hash)
+        if earlier is not None:
+            if not earlier.complete:
+                return earlier
             return FileResult(
                 path=file.path,
                 format=file.importer.name,
-                n_samples=held.n_samples,
-                faults=dict(held.faults),
+                n_samples=earlier.n_samples,
+                faults=dict(earlier.faults),
                 known=True,
             )
-        held = store.imported_from(self.series, file.path)
-        if held is None or not held.n_samples:  # nothing of it could be used
+        earlier = store.imported_from(self.series, file.path)
+        if earlier is None or not earlier.n_samples:  # nothing of it could be used
             return None
-        if not held.file_hash.endswith(f":{options}"):
-            return _left_out(
+        if not earlier.file_hash.endswith(f":{options}"):
+            return _skipped_file(
                 file,
                 "was imported before with another --map, --match, --reward, --correct-at, --step, --steps or --window; "
-                "give this reading of it a --name of its own",
+                "give this reading of it another --name",
             )
-        if held.n_bytes > n_bytes or held.file_hash != f"{_content(file.path, held.n_bytes)}:{options}":
-            return _left_out(file, "was imported before with other content; give what it holds now a --name of its own")
-        return held
+        if earlier.n_bytes > n_bytes or earlier.file_hash != f"{_content(file.path, earlier.n_bytes)}:{options}":
+            return _skipped_file(file, "was imported before with other content; give what it holds now another --name")
+        return earlier
 
     def _options(self, file: PlannedFile) -> str:
-        """What makes other samples of the same content."""
+        """Return a hash of the settings that change which samples the same content gives."""
         config = self._config
         asked = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
         return content_hash(file.step, file.fixed, *asked, *(["id"] if config.match == "id" else []))
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
-        self._at_temperature_1 = settings.temperature in (None, 1.0)  # else its numbers are of another law
+        self._at_temperature_1 = settings.temperature in (None, 1.0)  # else they are not those of temperature 1
         if self._store is None:
             return
         self._store.add_settings(settings)
-        held = self._store.frame(
+        stored = self._store.frame(
             """
             SELECT checkpoint_id, problem_id, greedy, list(DISTINCT sample_index) AS indices
             FROM samples
@@ -158,17 +160,17 @@ class SeriesReader:
             settings_id=settings.settings_id,
         )
         self.places.problems.add_stored(self._store, self.series)
-        for row in held.itertuples(index=False):
-            self.places.know((row.checkpoint_id, row.problem_id, row.greedy), row.indices)
+        for row in stored.itertuples(index=False):
+            self.places.add_stored_samples((row.checkpoint_id, row.problem_id, row.greedy), row.indices)
 
     def _read(self, reading: Reading, done: int) -> FileResult:
-        """Read what comes after line ``done``."""
+        """Read the samples after line ``done``."""
         file = reading.file
         options = ReadOptions(fields=self._config.map, reward=self._config.reward)
         block: list[Recorded] = []
         n_characters, line, room = 0, done, batch.SAMPLES_PER_BLOCK
         try:
-            for item in (file.importer.parts or file.importer.read)(file.path, options):
+            for item in (file.importer.parts or file.importer.read_samples)(file.path, options):
                 if isinstance(item, RecordedRows):
                     self._take(block, reading)
                     block, n_characters, room = [], 0, 0
@@ -190,7 +192,7 @@ class SeriesReader:
                 else:
                     block.append(item)
                     n_characters += len(item.response)
-        except ImportFileError:  # what was read until then is good
+        except ImportFileError:  # keep the samples before the fault
             self._take(block, reading)
             self._write(reading, line, complete=False)
             raise
@@ -215,7 +217,7 @@ class SeriesReader:
             reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
 
     def _take_rows(self, rows: RecordedRows, reading: Reading, done: int) -> int:
-        """Put what comes after line ``done`` into the part, or into several; returns the last line."""
+        """Put the rows after line ``done`` into the part, or into several; return the last line."""
         rest = rows.rows(min(max(0, done + 1 - rows.first), len(rows)))
         while len(rest):
             if reading.part.room <= 0:
@@ -229,10 +231,10 @@ class SeriesReader:
         return done
 
     def _register(self, store: Store) -> None:
-        """Make the steps known that were read so far, beside those of earlier imports."""
-        held = held_steps(store, self.series)
-        together = {**self.places.steps, **held}
-        if together.keys() == held.keys():
+        """Register the steps that were read so far, together with those of earlier imports."""
+        stored = stored_steps(store, self.series)
+        together = {**self.places.steps, **stored}
+        if together.keys() == stored.keys():
             return
         root = store.frame("SELECT path FROM series WHERE series = $series", series=self.series)["path"]
         store.add_series(
@@ -265,7 +267,7 @@ class SeriesReader:
         reading.part = SampleBatch(self._texts)
 
     def _grades(self, part: SampleBatch) -> RecordedGrades:
-        """The tool's rewards; none where a verifier of ours grades."""
+        """Return the tool's rewards as grades; none where one of our verifiers grades."""
         if self.verifier is None or not self.verifier.startswith(RECORDED):
             none = GRADES.empty_table()
             return RecordedGrades(new=none, unsure=none, n_otherwise=0)
@@ -299,19 +301,21 @@ class SeriesReader:
         )
 
 
-def held_steps(store: Store, series: str) -> dict[int, Path]:
-    """The steps of a series that the store knows, and where they were read."""
-    held = store.frame("SELECT step, path FROM series_checkpoints WHERE series = $series", series=series)
-    return {int(row.step): Path(row.path) for row in held.itertuples()}
+def stored_steps(store: Store, series: str) -> dict[int, Path]:
+    """Return the stored steps of a series, with the file of each."""
+    rows = store.frame("SELECT step, path FROM series_checkpoints WHERE series = $series", series=series)
+    return {int(row.step): Path(row.path) for row in rows.itertuples()}
 
 
-def _left_out(file: PlannedFile, why: str) -> FileResult:
+def _skipped_file(file: PlannedFile, why: str) -> FileResult:
     return FileResult(path=file.path, format=file.importer.name, n_samples=0, faults={}, why=why)
 
 
-def _difference(one: RecordedSettings, other: RecordedSettings) -> str:
+def _difference(settings: RecordedSettings, other: RecordedSettings) -> str:
     return ", ".join(
-        f"{name} {value} and not {vars(other)[name]}" for name, value in vars(one).items() if value != vars(other)[name]
+        f"{name} {value} and not {vars(other)[name]}"
+        for name, value in vars(settings).items()
+        if value != vars(other)[name]
     )
 
 
@@ -323,7 +327,7 @@ def _size(path: Path) -> int:
 
 
 def _content(path: Path, n_bytes: int | None = None) -> str:
-    """A hash of the first ``n_bytes``; of all where none are named."""
+    """Return a hash of the first ``n_bytes`` of a file; of the whole file without a number."""
     digest = sha256()
     left = float("inf") if n_bytes is None else n_bytes
     try:

@@ -99,7 +99,9 @@ def _differences(tables: Mapping[int, ScoreTable]) -> Iterator[_Movement]:
             problems = set.intersection(*(set(early[name]) & set(late[name]) for name in names))
             if len(problems) < 2:
                 continue
-            changes_NP = np.array([[late[name][one] - early[name][one] for one in sorted(problems)] for name in names])
+            changes_NP = np.array(
+                [[late[name][problem] - early[name][problem] for problem in sorted(problems)] for name in names]
+            )
             difference_P = changes_NP[0] - changes_NP[1]
             error = difference_P.std(ddof=1) / len(problems) ** 0.5
             if abs(difference_P.mean()) > max(MARGIN, _DIFFERENT * error):

@@ -1,4 +1,4 @@
-"""Chooses what an import can compare: problems with as many samples as most have, at every step."""
+"""Chooses the problems that an import compares: those with enough samples at every step."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Selection:
 
 
 def choose(counts: pd.DataFrame, config: ImportConfig, *, hint: Callable[[], str | None] = lambda: None) -> Selection:
-    """Choose what an audit can compare of ``counts`` (step, checkpoint, problem_id, greedy, n).
+    """Choose problems, steps and n from ``counts`` (step, checkpoint, problem_id, greedy, n).
 
-    ``hint`` says why problems of different steps may be the same and were not joined. Raises ``ConfigError`` if there
-    is only one step, or no problem was answered at all of them.
+    ``hint`` returns why problems of different steps were not joined. Raises ``ConfigError`` if there is only one step,
+    or no problem was answered at all of them.
     """
     counts, only_greedy = _of_one_kind(counts)
     is_greedy = bool(counts["greedy"].any())
@@ -71,12 +71,14 @@ def choose(counts: pd.DataFrame, config: ImportConfig, *, hint: Callable[[], str
         )
     problems = least_P[least_P >= n]
     if problems.empty:
-        raise ConfigError(f"--n {n}: no problem has so many samples at every step, at most {least_P.max()}")
+        raise ConfigError(f"--n {n}: no problem has that many samples at every step, at most {least_P.max()}")
     notes = [*_note_of_base(int(base), str(label[base]), config)]
     if len(problems) < len(n_PT):
-        mend = f"; --n {shared.min()} compares {len(shared)}" if len(shared) > len(problems) else ""
+        hint_of_n = f"; --n {shared.min()} compares {len(shared)}" if len(shared) > len(problems) else ""
         n_left_out = len(n_PT) - len(problems)
-        notes.append(f"{n_left_out} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step{mend}")
+        notes.append(
+            f"{n_left_out} of {len(n_PT)} problems left out: not {plural(n, 'sample')} at every step{hint_of_n}"
+        )
         if len(shared) < len(n_PT) and (why := hint()):
             notes.append(why)
     chosen = kept.loc[problems.index]
@@ -95,16 +97,16 @@ def choose(counts: pd.DataFrame, config: ImportConfig, *, hint: Callable[[], str
 
 
 def _note_of_base(base: int, label: str, config: ImportConfig) -> list[str]:
-    """Return a line that names the base where nobody named it: no step 0, and no ``--base``."""
+    """Return a line that names the base where the user did not: no step 0, and no ``--base``."""
     if base == 0 or config.base is not None:
         return []
     return [f"base: {label}, the first step, as there is no step 0; --base PATH adds samples of the model before RLVR"]
 
 
 def _of_one_kind(counts: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    """The samples, and the steps that have greedy responses alone; without two steps of samples the greedy responses.
+    """Return the samples, and the steps with only greedy responses; without two sampled steps the greedy responses.
 
-    A greedy response is the same each time it is drawn: of several to a problem one counts.
+    Greedy responses to one problem are copies, so one of them counts.
     """
     greedy = counts["greedy"].astype(bool)
     sampled_steps, greedy_steps = set(counts.loc[~greedy, "step"]), set(counts.loc[greedy, "step"])
@@ -123,15 +125,15 @@ def _one_step(step: int, only_greedy: tuple[int, ...]) -> str:
 
 
 def _unequal(chosen: pd.DataFrame, base: int, n: int, n_base: int, config: ImportConfig) -> pd.DataFrame:
-    """The rows of ``Selection.unequal``: none with ``--n``."""
-    held = chosen if config.n is None else chosen.iloc[:0]
-    rows = held.melt(ignore_index=False, var_name="step", value_name="n").reset_index()
+    """Return the rows of ``Selection.unequal``; none with ``--n``."""
+    counted = chosen if config.n is None else chosen.iloc[:0]
+    rows = counted.melt(ignore_index=False, var_name="step", value_name="n").reset_index()
     least_N = rows["step"].eq(base).map({True: n_base, False: n})
     return rows.loc[rows["n"] > least_N, ["step", "problem_id", "n"]].reset_index(drop=True)
 
 
 def _notes_of_unequal(chosen: pd.DataFrame, base: int, n: int, config: ImportConfig) -> list[str]:
-    """A line for the steps with more samples than the fewest: which of them count for what."""
+    """Return a line about steps with more samples than the fewest, and their use."""
     others = chosen.drop(columns=base)
     if config.n is not None:
         unused = int((others - n).to_numpy().sum())

@@ -1,4 +1,4 @@
-"""Whether an adapter can belong to the model it is said to lie on, by the names and shapes of its factors alone.
+"""Checks that an adapter fits the model under it, by names and shapes of its factors.
 
 peft drops factors of layers that the model does not have, without a word, and computes the rest.
 """
@@ -33,10 +33,10 @@ def _fault(factors: Sequence[StoredTensor], config: dict[str, Any]) -> str | Non
     layers, width = (
         _first_of(config, *names) for names in (("num_hidden_layers", "n_layer"), ("hidden_size", "n_embd"))
     )
-    deepest = max((int(found[1]) for one in factors if (found := _LAYER.search(one.name))), default=-1)
+    deepest = max((int(match[1]) for tensor in factors if (match := _LAYER.search(tensor.name))), default=-1)
     if layers is not None and deepest >= layers:
         return f"changes layer {deepest}, beyond the {layers} layers"
-    read = {one.shape[-1] for one in factors if _READS_HIDDEN.search(one.name)}
+    read = {tensor.shape[-1] for tensor in factors if _READS_HIDDEN.search(tensor.name)}
     if width is not None and len(read) == 1 and read != {width}:
         return f"is for a width of {read.pop():,}, not the {width:,}"
     return None
@@ -47,10 +47,10 @@ def _first_of(config: dict[str, Any], *names: str) -> int | None:
 
 
 def _text_config(model_path: Path) -> dict[str, Any]:
-    """The configuration of the model's language part; empty where there is none to read."""
+    """Return the configuration of the model's language part; empty where there is none to read."""
     try:
         config = json.loads((model_path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return {}  # whoever loads the model tells
+        return {}  # loading the model reports it
     inner = config.get("text_config") if isinstance(config, dict) else None
     return inner if isinstance(inner, dict) else config if isinstance(config, dict) else {}

@@ -1,4 +1,4 @@
-"""Finds the checkpoints of one training run: which there are, in which order, whether they are whole.
+"""Finds the checkpoints of one training run, orders them, and checks that they are complete.
 
 Nothing is loaded: names, JSON files and the headers and bytes of weight files are all that is read.
 """
@@ -52,7 +52,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 def find_series(
     paths: Sequence[Path | str], *, base: Path | None = None, name: str | None = None, verify_weights: bool = False
 ) -> Series:
-    """The checkpoints under ``paths`` in ascending step order, the base first.
+    """Return the checkpoints under ``paths`` in ascending step order, the base first.
 
     ``paths`` are one directory of checkpoints, or checkpoints one by one, or globs of either. ``base`` becomes step
     0; without it the lowest step is the base, and for LoRA adapters the model that they belong to. Where none of
@@ -60,7 +60,7 @@ def find_series(
 
     Weights are hashed; files of the same path, size and time are not read again unless ``verify_weights``.
 
-    Unfinished checkpoints, and those whose weights only their trainer reads, are left out and said in
+    Unfinished checkpoints, and those whose weights only their trainer reads, are left out and listed in
     ``Series.skipped``, with the command that converts them. Raises ``CheckpointError`` if fewer than two checkpoints
     remain, the base cannot be read, two checkpoints claim one step, a merge of verl's wrote the base again, or their
     vocabularies differ. Other checkpoints with equal weights are marked, and named in ``Series.notes``.
@@ -86,12 +86,18 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
     root = common_parent(paths, candidates)
     external = None if base is None else _locate_base(base)
     if external is not None:
-        candidates = [one for one in candidates if one.path.resolve() != external.path.resolve()]
+        candidates = [
+            candidate_left for candidate_left in candidates if candidate_left.path.resolve() != external.path.resolve()
+        ]
 
     checkpoints: list[Checkpoint] = []
     known = _Known(hashes)
-    full = [one.path for one in candidates if not one.obstacle and not (one.path / ADAPTER_CONFIG).is_file()]
-    known.update(hashes.of_models([*full, *([] if external is None else [external.path])]))
+    full = [
+        candidate_left.path
+        for candidate_left in candidates
+        if not candidate_left.obstacle and not (candidate_left.path / ADAPTER_CONFIG).is_file()
+    ]
+    known.update(hashes.hash_models([*full, *([] if external is None else [external.path])]))
     faulty_base: CheckpointError | None = None
     for step, candidate in in_step_order(candidates, first_step=0 if external is None else 1):
         try:
@@ -123,15 +129,18 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
 
 
 def _reading_notes(checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
-    """A line for each form in which checkpoints were written that none of the libraries reads as it is."""
-    files = {one.label: weight_files(one.path, adapter=one.base_path is not None) for one in checkpoints}
+    """Yield a line for each form in which checkpoints were written that none of the libraries reads as it is."""
+    files = {
+        checkpoint.label: weight_files(checkpoint.path, adapter=checkpoint.base_path is not None)
+        for checkpoint in checkpoints
+    }
     wrapped: dict[str, list[str]] = {}
     for label, own in files.items():
         if wrapper := wrapper_of(own):
             wrapped.setdefault(wrapper, []).append(label)
     for wrapper, labels in wrapped.items():
         yield f"{_listed(labels)}: the prefix {wrapper} is removed from the tensor names"
-    unlisted = [one.label for one in checkpoints if lacks_index(one.path, files[one.label])]
+    unlisted = [checkpoint.label for checkpoint in checkpoints if lacks_index(checkpoint.path, files[checkpoint.label])]
     if unlisted:
         yield f"{_listed(unlisted)}: no {INDEX} with the shards, read by the shards' headers"
 
@@ -169,7 +178,7 @@ def _too_few(root: Path, checkpoints: Sequence[Checkpoint], skipped: Sequence[st
 
 
 #: Entries of adapter_config.json that change what the adapter does with its tensors.
-_ADAPTER_LAW = (
+_ADAPTER_SETTINGS = (
     "peft_type", "r", "lora_alpha", "alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out",
 )  # fmt: skip
 
@@ -186,7 +195,7 @@ class _Known(dict[Path, str]):
 
 
 def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, known: _Known) -> Checkpoint:
-    """The candidate, examined and hashed. ``known`` spares hashing the model under several adapters again.
+    """Return the candidate, examined and hashed. ``known`` spares hashing the model under several adapters again.
 
     Raises ``IncompleteCheckpointError`` for what may still be written, ``CheckpointError`` for what never will.
     """
@@ -209,9 +218,9 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
     _require_tokenizer(candidate, model_path)
     if path not in known:
         known[path] = (
-            known.hashes.of(files)
+            known.hashes.hash_of(files)
             if model_path is None
-            else known.hashes.of(files, base_hash=_adapter_base(config, _model_hash(model_path, known)))
+            else known.hashes.hash_of(files, base_hash=_adapter_base(config, _model_hash(model_path, known)))
         )
     return Checkpoint(
         step=step,
@@ -224,7 +233,7 @@ def _checkpoint(step: int, candidate: Candidate, external: Candidate | None, kno
 
 
 def current_hash(checkpoint: Checkpoint) -> str:
-    """What the weights of a checkpoint that was found hash to now, or on another machine: all of them are read.
+    """Return the hash of a checkpoint's weights as they are now, or on another machine; reads all of them.
 
     Raises ``IncompleteCheckpointError`` for weights that are not whole, ``CheckpointError`` for the model under an
     adapter.
@@ -240,17 +249,17 @@ def current_hash(checkpoint: Checkpoint) -> str:
 
 
 def adapter_hash(files: Sequence[Path], config: Mapping[str, Any], model_hash: str) -> str:
-    """What identifies an adapter: its tensors, the model under it, the entries of ``config`` that it computes by."""
+    """Return the hash of an adapter: its tensors, the model under it, and the settings that affect its output."""
     return weights_hash(files, base_hash=_adapter_base(config, model_hash))
 
 
 def _adapter_base(config: Mapping[str, Any], model_hash: str) -> str:
-    return f"{model_hash} {_adapter_law(config)}"
+    return f"{model_hash} {_adapter_settings(config)}"
 
 
-def _adapter_law(config: Mapping[str, Any]) -> str:
-    """What an adapter computes besides its tensors: two with equal tensors and other scales are two checkpoints."""
-    return json.dumps({name: config[name] for name in _ADAPTER_LAW if config.get(name)}, sort_keys=True)
+def _adapter_settings(config: Mapping[str, Any]) -> str:
+    """Return the settings that affect an adapter's output: equal tensors with other scales are two checkpoints."""
+    return json.dumps({name: config[name] for name in _ADAPTER_SETTINGS if config.get(name)}, sort_keys=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -266,7 +275,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _model_of_adapter(candidate: Candidate, config: dict[str, Any], external: Candidate | None, known: _Known) -> Path:
-    """The model that the adapter names; else the copy beside it; else ``--base``.
+    """Return the model that the adapter names; else the copy in its folder; else ``--base``.
 
     Equal copies are one model: verl's merger writes one into every checkpoint.
     """
@@ -281,7 +290,7 @@ def _model_of_adapter(candidate: Candidate, config: dict[str, Any], external: Ca
         return located.resolve()
     if candidate.under is not None:
         digest = _model_hash(candidate.under, known)
-        return next(path for path, one in known.items() if one == digest)
+        return next(path for path, model_hash in known.items() if model_hash == digest)
     if external is None:
         raise CheckpointError(
             f"{candidate.label}: is an adapter of {wanted or 'an unnamed model'}, which is not on this machine; "
@@ -304,7 +313,7 @@ def _model_hash(path: Path, known: _Known) -> str:
             files = weight_files(path)
             if not files:
                 raise IncompleteCheckpointError("model.safetensors missing")
-            known[path] = known.hashes.of(files)
+            known[path] = known.hashes.hash_of(files)
         except IncompleteCheckpointError as fault:
             raise CheckpointError(f"{path}: {fault}; it is the model under the adapters: restore it") from None
     return known[path]
@@ -317,7 +326,7 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
     """Put the base in front: ``--base``, or the one model that all adapters belong to."""
     first = checkpoints[0] if checkpoints else None
     if external is None:
-        models = sorted({one.base_path for one in checkpoints if one.base_path is not None})
+        models = sorted({checkpoint.base_path for checkpoint in checkpoints if checkpoint.base_path is not None})
         if first is None or not models or first.step == 0 or first.kind == "full":
             return checkpoints
         if len(models) > 1:
@@ -330,7 +339,7 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
         raise CheckpointError(f"{external.path}: {fault}; it is the base of the series: restore it") from None
     _require_one_base(base, checkpoints, known)
     if first is not None and first.step == 0:
-        # a fresh adapter is the identity on the model under it, so an adapter at step 0 stands for that model
+        # a fresh adapter is the identity, so an adapter at step 0 equals the model under it
         under = first.weights_hash if first.base_path is None else _model_hash(first.base_path, known)
         if under == base.weights_hash:
             return checkpoints
@@ -338,29 +347,30 @@ def _with_base(checkpoints: list[Checkpoint], external: Candidate | None, known:
             f"two bases: --base {base.path} and {first.path} (step 0) hold different weights; "
             "leave --base out or move that checkpoint away"
         )
-    if base.label in {one.label for one in checkpoints}:
+    if base.label in {checkpoint.label for checkpoint in checkpoints}:
         base = replace(base, label=f"{base.path.parent.name}/{base.label}")
     return [base, *checkpoints]
 
 
 def _require_one_base(base: Checkpoint, checkpoints: Sequence[Checkpoint], known: _Known) -> None:
     """Raise ``CheckpointError`` for an adapter on a model that is neither the base nor one of the series."""
-    models = {base.weights_hash, *(one.weights_hash for one in checkpoints if one.kind == "full")}
+    models = {base.weights_hash, *(checkpoint.weights_hash for checkpoint in checkpoints if checkpoint.kind == "full")}
     if base.base_path is not None:
         models.add(_model_hash(base.base_path, known))
-    for one in checkpoints:
-        if one.base_path is not None and _model_hash(one.base_path, known) not in models:
+    for checkpoint in checkpoints:
+        if checkpoint.base_path is not None and _model_hash(checkpoint.base_path, known) not in models:
             raise CheckpointError(
-                f"{one.label}: is an adapter of {one.base_path}, and --base {base.path} holds other weights; give "
-                f"--base {one.base_path}, or correct base_model_name_or_path in its adapter_config.json"
+                f"{checkpoint.label}: is an adapter of {checkpoint.base_path}, and --base {base.path} holds other "
+                f"weights; give --base {checkpoint.base_path}, or correct base_model_name_or_path in "
+                "its adapter_config.json"
             )
 
 
 def _without_untrained_adapter(base: Checkpoint, known: _Known) -> Checkpoint:
-    """The model under an adapter that adds nothing, for that is what it is: runs of one model share its samples.
+    """Return the model under an adapter that adds nothing, for that is what it is: runs of one model share its samples.
 
-    Not where another tokenizer lies beside the adapter, for its prompts may be others. Kernels are the adapter's
-    nevertheless, for it is what will be trained.
+    The adapter stays where it has another tokenizer, since its prompts may differ. Kernels use the adapter,
+    since it is the part that is trained.
     """
     if base.base_path is None:
         return base
@@ -374,8 +384,8 @@ def _without_untrained_adapter(base: Checkpoint, known: _Known) -> Checkpoint:
 
 
 def _layout(root: Path, candidates: Sequence[Candidate]) -> str:
-    """The trainer's name; several listed runs are of the first that is known."""
+    """Return the trainer's name; several listed runs are of the first that is known."""
     if (root / REPAIR_RECORD).is_file():
         return REPAIRED
-    known = next((one.layout for one in candidates if one.layout != PLAIN), PLAIN)
-    return "oversharp" if known == PLAIN and (root / "metrics.jsonl").is_file() else known
+    trainer_layout = next((candidate.layout for candidate in candidates if candidate.layout != PLAIN), PLAIN)
+    return "oversharp" if trainer_layout == PLAIN and (root / "metrics.jsonl").is_file() else trainer_layout

@@ -1,4 +1,4 @@
-"""Are the checkpoints of a series different models? Compares the weights on disk, without torch.
+"""Finds checkpoints of a series with equal weights, without torch.
 
 A merge or an export that wrote the base again is common and silent: every number of an audit would say that training
 changed nothing. A run that never got a reward looks the same.
@@ -56,7 +56,7 @@ def mark_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> tuple[
 
 
 def is_base_again(checkpoint: Checkpoint, base: Checkpoint) -> bool:
-    """Whether a later checkpoint is the base: equal or rounded weights, or an adapter that adds nothing."""
+    """Return whether a later checkpoint is the base: equal or rounded weights, or an adapter that adds nothing."""
     if checkpoint.weights_hash == base.weights_hash:
         return True
     if checkpoint.kind == "lora":
@@ -81,9 +81,9 @@ def _equal_line(first: str, labels: Sequence[str]) -> str:
 
 
 def same_in_another_form(files: Sequence[Path], base: Sequence[Path]) -> bool:
-    """Whether ``files`` hold the weights in ``base`` rounded to other dtypes, or with a tied head more or less.
+    """Return whether ``files`` hold the weights in ``base`` rounded to other dtypes, or with a tied head more or less.
 
-    Reads up to the first difference, and nothing where names and dtypes agree: there the hashes tell. The rounding
+    Reads up to the first difference, and nothing where names and dtypes agree: there the hashes decide. The rounding
     goes one way: float32 weights that round to those of a bfloat16 base may have been trained. Pickles are not opened.
     """
     if any(file.suffix != ".safetensors" for file in (*files, *base)):
@@ -97,7 +97,7 @@ def same_in_another_form(files: Sequence[Path], base: Sequence[Path]) -> bool:
 
 
 def is_identity(files: Sequence[Path]) -> bool:
-    """Whether the LoRA adapter in ``files`` adds nothing: it has factors alone, and the second of each pair is zero."""
+    """Return whether the LoRA adapter in ``files`` adds nothing: the second factor of each pair is zero."""
     import numpy as np
 
     tensors = stored_tensors(files)
@@ -128,19 +128,19 @@ def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
 
 
 def is_tied(config: Mapping[str, Any]) -> bool:
-    """Whether the content of a config.json says that the head is tied to the embeddings."""
+    """Return whether the content of a config.json says that the head is tied to the embeddings."""
     inner = config.get("text_config")
-    return any(isinstance(one, dict) and one.get("tie_word_embeddings") is True for one in (config, inner))
+    return any(isinstance(part, dict) and part.get("tie_word_embeddings") is True for part in (config, inner))
 
 
 def _is_rounded(ours: StoredTensor, theirs: StoredTensor) -> bool:
-    """Whether the first tensor is the second, rounded to the dtype of the first."""
+    """Return whether the first tensor is the second, rounded to the dtype of the first."""
     import numpy as np
 
     if ours.dtype == theirs.dtype:
         same_size = ours.end - ours.start == theirs.end - theirs.start
         pairs = zip(tensor_bytes(ours), tensor_bytes(theirs), strict=True)
-        return ours.shape == theirs.shape and same_size and all(one == other for one, other in pairs)
+        return ours.shape == theirs.shape and same_size and all(ours_value == other for ours_value, other in pairs)
     if ours.shape != theirs.shape or not (is_whole(ours) and is_whole(theirs)):
         return False
     chunks = zip(stored_floats(ours), stored_floats(theirs), strict=True)

@@ -1,4 +1,4 @@
-"""Which folders of a run are checkpoints, what their steps are, and where on this machine a named model lies."""
+"""Finds the checkpoint folders of a run, their steps, and local copies of named models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RUN_FOLDERS = ("weights", "checkpoints", "broadcasts", "export", "exports", "hf
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A folder that may be a checkpoint; ``step`` is None where nothing tells it, the rest is of ``Place``."""
+    """A folder that may be a checkpoint; ``step`` is None where it is unknown, the rest is from ``Place``."""
 
     label: str
     path: Path
@@ -41,7 +41,7 @@ class Candidate:
 
 
 def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[str]]:
-    """Every folder that may be a checkpoint, and a ``"label: reason"`` line for those still being written.
+    """Return every folder that may be a checkpoint, and a ``"label: reason"`` line for those still being written.
 
     Raises ``CheckpointError`` for a path that is not there or holds no checkpoint; of a glob's matches one is enough.
     """
@@ -52,46 +52,48 @@ def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[
         matches = _expand(given)
         by_match = [_step_folders(match) for match in matches]
         if not any(by_match):
-            raise _nothing_here(matches[0] if len(matches) == 1 else Path(given), matches)
+            raise _no_checkpoint_error(matches[0] if len(matches) == 1 else Path(given), matches)
         folders += [folder for group in by_match for folder in group]
     outermost = [_outermost(folder) for folder in folders]
     distinct, skipped = _without_links(outermost)
-    skipped += [f"{link.name}: a link to {link.readlink()}, which is not there" for link in _dangling(outermost)]
+    skipped += [f"{link.name}: a link to {link.readlink()}, which is not there" for link in _dangling_links(outermost)]
     unfinished = [folder for folder in distinct if _UNFINISHED.search(folder.name)]
     skipped += [f"{folder.name}: still being written, by its name" for folder in unfinished]
-    return _one_per_step([_candidate(folder) for folder in distinct if folder not in unfinished]), skipped
+    return _keep_one_per_step([_candidate(folder) for folder in distinct if folder not in unfinished]), skipped
 
 
 def _without_links(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Each folder once, under its own name if that is among them; a line for each link to it that names another step.
+    """Return each folder once, by its own name if possible, and a line per link that names another step.
 
-    Raises ``CheckpointError`` where several links name several steps for a folder that lies elsewhere.
+    Raises ``CheckpointError`` where several links name several steps for a folder outside ``folders``.
     """
     by_target: dict[Path, list[Path]] = {}
     for folder in folders:
         by_target.setdefault(folder.resolve(), []).append(folder)
-    distinct, said = [], []
+    distinct, notes = [], []
     for target, names in by_target.items():
-        own = next((one for one in names if not one.is_symlink()), names[0])
+        own = next((path for path in names if not path.is_symlink()), names[0])
         distinct.append(own)
-        others = sorted({one for one in names if one.name != own.name})
+        others = sorted({path for path in names if path.name != own.name})
         if others and own.is_symlink():
             raise CheckpointError(
-                f"{own} and {others[0].name} are links to one folder ({target}): nobody can tell which step it is; "
+                f"{own} and {others[0].name} are links to one folder ({target}): which step it is, is unknown; "
                 "remove one of them"
             )
-        said += [f"{one.name}: a link to {own.name}, which is here itself" for one in others]
-    return distinct, said
+        notes += [f"{path.name}: a link to {own.name}, which is here itself" for path in others]
+    return distinct, notes
 
 
-def _dangling(folders: Sequence[Path]) -> list[Path]:
-    """Links beside ``folders`` that are named like a step and lead nowhere."""
+def _dangling_links(folders: Sequence[Path]) -> list[Path]:
+    """Return the links next to ``folders`` that are named like a step and are dangling."""
     beside = [child for parent in dict.fromkeys(folder.parent for folder in folders) for child in parent.iterdir()]
-    return sorted(one for one in beside if one.is_symlink() and not one.exists() and _STEP_FOLDER.fullmatch(one.name))
+    return sorted(
+        path for path in beside if path.is_symlink() and not path.exists() and _STEP_FOLDER.fullmatch(path.name)
+    )
 
 
 def _expand(given: str) -> list[Path]:
-    """The directories that ``given`` means; a glob means every directory that it matches."""
+    """Return the directories of ``given``: a path, or every match of a glob."""
     path = Path(given).expanduser()
     if path.is_dir():
         return [path]
@@ -102,14 +104,14 @@ def _expand(given: str) -> list[Path]:
         raise CheckpointError(f"{given}: matches no directory; quote the glob and check it with ls")
     problem = "is a file, not a directory" if path.exists() else "does not exist"
     near = [] if path.exists() else near_directories(path)
-    mend = f"did you mean {', '.join(near)}?" if near else f"pass a directory of checkpoints ({LOOKED_FOR})"
-    raise CheckpointError(f"{given}: {problem}; {mend}")
+    hint = f"did you mean {', '.join(near)}?" if near else f"pass a directory of checkpoints ({LOOKED_FOR})"
+    raise CheckpointError(f"{given}: {problem}; {hint}")
 
 
 def _step_folders(path: Path) -> list[Path]:
-    """The steps inside ``path`` or a folder of it that trainers keep them in; ``path`` itself if it is one checkpoint.
+    """Return the step folders in ``path`` or its usual subfolders; ``path`` itself if it is one checkpoint.
 
-    Steps inside win: trainers save the final model beside its checkpoints. Of several such folders the first with a
+    Steps inside win: trainers save the final model next to its checkpoints. Of several such folders the first with a
     step that can be read counts.
     """
     groups = [steps for folder in (path, *(path / name for name in _RUN_FOLDERS)) if (steps := _steps_in(folder))]
@@ -130,7 +132,7 @@ def _steps_in(folder: Path) -> list[Path]:
 
 
 def _looks_like_step(folder: Path) -> bool:
-    """A folder with a number at its end; one that is no model counts only under a trainer's usual names."""
+    """Return whether a folder's name ends in a step, and it is a model or has a trainer's usual name."""
     bare = _UNFINISHED.sub("", folder.name)
     if _step_in(bare) is None or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
         return False
@@ -152,14 +154,14 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _step_in(name: str) -> int | None:
-    """The number after a word for steps in a folder's name, else the one at its end; None without either."""
+    """Return the number after a word for steps in a folder's name, else the one at its end; None without either."""
     step = step_after_word(name)
     match = _STEP.search(name) if step is None else None
     return int(match[1]) if match else step
 
 
 def _outermost(path: Path) -> Path:
-    """The step's folder around ``path`` if that names a trainer's folder inside one, else ``path``."""
+    """Return the step's folder around ``path`` if that names a trainer's folder inside one, else ``path``."""
     outer = path.absolute()
     while outer.name in INNER_FOLDERS:
         outer = outer.parent
@@ -176,7 +178,7 @@ def _candidate(folder: Path) -> Candidate:
 
 
 def run_and_step(model: str) -> tuple[str, int | None]:
-    """Run and step in the path or the name of a model that need not lie here; the step only by trainers' usual names.
+    """Return run and step in a model's path or name, which need not exist; the step by trainers' usual names.
 
     >>> run_and_step("/runs/lucky/global_step_40/actor/huggingface"), run_and_step("lab/lucky-step-40")
     (('/runs/lucky', 40), ('lab/lucky', 40))
@@ -200,20 +202,28 @@ def _trainer_step(path: Path) -> int | None:
         return None
 
 
-def _one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _keep_one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step.
 
     A name that ends in its step goes before one with further words (checkpoint-40 before checkpoint-40-copy).
     """
-    whole = {one.step for one in candidates if not one.obstacle}
-    kept = [one for one in candidates if one.step is None or not one.obstacle or one.step not in whole]
-    plain = {one.step for one in kept if _STEP.search(one.label)}
-    kept = [one for one in kept if one.step not in plain or _STEP.search(one.label) or not _step_in(one.label)]
-    regular = {one.step for one in kept if not one.label.startswith("best_")}
-    return [one for one in kept if not one.label.startswith("best_") or one.step not in regular]
+    whole = {candidate.step for candidate in candidates if not candidate.obstacle}
+    kept = [
+        candidate
+        for candidate in candidates
+        if candidate.step is None or not candidate.obstacle or candidate.step not in whole
+    ]
+    plain = {candidate.step for candidate in kept if _STEP.search(candidate.label)}
+    kept = [
+        candidate
+        for candidate in kept
+        if candidate.step not in plain or _STEP.search(candidate.label) or not _step_in(candidate.label)
+    ]
+    regular = {candidate.step for candidate in kept if not candidate.label.startswith("best_")}
+    return [candidate for candidate in kept if not candidate.label.startswith("best_") or candidate.step not in regular]
 
 
-def _nothing_here(given: Path, matches: Sequence[Path]) -> CheckpointError:
+def _no_checkpoint_error(given: Path, matches: Sequence[Path]) -> CheckpointError:
     children = [child for match in matches for child in sorted(match.iterdir()) if child.is_dir()]
     inside = next((child for child in children if _step_folders(child)), None)
     hint = f"there are some in {inside}: pass that" if inside else f"looked for {LOOKED_FOR}; pass their directory"
@@ -221,7 +231,7 @@ def _nothing_here(given: Path, matches: Sequence[Path]) -> CheckpointError:
 
 
 def common_parent(paths: Sequence[Path | str], candidates: Sequence[Candidate]) -> Path:
-    """The run's directory: what was passed if it is one directory of checkpoints, else what all checkpoints share."""
+    """Return the run's directory: the one that was passed, else the common parent of the checkpoints."""
     only = Path(paths[0]).expanduser()
     steps = [_outermost(candidate.path) for candidate in candidates]
     if not steps or (len(paths) == 1 and only.is_dir() and _outermost(only) not in steps):
@@ -230,7 +240,7 @@ def common_parent(paths: Sequence[Path | str], candidates: Sequence[Candidate]) 
 
 
 def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[tuple[int, Candidate]]:
-    """Candidates by step. Where none has a step, their order counts, from ``first_step`` on.
+    """Return the candidates by step. Where none has a step, their order counts, from ``first_step`` on.
 
     Raises ``CheckpointError`` if only some have a step, or two have the same.
     """
@@ -256,7 +266,7 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
 
 
 def near_directories(path: Path) -> list[str]:
-    """Directories with names like that of ``path``, which is not there, the nearest first.
+    """Return the directories with names like that of ``path``, which is not there, the nearest first.
 
     Where its parent is not there either, directories like that one, in the nearest directory above that is there.
     """
@@ -273,7 +283,7 @@ def near_directories(path: Path) -> list[str]:
 
 
 def no_model_words(path: Path) -> str:
-    """Why there is no model in ``path``, and where one may be, as the end of an error."""
+    """Return why there is no model in ``path``, and where one may be, as the end of an error."""
     if path.expanduser().is_dir():
         inside = next((child for child in sorted(path.expanduser().glob("*/config.json"))), None)
         hint = f"{inside.parent} has one" if inside else "give a checkpoint directory such as RUN/checkpoint-1200"
@@ -286,7 +296,7 @@ def no_model_words(path: Path) -> str:
 
 
 def locate_model(name: str, *, near: Path | None = None) -> Path | None:
-    """A model on this machine: a directory (beside ``near``, absolute or from here), or a hub name in the cache."""
+    """Return a local model: a directory (next to ``near``, absolute or relative), or a hub name in the cache."""
     places = [Path(name).expanduser(), *([near / name] if near else [])]
     for place in places:
         if (place / "config.json").is_file() or (place / "adapter_config.json").is_file():

@@ -1,4 +1,4 @@
-"""Hashes of weights that were read before, kept by path, size and time of the files; several are made side by side."""
+"""Cache of weight hashes, by path, size and time of the files; several are computed in parallel."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ _MOST_THREADS = 8
 
 
 class WeightHashes:
-    """What weights hash to; read anew where a file changed, or always with ``verify``."""
+    """Hashes of weights, cached; computed again where a file changed, or always with ``verify``."""
 
     def __init__(self, *, verify: bool = False, kept: Path | None = None) -> None:
-        """``kept``: the file that holds what was hashed before, by default in the user's cache."""
+        """``kept``: the file of earlier hashes, by default in the user's cache."""
         self._verify = verify
         self._kept = kept or default_place()
         self._by_files = _read(self._kept)
 
-    def of(self, files: Sequence[Path], *, base_hash: str = "") -> str:
+    def hash_of(self, files: Sequence[Path], *, base_hash: str = "") -> str:
         """As ``weights_hash``. Raises ``IncompleteCheckpointError``."""
         key, newest = _key(files, base_hash)
-        known = None if self._verify else self._by_files.get(key)
-        if known is not None:
+        stored = None if self._verify else self._by_files.get(key)
+        if stored is not None:
             check_complete(files)
-            return known
-        found = weights_hash(files, base_hash=base_hash)
+            return stored
+        computed = weights_hash(files, base_hash=base_hash)
         is_settled = _key(files, base_hash)[0] == key and time.time() - newest > _SETTLED_S
-        if is_settled and self._by_files.get(key) != found:
-            self._by_files[key] = found
-            _append(self._kept, key, found)
-        return found
+        if is_settled and self._by_files.get(key) != computed:
+            self._by_files[key] = computed
+            _append(self._kept, key, computed)
+        return computed
 
-    def of_models(self, folders: Iterable[Path]) -> dict[Path, str]:
-        """The hashes of full models by folder, read side by side; those that cannot be read are left out."""
+    def hash_models(self, folders: Iterable[Path]) -> dict[Path, str]:
+        """Return the hashes of full models by folder, read side by side; those that cannot be read are left out."""
         with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
-            hashes = dict(pool.map(self._of_model, dict.fromkeys(folders)))
+            hashes = dict(pool.map(self._hash_model, dict.fromkeys(folders)))
         return {folder: found for folder, found in hashes.items() if found is not None}
 
-    def _of_model(self, folder: Path) -> tuple[Path, str | None]:
-        with suppress(IncompleteCheckpointError, OSError):  # said when its turn comes
+    def _hash_model(self, folder: Path) -> tuple[Path, str | None]:
+        with suppress(IncompleteCheckpointError, OSError):  # reported when the checkpoint is read
             if files := weight_files(folder):
-                return folder, self.of(files)
+                return folder, self.hash_of(files)
         return folder, None
 
 
 def default_place() -> Path:
-    """Where hashes are kept between commands: $OVERSHARP_CACHE, else a folder of the user's cache."""
+    """Return where hashes are kept between commands: $OVERSHARP_CACHE, else a folder of the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("OVERSHARP_CACHE") or Path(cache) / "oversharp") / "weights.jsonl"
 
 
 def _key(files: Sequence[Path], base_hash: str) -> tuple[str, float]:
-    """What the files are known by, and when the newest was written, in seconds."""
+    """Return the cache key of the files, and when the newest was written, in seconds."""
     stated = [(str(file.resolve()), file.stat()) for file in files]
     listed = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for path, stat in stated]
     newest = max((max(stat.st_mtime, stat.st_ctime) for _, stat in stated), default=0.0)
@@ -76,13 +76,13 @@ def _read(place: Path) -> dict[str, str]:
         return hashes
     for line in lines:
         with suppress(ValueError, TypeError):  # of a line that was cut short
-            key, found = json.loads(line)
-            hashes[str(key)] = str(found)
+            key, digest = json.loads(line)
+            hashes[str(key)] = str(digest)
     return hashes
 
 
-def _append(place: Path, key: str, found: str) -> None:
+def _append(place: Path, key: str, digest: str) -> None:
     with suppress(OSError):  # what cannot be kept is read again
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps([key, found]) + "\n")
+            stream.write(json.dumps([key, digest]) + "\n")

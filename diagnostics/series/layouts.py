@@ -1,4 +1,4 @@
-"""Where each trainer puts a loadable model inside a step's folder, and what to do where there is none.
+"""Finds the loadable model inside a step's folder for each trainer, and the command that makes one.
 
 One function per trainer, asked in the order of ``_LAYOUTS``. docs/layouts.md says where each fact comes from.
 """
@@ -19,7 +19,7 @@ from oversharp.diagnostics.series.weights import IncompleteCheckpointError, weig
 PLAIN = "hf"
 #: The same for shards of DeepSpeed, FSDP and torch without a file of a known trainer.
 SHARDS = "shards"
-#: What it says of weights between a base and a checkpoint, and the file by which they are known.
+#: Layout name of weights between a base and a checkpoint, and the file that marks them.
 REPAIRED, REPAIR_RECORD = "repaired", "repair.json"
 
 #: Folders inside a step's folder. A path that ends in these means the step around it.
@@ -34,11 +34,11 @@ _VERL_SHARD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlace:
-    """What the folder of one step turned out to be.
+    """Contents of the folder of one step.
 
-    ``model`` is where the model or adapter lies, or will; ``under`` a model beside an adapter that it belongs to.
-    ``obstacle`` says why nothing can be read, as the rest of a sentence: what is still being written, or the command
-    that makes a model of weights that only the trainer reads.
+    ``model`` is the folder of the model or adapter, maybe not there yet; ``under`` the model of an adapter, if it
+    is in the same step. ``obstacle`` is the reason why no model can be read, as the rest of a sentence: a file that is
+    still being written, or the command that converts weights that only the trainer reads.
     """
 
     layout: str
@@ -48,19 +48,19 @@ class CheckpointPlace:
 
 
 def recognised(step: Path) -> CheckpointPlace:
-    """Which trainer wrote the folder ``step``, and where the model is in it. Reads names and small JSON files."""
+    """Return the trainer that wrote the folder ``step``, and its model. Reads names and small JSON files."""
     step = step.absolute()
     places = (layout(step) for layout in _LAYOUTS)
     return next((place for place in places if place is not None), CheckpointPlace(layout=PLAIN, model=step))
 
 
 def is_model(folder: Path) -> bool:
-    """Whether ``folder`` holds a model or an adapter, be it whole or not."""
+    """Return whether ``folder`` holds a model or an adapter, be it whole or not."""
     return any((folder / name).is_file() for name in ("config.json", "adapter_config.json")) or has_weights(folder)
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether ``folder`` holds weights of a model or an adapter, be they whole or not."""
+    """Return whether ``folder`` holds weights of a model or an adapter, be they whole or not."""
     try:
         return bool(weight_files(folder) or weight_files(folder, adapter=True))
     except IncompleteCheckpointError:
@@ -71,7 +71,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def merge_command(actor: Path, *, backend: str = "fsdp", tied: bool = False) -> str:
-    """The shell command that merges verl's shards in ``actor`` into a model beside them.
+    """Return the shell command that merges verl's shards in ``actor`` into a model in the same folder.
 
     >>> merge_command(Path("/run/global_step_5/actor"))
     'python -m verl.model_merger merge --backend fsdp --local_dir /run/global_step_5/actor
@@ -101,7 +101,7 @@ def _verl_megatron(step: Path) -> CheckpointPlace | None:
         return CheckpointPlace(
             layout="verl",
             model=model,
-            obstacle="is a LoRA checkpoint whose adapter lies in Megatron shards only, beside the unmodified base; "
+            obstacle="is a LoRA checkpoint with its adapter in Megatron shards only, next to the unmodified base; "
             "train with actor_rollout_ref.actor.megatron.vanilla_mbridge=False, which saves model/huggingface/adapter",
         )
     if has_weights(model):
@@ -136,9 +136,9 @@ def _verl_fsdp(step: Path) -> CheckpointPlace | None:
     model = _first_with_weights(merged, actor)
     if not (shards or adapter or merged.is_dir() or (model and actor != step)):
         return None
-    if adapter:  # what lies beside it is the base: the merger leaves it as it was
+    if adapter:  # the model next to it is the base, which the merger leaves unchanged
         return CheckpointPlace(layout="verl", model=adapter, under=model)
-    # what hf_model writes beside the shards of a LoRA run has the names of the adapted model: nothing loads it
+    # hf_model writes names of the adapted model next to the shards of a LoRA run: no library loads that
     if not shards or (model and not _is_lora(actor)):
         return CheckpointPlace(layout="verl", model=model or merged)
     return CheckpointPlace(layout="verl", model=merged, obstacle=_shards_only(actor, shards))
@@ -167,7 +167,7 @@ def _is_lora(actor: Path) -> bool:
 
 
 def _actor(step: Path) -> Path:
-    """The PPO trainer saves an actor and a critic, the SFT trainer one model in the step's folder itself."""
+    """Return the model's folder: ``actor`` of the PPO trainer, the step's folder itself of the SFT trainer."""
     return step / "actor" if (step / "actor").is_dir() else step
 
 
@@ -266,7 +266,7 @@ def _openrlhf(step: Path) -> CheckpointPlace | None:
         layout="openrlhf",
         model=step,
         obstacle="holds DeepSpeed's training state, which only OpenRLHF loads; train with --ckpt.save_hf, "
-        "which writes global_stepN_hf beside _actor",
+        "which writes global_stepN_hf next to _actor",
     )
 
 
@@ -307,7 +307,7 @@ def _unwritten(marker: str, trainer: str) -> str:
 
 
 def _command(words: str, *more: str | Path) -> str:
-    """A line for the shell; ``more`` may hold spaces."""
+    """Return a line for the shell; ``more`` may hold spaces."""
     return f"{words} {shlex.join(map(str, more))}"
 
 
@@ -320,7 +320,7 @@ def _any(folder: Path, *patterns: str) -> bool:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in ``path``; empty where there is none: what cannot be read here decides nothing."""
+    """Return the object in ``path``; empty where there is none: what cannot be read here decides nothing."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -17,19 +17,19 @@ _AT_A_TIME = 1 << 21
 
 
 def is_whole(tensor: StoredTensor) -> bool:
-    """Whether it is of floats, and its bytes are as many as its shape says."""
+    """Return whether a tensor has floats and as many bytes as its shape needs."""
     return tensor.end - tensor.start == math.prod(tensor.shape) * FLOAT_BYTES.get(tensor.dtype, -1)
 
 
 def stored_floats(tensor: StoredTensor) -> Iterator[NDArray[Any]]:
-    """The numbers in ``tensor``, as many at a time whatever the dtype; bfloat16 as float32."""
+    """Yield the numbers in ``tensor`` in equal blocks for every dtype; bfloat16 as float32."""
     width = FLOAT_BYTES[tensor.dtype]
     for raw in tensor_bytes(tensor, at_a_time=_AT_A_TIME * width):
         yield floats(raw, tensor.dtype)
 
 
 def floats(raw: bytes, dtype: str) -> NDArray[Any]:
-    """The numbers that ``raw`` holds, read-only; bfloat16 as float32.
+    """Return the numbers that ``raw`` holds, read-only; bfloat16 as float32.
 
     >>> floats(bytes.fromhex("803f0040"), "BF16")
     array([1., 2.], dtype=float32)
@@ -42,7 +42,7 @@ def floats(raw: bytes, dtype: str) -> NDArray[Any]:
 
 
 def rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """To the nearest number of ``dtype``, to even on a tie; bfloat16 as float32. What is too large becomes infinite.
+    """Round to the nearest number of ``dtype``, ties to even; bfloat16 as float32. Overflow becomes infinite.
 
     >>> rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16")  # 1 and a little more than half a step
     array([1.0078125], dtype=float32)

@@ -1,6 +1,6 @@
 """Responses of the training batches, from the Parquet files that a trainer left in its run directory.
 
-A bonus of the audit: what cannot be read is left out and said, never an error.
+Optional in an audit: unreadable files are left out and listed, never an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _checked(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
-    """Distinct responses of evenly spaced groups, how often each was drawn as ``draws``."""
+    """Return distinct responses of evenly spaced groups, how often each was drawn as ``draws``."""
     import numpy as np
 
     firsts = rows[rows["step"] == rows.groupby("prompt")["step"].transform("min")]

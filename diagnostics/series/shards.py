@@ -17,7 +17,7 @@ _DEEPSPEED = "*mp_rank_*_model_states.pt"
 
 
 def shard_obstacle(step: Path) -> str | None:
-    """Why the folder ``step`` cannot be read, as the rest of a sentence; None where it holds no such shards."""
+    """Return why the folder ``step`` cannot be read, as the rest of a sentence; None where it holds no such shards."""
     for why in (*_deepspeed(step), *_distributed(step), *_whole_state(step)):
         return why
     return None
@@ -43,7 +43,7 @@ def _newest_tag(step: Path) -> Path | None:
     tags = [folder for folder in _folders(step) if any(folder.glob(_DEEPSPEED))]
     latest = step / "latest"
     named = latest.read_bytes()[:200].decode(errors="replace").strip() if latest.is_file() else ""
-    return next((one for one in tags if one.name == named), tags[-1] if tags else None)
+    return next((tag for tag in tags if tag.name == named), tags[-1] if tags else None)
 
 
 def _distributed(step: Path) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _whole_state(step: Path) -> Iterator[str]:
 
 
 def conversion_hint(file: Path, target: Path) -> str:
-    """The words and the command that make safetensors of a pickle of tensors, for who trusts its author."""
+    """Return the words and the command that make safetensors of a pickle of tensors, for who trusts its author."""
     code = (
         "import torch, safetensors.torch as s; "
         f"s.save_file({{k: v.clone().contiguous() for k, v in torch.load({str(file)!r}, map_location='cpu', "

@@ -19,7 +19,7 @@ _AFTER_WORD = tuple(
 )
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _AT_END = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
-#: What a number at the end counts behind one of these is no step.
+#: Words before a final number that is no step.
 _NO_STEP = re.compile(
     r"(?:\A|[^a-z])(?:of|seed|part|shard|rank|worker|chunk|split)[-_]?\d+\Z", re.ASCII | re.IGNORECASE
 )
@@ -30,29 +30,29 @@ _BASE = re.compile(r"(?:base|init|initial|pretrained)(?:[-_ ]?(?:model|policy|ch
 
 
 def step_after_word(name: str) -> int | None:
-    """The step behind a word such as ``step``, ``iter``, ``checkpoint`` or ``epoch``, wherever it is in a name.
+    """Return the step after a word such as ``step``, ``iter``, ``checkpoint`` or ``epoch``, anywhere in a name.
 
     >>> [step_after_word(name) for name in ("global_step_50", "eval_step20", "step-20-of-100", "step-160-rl")]
     [50, 20, 20, 160]
     >>> step_after_word("epoch-1-step-200"), step_after_word("epoch-1"), step_after_word("rl-100")
     (200, 1, None)
     """
-    found = (pattern.search(name) for pattern in _AFTER_WORD)
-    return next((int(match[1]) for match in found if match), None)
+    matches = (pattern.search(name) for pattern in _AFTER_WORD)
+    return next((int(match[1]) for match in matches if match), None)
 
 
 def step_at_end(name: str) -> int | None:
-    """The number that a name ends with, behind a dash or alone; None where it counts something else.
+    """Return the number that a name ends with, behind a dash or alone; None where it counts something else.
 
     >>> [step_at_end(name) for name in ("40", "rl-100", "aime24", "part-00001-of-00004", "seed_1")]
     [40, 100, None, None, None]
     """
-    found = _AT_END.search(name)
-    return int(found[1]) if found and not _NO_STEP.search(name) else None
+    match = _AT_END.search(name)
+    return int(match[1]) if match and not _NO_STEP.search(name) else None
 
 
 def is_base_name(name: str) -> bool:
-    """Whether a name is one of the model before training.
+    """Return whether a name is one of the model before training.
 
     >>> is_base_name("base"), is_base_name("base_model"), is_base_name("database")
     (True, True, False)
@@ -61,7 +61,7 @@ def is_base_name(name: str) -> bool:
 
 
 def named_step(name: str) -> int | None:
-    """The step that a text names, as the field of a dump has it: 0 for the base.
+    """Return the step that a text names, as the field of a dump has it: 0 for the base.
 
     >>> [named_step(name) for name in ("step_100", "checkpoint-200", "base", "300", "rl-400", "final")]
     [100, 200, 0, 300, 400, None]
@@ -74,7 +74,7 @@ def named_step(name: str) -> int | None:
 
 
 def step_of_file(path: Path) -> int | None:
-    """The step in the name of a file, without its suffix, or of its folder; the surer name counts.
+    """Return the step in the name of a file, without its suffix, or of its folder; the surer name counts.
 
     A word for steps is looked for in the folders above too, up to ``_MOST_FOLDERS``.
 

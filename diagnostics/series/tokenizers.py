@@ -1,4 +1,4 @@
-"""Tokenizer files on disk: where they lie and which vocabulary they hold. Reads no tokenizer library."""
+"""Finds tokenizer files and reads their vocabulary, without a tokenizer library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.records.types import Checkpoint, content_hash
 #: Files that hold a vocabulary; the settings in tokenizer_config.json alone make no tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 
-#: What lies beside it: special tokens, merges, chat templates.
+#: Other tokenizer files: special tokens, merges, chat templates.
 _BESIDE = (
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"),
     *("chat_template.*", "additional_chat_templates/*"),
@@ -24,12 +24,12 @@ _OF_THE_FILE = ("is_local", "local_files_only", "name_or_path")
 
 
 def tokenizer_file(folders: Sequence[Path]) -> Path | None:
-    """The vocabulary in the first of ``folders`` that has one: an adapter's own comes before its model's."""
+    """Return the vocabulary in the first of ``folders`` that has one: an adapter's own comes before its model's."""
     return next((folder / name for folder in folders for name in TOKENIZER_FILES if (folder / name).is_file()), None)
 
 
 def tokenizer_folders(path: Path, model_path: Path | None) -> tuple[Path, ...]:
-    """Where the tokenizer of a model or adapter in ``path`` may lie, the preferred place first.
+    """Return the places of the tokenizer of a model or adapter in ``path``, the preferred one first.
 
     Beside its own folder and that of the model under an adapter there are NeMo-RL's policy/tokenizer, and the folder
     huggingface around or beside the adapters of verl and SkyRL.
@@ -45,26 +45,26 @@ def tokenizer_folders(path: Path, model_path: Path | None) -> tuple[Path, ...]:
 
 
 def tokenizer_places(checkpoint: Checkpoint) -> tuple[Path, ...]:
-    """Where the tokenizer of ``checkpoint`` may lie, the preferred place first."""
+    """Return the places of the tokenizer of ``checkpoint``, the preferred one first."""
     return tokenizer_folders(checkpoint.path, checkpoint.base_path)
 
 
 def same_tokenizer(adapter: Checkpoint, model: Checkpoint) -> bool:
-    """Whether an adapter's tokenizer is that of the model under it, file by file, the chat template included."""
-    own, under = (tokenizer_file(tokenizer_places(one)) for one in (adapter, model))
+    """Return whether an adapter's tokenizer is that of the model under it, file by file, the chat template included."""
+    own, under = (tokenizer_file(tokenizer_places(folder)) for folder in (adapter, model))
     if own is None or under is None:
         return False
     return own.parent == under.parent or _said_of_texts(own.parent) == _said_of_texts(under.parent)
 
 
 def _said_of_texts(folder: Path) -> dict[str, object]:
-    """All that says in a folder how texts become tokens, and which of them end a response."""
+    """Return everything in a folder that affects tokenization or ends a response."""
     files = [file for pattern in (*TOKENIZER_FILES, *_BESIDE) for file in folder.glob(pattern) if file.is_file()]
-    return {str(file.relative_to(folder)): _said_by(file) for file in files}
+    return {str(file.relative_to(folder)): _read_content(file) for file in files}
 
 
-def _said_by(file: Path) -> object:
-    """What a file says; of the settings, all but what their first load and save adds about these themselves."""
+def _read_content(file: Path) -> object:
+    """Return the content of a file; of settings without the entries that loading and saving adds."""
     raw = file.read_bytes()
     if file.name != "tokenizer_config.json":
         return raw
@@ -83,7 +83,7 @@ def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:
     Only files of one name are compared: a conversion from one kind to another is not a difference.
     """
     first_by_kind: dict[str, tuple[str, Checkpoint]] = {}
-    parsed: dict[str, str] = {}  # the same file lies in every checkpoint: parse it once
+    parsed: dict[str, str] = {}  # every checkpoint has the same file: parse it once
     for checkpoint in checkpoints:
         file = tokenizer_file(tokenizer_places(checkpoint))
         if file is None:
@@ -101,7 +101,7 @@ def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _vocabulary_hash(file: Path, raw: bytes) -> str:
-    """Of the tokens and their ids alone: padding or truncation settings may differ between checkpoints."""
+    """Return a hash of tokens and ids: padding or truncation settings may differ between checkpoints."""
     if file.suffix != ".json":
         return blake2b(raw, digest_size=8).hexdigest()
     try:

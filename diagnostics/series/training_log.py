@@ -1,6 +1,6 @@
-"""What a trainer logged beside its checkpoints: ``trainer_state.json`` of TRL, ``metrics.jsonl`` of oversharp.
+"""Reads a trainer's log: ``trainer_state.json`` of TRL, ``metrics.jsonl`` of oversharp.
 
-The log is a bonus of the audit. What cannot be read is left out and said, never an error.
+The log is optional in an audit: unreadable parts are left out and listed, never an error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from oversharp.diagnostics.records.types import TrainingMetric
 
-#: Bookkeeping that lies in the same records as the metrics.
+#: Bookkeeping fields in the records of metrics.
 _NOT_METRICS = frozenset({"step", "global_step"})
-#: What the names of a live audit's findings begin with: they are the audit's own, not the training's.
+#: Prefix of a live audit's findings, which are no training metrics.
 LIVE_FINDINGS = "oversharp/"
 
 #: Steps below this fit the integers that the store keeps them in.
@@ -23,7 +23,7 @@ _STEPS = 2**31
 
 
 def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[TrainingMetric, ...], tuple[str, ...]]:
-    """Every finite number logged per step, and a ``"file: reason"`` line for each log that could not be read.
+    """Return every finite number logged per step, and a ``"file: reason"`` line for each log that could not be read.
 
     ``checkpoints`` are in step order. The last ``trainer_state.json`` counts: TRL repeats the whole history in it.
     The later record of the same step and name wins, as after a resumed run.
@@ -37,11 +37,11 @@ def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[Tra
             continue
         read = _metrics_jsonl if path.suffix == ".jsonl" else _trainer_state
         try:
-            found = list(_numbers(read(path)))
+            metrics_found = list(_numbers(read(path)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             faults.append(f"{path.name}: training metrics left out, {path} cannot be read ({error})")
             continue
-        metrics.update({(metric.step, metric.name): metric for metric in found})
+        metrics.update({(metric.step, metric.name): metric for metric in metrics_found})
     return tuple(sorted(metrics.values(), key=lambda metric: (metric.step, metric.name))), tuple(faults)
 
 

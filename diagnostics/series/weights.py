@@ -1,7 +1,7 @@
-"""Weight files on disk: are they complete, and which weights are they? Reads safetensors without torch.
+"""Checks that weight files are complete, and hashes them. Reads safetensors without torch.
 
 The hash covers tensors, not files: name, dtype, shape and bytes of every tensor in name order. So the same weights
-have the same hash whatever the number of shards and whatever metadata the writer added.
+have the same hash for any number of shards and any metadata.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 #: The safetensors format bounds its own header at 100 MB; a larger number means that this is another format.
 _MAX_HEADER_BYTES = 100_000_000
 _CHUNK_BYTES = 1 << 24
-#: Types of tensors whose entries stand for other numbers, by a scale that lies elsewhere.
+#: Types of tensors whose entries are codes, with a scale in another tensor.
 CODED = frozenset(
     {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4"}
 )
@@ -44,7 +44,7 @@ class IncompleteCheckpointError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTensor:
-    """Where one tensor lies: bytes ``start`` to ``end`` of ``file``. The dtype is safetensors' name, such as BF16.
+    """Location of one tensor: bytes ``start`` to ``end`` of ``file``. The dtype is safetensors' name, such as BF16.
 
     ``wrapper`` is what was removed from its name in the file, such as ``module.``; empty for nothing.
     """
@@ -59,7 +59,7 @@ class StoredTensor:
 
 
 def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
-    """The files that hold the weights of ``folder``, every shard of an index included; empty if there are none.
+    """Return the files that hold the weights of ``folder``, every shard of an index included; empty if there are none.
 
     Shards without an index are found by their names. Raises ``IncompleteCheckpointError`` if an index cannot be read or
     names a shard that is not there, or elsewhere, and where shards without an index are not all there.
@@ -112,12 +112,12 @@ def _shards_without_index(folder: Path) -> tuple[Path, ...]:
 
 
 def lacks_index(folder: Path, files: Sequence[Path]) -> bool:
-    """Whether ``files``, the weight files of ``folder``, are shards that no index lists."""
+    """Return whether ``files``, the weight files of ``folder``, are shards that no index lists."""
     return len(files) > 0 and bool(_SHARD.fullmatch(files[0].name)) and not (folder / INDEX).is_file()
 
 
 def index_of(files: Sequence[Path]) -> str:
-    """The content of the index of safetensors shards, made from their headers. Raises as ``stored_tensors``."""
+    """Return the content of the index of safetensors shards, made from their headers. Raises as ``stored_tensors``."""
     names = {tensor.name: file.name for file in files for tensor in _read_header(file, plain=False)}
     size = sum(tensor.end - tensor.start for tensor in stored_tensors(files))
     return json.dumps({"metadata": {"total_size": size}, "weight_map": names})
@@ -139,7 +139,7 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
     """16 hex digits that identify the weights in ``files``.
 
     The hash of an adapter takes in the hash of the model that it belongs to. ``.bin`` files are pickles, which are
-    not opened here: their hash covers the file as it lies. Raises ``IncompleteCheckpointError`` as ``check_complete``.
+    not opened here: their hash covers the whole file. Raises ``IncompleteCheckpointError`` as ``check_complete``.
     """
     digest = blake2b(base_hash.encode(), digest_size=8)
     for tensor in sorted(stored_tensors(files), key=lambda tensor: tensor.name):
@@ -153,7 +153,7 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
 
 
 def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
-    """Every tensor of the safetensors files among ``files``, by its name in the model.
+    """Return every tensor of the safetensors files among ``files``, by its name in the model.
 
     Wrappers of a training run (``module.``, ``_orig_mod.`` and the like) are removed from the names. Raises
     ``IncompleteCheckpointError`` as above, and where two tensors then have one name.
@@ -172,7 +172,7 @@ def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
 
 
 def plain_name(name: str, *, adapter: bool = False) -> str:
-    """The name of a tensor without what a training run wrapped around it.
+    """Return the name of a tensor without what a training run wrapped around it.
 
     >>> plain_name("module._orig_mod.model.layers.0._orig_mod.mlp.up_proj.weight")
     'model.layers.0.mlp.up_proj.weight'
@@ -185,13 +185,16 @@ def plain_name(name: str, *, adapter: bool = False) -> str:
 
 
 def wrapper_of(files: Sequence[Path]) -> str:
-    """The first wrapper that is removed from a tensor name in ``files``; empty for none. Raises as above."""
+    """Return the first wrapper that is removed from a tensor name in ``files``; empty for none. Raises as above."""
     return next((tensor.wrapper for tensor in stored_tensors(files) if tensor.wrapper), "")
 
 
 def refuse_unmerged(files: Sequence[Path]) -> None:
     """Raise ``IncompleteCheckpointError`` where a model holds an adapter's factors besides its weights."""
-    factor = next((one.name for one in stored_tensors(files) if ".base_layer." in one.name or ".lora_" in one.name), "")
+    factor = next(
+        (tensor.name for tensor in stored_tensors(files) if ".base_layer." in tensor.name or ".lora_" in tensor.name),
+        "",
+    )
     if factor:
         raise IncompleteCheckpointError(
             f"it holds an adapter that is not merged ({factor}); save merge_and_unload() of the model, or the adapter "
@@ -202,11 +205,13 @@ def refuse_unmerged(files: Sequence[Path]) -> None:
 def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
     """Raise ``IncompleteCheckpointError`` for weights that are codes of a quantisation of which ``config`` is silent.
 
-    They would be taken for numbers. With ``quantization_config`` transformers knows what they stand for.
+    Their codes would be read as numbers. With ``quantization_config`` transformers decodes them.
     """
     if config.get("quantization_config"):
         return
-    codes = next((one for one in stored_tensors(files) if one.dtype in CODED and one.name.endswith("weight")), None)
+    codes = next(
+        (tensor for tensor in stored_tensors(files) if tensor.dtype in CODED and tensor.name.endswith("weight")), None
+    )
     if codes is not None:
         raise IncompleteCheckpointError(
             f"{codes.name} in {codes.file.name} is {codes.dtype}, and config.json has no quantization_config; "
@@ -215,7 +220,7 @@ def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
 
 
 def tensor_bytes(tensor: StoredTensor, *, at_a_time: int = _CHUNK_BYTES) -> Iterator[bytes]:
-    """The bytes of ``tensor``, little endian and row by row."""
+    """Yield the bytes of ``tensor``, little endian and row by row."""
     return _chunks(tensor.file, tensor.start, tensor.end, at_a_time)
 
 
@@ -271,7 +276,7 @@ def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
 
 
 def _removed(name: str, short: str, patterns: Sequence[str]) -> str:
-    """The first part of ``name`` that is not in ``short``; empty where they are equal."""
+    """Return the first part of ``name`` that is not in ``short``; empty where they are equal."""
     matches = [] if name == short else [match[0] for pattern in patterns if (match := re.search(pattern, name))]
     return matches[0] if matches else ""
 

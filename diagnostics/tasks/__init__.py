@@ -38,13 +38,13 @@ def load_problems(
     answer_in_thoughts: bool = False,
     limits: GraderLimits | None = None,
 ) -> tuple[Problem, ...]:
-    """Problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
+    """Return the problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
 
     Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
     file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
-    generators, and to benchmarks of which a limit draws problems at random. What a file holds twice is an error, or
-    with a list ``repeated`` left out and told there. ``verifier``, as a flag names it, grades in place of the problems'
-    own; ``limits`` bound it where it is code of the user's. ``gold``: whether a response must state any or all members
+    generators, and to benchmarks of which a limit draws problems at random. A duplicate in a file is an error, or
+    with a list ``repeated`` left out and listed there. ``verifier``, as named by a flag, replaces the problems' own;
+    ``limits`` bound it where it is code of the user's. ``gold``: whether a response must state any or all members
     of a gold that is a list. ``answer_in_thoughts``: a box in a model's thoughts counts where nothing is stated behind
     them. Raises ``ProblemError``, and ``ConfigError`` for a broken or clashing plugin; never returns an empty tuple.
 
@@ -77,7 +77,7 @@ def load_problems(
 
 
 def _as_asked(problems: tuple[Problem, ...], *, gold: GoldList, answer_in_thoughts: bool) -> tuple[Problem, ...]:
-    """The problems with their golds and verifiers as the user wants them read."""
+    """Return the problems with their golds and verifiers as the user wants them read."""
     if gold == "all":
         problems = tuple(replace(problem, gold=all_of(problem.gold)) for problem in problems)
     if answer_in_thoughts:
@@ -86,7 +86,7 @@ def _as_asked(problems: tuple[Problem, ...], *, gold: GoldList, answer_in_though
 
 
 def task_names() -> tuple[str, ...]:
-    """What ``--task`` understands; ``NAME`` stands for any generator of reasoning-gym.
+    """Return the names that ``--task`` accepts; ``NAME`` is any generator of reasoning-gym.
 
     >>> task_names()[:2]
     ('benchmark:aime24', 'benchmark:aime25')
@@ -104,15 +104,15 @@ def task_names() -> tuple[str, ...]:
 
 
 def suggested_max_tokens(task: str | None) -> int | None:
-    """Longest response that the task calls for, in tokens with the end token; None where the task does not say.
+    """Return the longest response of the task in tokens, with the end token; None where it is unknown.
 
     >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
     (6, None)
     """
     from oversharp.diagnostics.tasks import countdown, word_problems
 
-    known = {one.TASK: one.RESPONSE_TOKENS for one in (countdown, word_problems)}
-    return known.get(task.partition(":")[0]) if task is not None else None
+    lengths = {task_module.TASK: task_module.RESPONSE_TOKENS for task_module in (countdown, word_problems)}
+    return lengths.get(task.partition(":")[0]) if task is not None else None
 
 
 def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:

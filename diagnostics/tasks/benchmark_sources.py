@@ -31,7 +31,7 @@ class HubData:
 
 
 def data_rows(name: str, data: HubData, local: Path | None = None) -> Generator[Row, None, None]:
-    """Rows of benchmark ``name`` in the order of the data set, under the hub's own column names.
+    """Yield the rows of benchmark ``name`` in the order of the data set, under the hub's own column names.
 
     ``local``: a JSONL or Parquet file, a ``save_to_disk`` directory, or a directory with the hub's files. Without it
     what lies under ``name`` in the directory of OVERSHARP_BENCHMARKS, and else the hub. Raises ``ProblemError``, which
@@ -42,7 +42,7 @@ def data_rows(name: str, data: HubData, local: Path | None = None) -> Generator[
 
 
 def how_to_copy(name: str, data: HubData) -> str:
-    """The command that makes a local copy on a machine with a network, and how the copy is used."""
+    """Return the command that makes a local copy on a machine with a network, and how the copy is used."""
     config = f', "{data.config}"' if data.config else ""
     return (
         f"where there is a network, run: python -c 'from datasets import load_dataset; load_dataset("
@@ -89,9 +89,9 @@ def _hub_rows(name: str, data: HubData) -> Generator[Row, None, None]:
         loaded = datasets.load_dataset(data.path, data.config, split=data.split, revision=data.revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ProblemError(f"{where} cannot be fetched ({_one_line(error)}); {how_to_copy(name, data)}") from error
-    # without a network, datasets takes the newest commit in its cache, whatever revision it was asked for
-    held = {Path(file["filename"]).parent.name for file in loaded.cache_files}
-    others = sorted(commit for commit in held - {data.revision} if _COMMIT.fullmatch(commit))
+    # without a network, datasets takes the newest commit in its cache instead of the given revision
+    configs = {Path(file["filename"]).parent.name for file in loaded.cache_files}
+    others = sorted(commit for commit in configs - {data.revision} if _COMMIT.fullmatch(commit))
     if others:
         raise ProblemError(
             f"{where}: the cache of datasets holds {data.path} at {others[0]}, not at {data.revision}; "

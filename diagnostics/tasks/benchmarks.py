@@ -39,7 +39,7 @@ _LEVEL = re.compile(r"(?:Level )?(\d+)", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Benchmark:
-    """Where a benchmark lies and how its fields are read.
+    """Source of a benchmark, and how its fields are read.
 
     ``question``, ``answer``, ``options``, ``context``, ``difficulty`` name columns. ``answer_form``: "plain", the
     answer itself; "hashes", after ``####``; "boxed", in the last box of a solution; "list", items to be joined by
@@ -60,7 +60,7 @@ class Benchmark:
 
     @property
     def verifier(self) -> str:
-        """Who grades: "choice" for letters of options, else "math"."""
+        """Verifier: "choice" for letters of options, else "math"."""
         return "math" if self.options is None else "choice"
 
     @property
@@ -174,7 +174,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 
 
 def benchmark_of(name: str) -> Benchmark:
-    """The benchmark called ``name``; ``ProblemError`` names the nearest if there is none."""
+    """Return the benchmark called ``name``; ``ProblemError`` names the nearest if there is none."""
     if name not in BENCHMARKS:
         asked, known = f"benchmark:{name}", (f"benchmark:{known}" for known in BENCHMARKS)
         raise ProblemError(f"task {asked!r} is unknown; {nearest_names(asked, known)}")
@@ -182,10 +182,10 @@ def benchmark_of(name: str) -> Benchmark:
 
 
 def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """The problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` different ones.
+    """Return the problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` different ones.
 
     A limit takes the first, or draws by ``seed`` where the benchmark says so; a larger limit keeps what a smaller one
-    took. Nobody can mend a published benchmark, so what would be an error in a file of the user's own is not one
+    took. A published benchmark cannot be fixed, so faults that are errors in a user's file are not
     here: an answer that "math" cannot read is graded by "exact" (the problem's ``verifier`` says so), and a problem
     that comes up again is left out.
     """
@@ -196,25 +196,25 @@ def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0
         closing(data_rows(name, benchmark.data, Path(local).expanduser() if local else None)) as rows,
         Verifiers() as verifiers,
     ):
-        drawn = _shuffled(rows, seed) if benchmark.limit_draws and limit is not None else rows
+        drawn = _shuffle_rows(rows, seed) if benchmark.limit_draws and limit is not None else rows
         for row in drawn:
             if limit is not None and len(problems) == limit:
                 break
-            problem = problem_of_row(_translated(row, benchmark), f"benchmark:{name}")
+            problem = problem_of_row(_translate_rows(row, benchmark), f"benchmark:{name}")
             key = (problem.prompt, problem.gold)
             if key not in problems:
                 problems[key] = _gradable(problem, verifiers)
     return tuple(problems.values())
 
 
-def told_of_texts(task: str, problems: Sequence[Problem]) -> str | None:
-    """Which golds of a benchmark are compared as text, as "math" cannot read them; None where there are none.
+def text_answers_note(task: str, problems: Sequence[Problem]) -> str | None:
+    """Return a note about golds that are compared as text, since "math" cannot read them; None without any.
 
     A right answer in other words is wrong there.
     """
     kind, _, argument = task.partition(":")
     name = argument.partition("=")[0]
-    places = [place for place, one in enumerate(problems, start=1) if one.verifier == "exact"]
+    places = [place for place, problem in enumerate(problems, start=1) if problem.verifier == "exact"]
     if kind != "benchmark" or benchmark_of(name).verifier != "math" or not places:
         return None
     shown = ", ".join(map(str, places[:10])) + (", …" if len(places) > 10 else "")
@@ -225,7 +225,7 @@ def told_of_texts(task: str, problems: Sequence[Problem]) -> str | None:
 
 
 def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
-    r"""The gold out of a benchmark's answer column; None if it does not have the expected form.
+    r"""Return the gold out of a benchmark's answer column; None if it does not have the expected form.
 
     >>> benchmark_answer("6 + 7 = 13\n#### 1,300", "hashes"), benchmark_answer(["$5$"], "list")
     ('1300', '$5$')
@@ -244,8 +244,8 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
     if form == "boxed":
         return _boxed_answer(text)
     if form == "hashes":
-        found = hash_answer(text)
-        return found.replace(",", "") if found else None
+        answer = hash_answer(text)
+        return answer.replace(",", "") if answer else None
     number = _E_NOTATION.fullmatch(text.strip())
     if number:  # math-verify takes the e for Euler's number
         return f"{number.group(1)} \\times 10^{{{int(number.group(2))}}}"
@@ -253,7 +253,7 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
 
 
 def lettered_options(value: Any) -> dict[str, str] | None:
-    """Label in the data set → text of each option, in order; None if ``value`` holds no options.
+    """Return label in the data set → text of each option, in order; None if ``value`` holds no options.
 
     A list is labelled A, B, …; a mapping brings its own labels, under "label" and "text".
 
@@ -270,7 +270,7 @@ def lettered_options(value: Any) -> dict[str, str] | None:
 
 
 def multiple_choice_prompt(question: str, options: Iterable[str]) -> str:
-    r"""The question, its options with letters, and what to answer with.
+    r"""Return the question, its options with letters, and what to answer with.
 
     >>> multiple_choice_prompt("Which is warm?", ["red", "blue"])
     'Which is warm?\n\nA. red\nB. blue\n\nAnswer with the letter of the correct option.'
@@ -279,10 +279,10 @@ def multiple_choice_prompt(question: str, options: Iterable[str]) -> str:
     return "\n\n".join((question.strip(), "\n".join(lines), LETTER_REQUEST))
 
 
-def _shuffled(rows: Iterable[Row], seed: int) -> Iterator[Row]:
-    held = list(rows)
-    Random(seed).shuffle(held)
-    return iter(held)
+def _shuffle_rows(rows: Iterable[Row], seed: int) -> Iterator[Row]:
+    shuffled = list(rows)
+    Random(seed).shuffle(shuffled)
+    return iter(shuffled)
 
 
 def _gradable(problem: Problem, verifiers: Verifiers) -> Problem:
@@ -293,16 +293,16 @@ def _gradable(problem: Problem, verifiers: Verifiers) -> Problem:
     return problem
 
 
-def _translated(row: Row, benchmark: Benchmark) -> Row:
-    """The row under the names that problem files use. Other columns (solutions, images) stay behind."""
+def _translate_rows(row: Row, benchmark: Benchmark) -> Row:
+    """Return the row under the names that problem files use. Other columns (solutions, images) stay behind."""
     for column in benchmark.columns:
         if column not in row.fields:
             columns = ", ".join(sorted(row.fields))
             raise ProblemError(
                 f'{row.where}: no column "{column}" among {columns}; is this a copy of {benchmark.data.path}?'
             )
-    asked = _open_question if benchmark.options is None else _multiple_choice
-    prompt, gold, form = asked(row.fields, benchmark)
+    translate = _open_question if benchmark.options is None else _multiple_choice
+    prompt, gold, form = translate(row.fields, benchmark)
     if gold is None:
         raise ProblemError(
             f'{row.where}: "{benchmark.answer}" does not hold an answer ({form}); '
@@ -316,7 +316,7 @@ def _translated(row: Row, benchmark: Benchmark) -> Row:
 
 
 def _open_question(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any, str | None, str]:
-    """Prompt, gold (None: there is none) and the form that the answer must have."""
+    """Return prompt, gold (None: there is none) and the form that the answer must have."""
     question = fields[benchmark.question]
     context = fields.get(benchmark.context) if benchmark.context else None
     gold = benchmark_answer(fields[benchmark.answer], benchmark.answer_form)
@@ -324,7 +324,7 @@ def _open_question(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any
 
 
 def _multiple_choice(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any, str | None, str]:
-    """Prompt, gold (None: there is none) and the form that the answer must have."""
+    """Return prompt, gold (None: there is none) and the form that the answer must have."""
     assert benchmark.options is not None
     question, label = fields[benchmark.question], str(fields[benchmark.answer])
     options = lettered_options(fields[benchmark.options]) or {}
@@ -335,8 +335,8 @@ def _multiple_choice(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[A
 
 def _boxed_answer(solution: str) -> str | None:
     solution = solution.replace("\\fbox", "\\boxed")
-    found = last_boxed(solution)
-    if found is None:
+    answer = last_boxed(solution)
+    if answer is None:
         bare = _BOX_WITHOUT_BRACES.findall(solution)
-        found = bare[-1].strip() if bare else None
-    return found or None
+        answer = bare[-1].strip() if bare else None
+    return answer or None

@@ -1,4 +1,4 @@
-"""Which problems are related: variants of a template, questions of one document."""
+"""Finds related problems: variants of a template, questions of one document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.types import Problem
 
-#: Of ``--cluster``: each problem stands for itself, whatever its fields say.
+#: Value of ``--cluster``: no problems are related, and their fields are ignored.
 NONE = "none"
 #: The further fields that say it where a problem names no cluster, the first that it has.
 FIELDS = ("cluster", "group")
@@ -18,10 +18,10 @@ FIELDS = ("cluster", "group")
 def clusters_of(
     problems: Sequence[Problem], field: str | None, *, note: Callable[[str], None] = lambda text: None
 ) -> Mapping[str, str]:
-    """Problem id → cluster, of the problems that name one; the others stand for themselves.
+    """Return the cluster by problem id, for problems that name one; the others are unrelated.
 
     ``field`` is the one of ``Problem.meta`` that holds it; None takes the problem's own cluster, else one of
-    ``FIELDS``, and "none" nothing. ``note`` is told where no two problems share a cluster: as if none were named.
+    ``FIELDS``, and "none" nothing. ``note`` gets a line where no two problems share a cluster, as if none were named.
 
     Raises:
         ConfigError: no problem has the field, or one holds more there than text or a number.
@@ -37,7 +37,7 @@ def clusters_of(
     if field is not None and not clusters:
         raise ConfigError(f"--cluster {field}: no problem has that field; {_known(problems, field)}")
     if clusters and len(set(clusters.values())) == len(clusters):
-        note(f"no two problems share a {field or 'cluster'}: each stands for itself, as if no cluster were named")
+        note(f"no two problems share a {field or 'cluster'}: all count as unrelated, as if no cluster were named")
     return clusters
 
 

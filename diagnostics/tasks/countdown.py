@@ -34,7 +34,7 @@ RESPONSE_TOKENS = 2 * NUMBERS_PER_QUERY
 
 
 class Query(NamedTuple):
-    """What a problem asks: numbers in ascending order and the value to reach with them."""
+    """Query of a problem: numbers in ascending order and the value to reach with them."""
 
     numbers: tuple[int, ...]
     target: int
@@ -66,7 +66,7 @@ def value(numbers: Sequence[int], operators: Sequence[str]) -> int:
 
 @cache
 def expressions(numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
-    """All expressions over ``numbers`` (each used once), grouped by value, in a fixed order of enumeration.
+    """Return all expressions over ``numbers`` (each used once), grouped by value, in a fixed order of enumeration.
 
     >>> sum(len(group) for group in expressions((6, 7, 12)).values())
     54
@@ -83,7 +83,7 @@ def expressions(numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
 
 @cache
 def modes(query: Query) -> tuple[str, ...]:
-    """Every correct response to ``query``, sorted; a mode is the exact string.
+    """Return every correct response to ``query``, sorted; a mode is the exact string.
 
     >>> modes(Query((1, 2, 3), 7))
     ('1 + 2 * 3', '1 + 3 * 2', '2 * 3 + 1', '3 * 2 + 1')
@@ -92,13 +92,13 @@ def modes(query: Query) -> tuple[str, ...]:
 
 
 def wrong_expressions(query: Query) -> tuple[tuple[str, ...], ...]:
-    """Expressions over the right numbers that miss the target, grouped by the value they reach instead."""
+    """Return expressions over the right numbers that miss the target, grouped by the value they reach instead."""
     return tuple(group for result, group in expressions(query.numbers).items() if result != query.target)
 
 
 @cache
 def split_queries(seed: int = 0) -> tuple[tuple[Query, ...], tuple[Query, ...]]:
-    """All solvable queries, shuffled by ``seed`` and divided into (train, held out).
+    """Return all solvable queries, shuffled by ``seed`` and divided into (train, held out).
 
     >>> [len(part) for part in split_queries()]
     [1599, 399]
@@ -115,7 +115,7 @@ def split_queries(seed: int = 0) -> tuple[tuple[Query, ...], tuple[Query, ...]]:
 
 
 def problem(query: Query) -> Problem:
-    """The query as a problem whose modes are enumerated."""
+    """Return the query as a problem whose modes are enumerated."""
     return Problem(
         task=TASK,
         prompt=query.prompt,
@@ -127,7 +127,7 @@ def problem(query: Query) -> Problem:
 
 
 def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """The problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out ones.
+    """Return the problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out ones.
 
     ``seed`` decides the split: a model must be trained and audited with the same one. Raises ``ProblemError`` for
     an unknown split or a limit below 1.

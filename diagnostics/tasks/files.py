@@ -5,11 +5,11 @@ Fields: ``prompt`` and ``answer`` (text or number); optional ``modes`` (every ac
 rules.
 
 Problems of one ``cluster`` (text or number) do not count as independent in a verdict, as variants of a template do not.
-It is no part of what a problem is: to name it later costs no sample. ``group`` says the same where there is no
-``cluster``, and the gradient kernel tells related problems by it (without it, those of one task are).
+It is not part of a problem's identity: naming it later costs no sample. ``group`` replaces a missing ``cluster``, and
+the gradient kernel finds related problems by it (without it, those of one task are related).
 
 Without ``verifier`` a problem is graded by "modes" if it lists modes and by "math" otherwise. Where modes are listed
-they decide, whatever ``verifier`` says: a response is correct if and only if it is one of them.
+they override ``verifier``: a response is correct if and only if it is one of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One record and where it stands, for messages: "problems.jsonl line 7"."""
+    """One record and its location for messages: "problems.jsonl line 7"."""
 
     where: str
     place: str  # "line 7"
@@ -56,11 +56,11 @@ class Row:
 def problems_of_file(
     path: Path, *, limit: int | None = None, repeated: list[str] | None = None, verifier: str | None = None
 ) -> tuple[Problem, ...]:
-    """The problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
+    """Return the problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
 
-    A problem that comes again is an error; with a list ``repeated`` it is left out, and the list told where it stands.
+    A duplicate problem is an error; with a list ``repeated`` it is left out, and its location added to the list.
     ``verifier`` grades in place of those that the file names.
-    Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for whatever cannot be graded as it stands.
+    Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for a problem that cannot be graded.
     """
     with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
         return checked_problems(
@@ -69,7 +69,7 @@ def problems_of_file(
 
 
 def read_rows(path: Path) -> Generator[Row, None, None]:
-    """Records of a JSON Lines or Parquet file, one after the other."""
+    """Yield the records of a JSON Lines or Parquet file, one after the other."""
     if not path.exists():
         raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
     if path.is_dir():
@@ -103,7 +103,7 @@ def checked_problems(
     repeated: list[str] | None = None,
     verifier: str | None = None,
 ) -> tuple[Problem, ...]:
-    """Problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not.
+    """Return the problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not.
 
     See ``problems_of_file`` for ``repeated`` and ``verifier``. Without it an id must not come twice either.
     """
@@ -172,14 +172,14 @@ def _parquet_rows(path: Path) -> Generator[Row, None, None]:
 
 
 def graded_by(problem: Problem, verifier: str) -> Problem:
-    """The same problem under another verifier. ``ProblemError`` for one whose accepted responses are listed."""
+    """Return the same problem under another verifier. ``ProblemError`` for one whose accepted responses are listed."""
     if problem.modes:
         raise ProblemError(f"its modes are listed, and they decide what is correct; leave out --verifier {verifier}")
     return replace(problem, verifier=verifier)
 
 
 def problem_of_row(row: Row, task: str) -> Problem:
-    """One problem; its fields are checked, its gold is not."""
+    """Return one problem; its fields are checked, its gold is not."""
     fields = {name: value for name, value in row.fields.items() if value is not None}
     for name, value in fields.items():
         _refuse_unstorable(row, name, (name, value))
@@ -210,8 +210,8 @@ def _required(row: Row, fields: Mapping[str, Any], name: str) -> Any:
     if name in fields:
         return fields[name]
     other = next((other for other in _OTHER_NAMES[name] if other in fields), None)
-    mend = f'rename "{other}" to "{name}"' if other else _ACCEPTED
-    raise ProblemError(f'{row.where}: no "{name}"; {mend}')
+    hint = f'rename "{other}" to "{name}"' if other else _ACCEPTED
+    raise ProblemError(f'{row.where}: no "{name}"; {hint}')
 
 
 def _text(row: Row, name: str, value: Any) -> str:
@@ -224,7 +224,7 @@ def _text(row: Row, name: str, value: Any) -> str:
 
 
 def _gold(row: Row, value: Any) -> str:
-    """A gold; a list of them accepts any."""
+    """Return a gold; a list of them accepts any."""
     if not isinstance(value, list):
         return _text(row, "answer", value)
     if not value:
@@ -298,7 +298,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _not_read(error: ValueError) -> str:
-    """What is wrong with a line; a whole number that Python refuses to convert is JSON all the same."""
+    """Return the fault of a line; a whole number that Python refuses to convert is valid JSON."""
     if "digits" in str(error) and not isinstance(error, json.JSONDecodeError):
         return f"a number of more than {sys.get_int_max_str_digits():,} digits; write it as text, in quotes"
     return f"not valid JSON ({_first_words(error)}); one object per line"

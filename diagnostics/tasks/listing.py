@@ -1,4 +1,4 @@
-"""What ``oversharp explain`` says of benchmarks and presets."""
+"""Texts of ``oversharp explain`` about benchmarks and presets."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _PREFIX = "benchmark:"
 
 
 def task_titles() -> list[tuple[str, str, str]]:
-    """Kind, name and title of each benchmark and each preset."""
-    benchmarks = [("benchmark", _PREFIX + name, known.title) for name, known in BENCHMARKS.items()]
-    return [*benchmarks, *(("preset", name, known.title) for name, known in PRESETS.items())]
+    """Return kind, name and title of each benchmark and each preset."""
+    benchmarks = [("benchmark", _PREFIX + name, benchmark.title) for name, benchmark in BENCHMARKS.items()]
+    return [*benchmarks, *(("preset", name, benchmark.title) for name, benchmark in PRESETS.items())]
 
 
 def task_listing() -> str:
-    """A line for each benchmark and each preset."""
+    """Return a line for each benchmark and each preset."""
     flag = {"benchmark": "", "preset": " [--preset]"}
     return "\n".join(f"{name:24} {title}{flag[kind]}" for kind, name, title in task_titles())
 
 
 def task_explanation(name: str) -> str | None:
-    """All there is to know of a benchmark (``benchmark:NAME``) or preset; None for any other name.
+    """Return the description of a benchmark (``benchmark:NAME``) or preset; None for any other name.
 
     Raises ``ProblemError`` for a benchmark that is not known.
 

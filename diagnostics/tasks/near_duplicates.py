@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-#: Prompts of which so many of all runs of words are the same nearly repeat each other.
+#: Share of common runs of words from which two prompts are near-duplicates.
 LEAST_SHARED = 0.6
 #: What more than this share of a task's prompts say is how the task asks, and relates no two of them.
 COMMON_TO_TASK = 0.5
@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 1024
 
 
 def near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    """Whether another prompt of the same task nearly repeats each prompt: a Jaccard index of at least 0.6.
+    """Return whether another prompt of the same task nearly repeats each prompt: a Jaccard index of at least 0.6.
 
     Compared are the runs of three words that a prompt holds, with every number and every capitalised word (most of them
     names) put for one token each: "Ann has 3 pears" and "Bob has 12 pears" are the same.
@@ -62,7 +62,7 @@ def near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[np.nda
 
 
 def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    if len(prompts) < 3:  # of two, whatever both say is what more than half say
+    if len(prompts) < 3:  # with two prompts every shared run is in more than half
         return np.zeros(len(prompts), dtype=bool)
     runs = _runs(prompts)
     df_F = np.bincount(runs.indices, minlength=runs.shape[1])
@@ -75,12 +75,12 @@ def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
     # equal prompts are one row: of variants of a template there may be thousands
     first, row_P, n_R = _distinct(runs)
     near_R = n_R > 1
-    near_R |= _near(runs[first], size_P[first], df_F)
+    near_R |= _near_pairs(runs[first], size_P[first], df_F)
     return np.asarray(near_R[row_P] & (size_P > 0))
 
 
 def _runs(prompts: Sequence[str]) -> csr_matrix:
-    """Which runs of words each prompt holds, one row a prompt."""
+    """Runs of words in each prompt, one row per prompt."""
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second to import
 
     vectorizer = HashingVectorizer(
@@ -90,7 +90,7 @@ def _runs(prompts: Sequence[str]) -> csr_matrix:
 
 
 def _runs_of(prompt: str) -> list[str]:
-    r"""The runs of words of a prompt, numbers and names put for one token each.
+    r"""Return the runs of words of a prompt, numbers and names put for one token each.
 
     >>> _runs_of("Ann has 3,5 pears.")
     ['@ has #', 'has # pears']
@@ -102,7 +102,7 @@ def _runs_of(prompt: str) -> list[str]:
 def _distinct(
     runs: csr_matrix,
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " problem"], Int[np.ndarray, " row"]]:
-    """The first of each kind of equal rows, the kind of every row, and how many rows each kind has."""
+    """Return the first row of each group of equal rows, the group of every row, and the size of each group."""
     runs.sort_indices()
     keys = [runs.indices[start:end].tobytes() for start, end in zip(runs.indptr[:-1], runs.indptr[1:], strict=True)]
     _, first, row_P, n_R = np.unique(
@@ -111,15 +111,17 @@ def _distinct(
     return first, row_P, n_R
 
 
-def _near(runs: csr_matrix, size_R: Int[np.ndarray, " row"], df_F: Int[np.ndarray, " run"]) -> Bool[np.ndarray, " row"]:
-    """Whether another row shares ``LEAST_SHARED`` of all runs with each row."""
+def _near_pairs(
+    runs: csr_matrix, size_R: Int[np.ndarray, " row"], df_F: Int[np.ndarray, " run"]
+) -> Bool[np.ndarray, " row"]:
+    """Return whether another row shares ``LEAST_SHARED`` of all runs with each row."""
     rarest = _rarest(runs, df_F)
     near_R = np.zeros(runs.shape[0], dtype=bool)
     for start in range(0, runs.shape[0], _ROWS_AT_ONCE):
         pairs = (rarest[start : start + _ROWS_AT_ONCE] @ rarest.T).tocoo()
         one, other = pairs.row + start, pairs.col
         one, other = one[one < other], other[one < other]
-        for first in range(0, len(one), 1 << 18):  # so many rows at once, however many pairs there are
+        for first in range(0, len(one), 1 << 18):  # rows per block, which bounds the memory of pairs
             a, b = one[first : first + (1 << 18)], other[first : first + (1 << 18)]
             shared = np.asarray(runs[a].multiply(runs[b]).sum(axis=1)).ravel()
             near = shared >= LEAST_SHARED * (size_R[a] + size_R[b] - shared)
@@ -128,7 +130,7 @@ def _near(runs: csr_matrix, size_R: Int[np.ndarray, " row"], df_F: Int[np.ndarra
 
 
 def _rarest(runs: csr_matrix, df_F: Int[np.ndarray, " run"]) -> csr_matrix:
-    """Of each row the runs that must hold one that a near row has: the rarest ones."""
+    """Return the rarest runs of each row, at least one of which every near row has."""
     row_N = np.repeat(np.arange(runs.shape[0]), np.diff(runs.indptr))
     order = np.lexsort((runs.indices, df_F[runs.indices], row_N))
     rank_N = np.empty(len(order), dtype=np.int64)

@@ -1,8 +1,8 @@
 """Finds problems of an audit that were trained on: prompts that are the same, or share a long run of words.
 
-What a run was trained on tells nothing of what it learned. Three ways to be the same are told apart: the same text; the
-same words, whatever their case, spaces and punctuation; a run of so many words in common (13 by default, as in Brown et
-al. 2020, arXiv 2005.14165, appendix C).
+Overlap with training data says nothing about learning. Three kinds are distinguished: the same text; the same words,
+with any case, spaces and punctuation; a common run of words (13 by default, as in Brown et al. 2020, arXiv 2005.14165,
+appendix C).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.diagnostics.tasks.files import read_rows
 
 How = Literal["same text", "same words", "shared run"]
 WORDS = 13
-#: What more than this share of the audit's prompts say is how they ask, and is no run that is shared.
+#: Runs of words in more than this share of the audit's prompts are instructions and do not count.
 COMMON_TO_SET = 0.5
 #: A set of fewer prompts has nothing that is common to it.
 FEWEST_PROMPTS = 4
@@ -32,7 +32,7 @@ _WORD = re.compile(r"\\[a-zA-Z]+|[^\W\d_]+|\d+(?:[.,]\d+)*|[-+*/=<>^]")
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A problem of the audit that another set has. ``place`` and ``other_place`` count from 1 in the order of the sets.
+    """A problem of the audit that is in another set. ``place`` and ``other_place`` count from 1.
 
     ``shared``: the share of the problem's own runs of words that the other prompt has, from 0 to 1.
     """
@@ -88,10 +88,12 @@ def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) ->
         n = 0
         for n, prompt in enumerate(prompts_of(name), start=1):
             for place, how, shared in index.like(prompt):
-                one = Overlap(place=place + 1, prompt=prompts[place], other=name, other_place=n, how=how, shared=shared)
-                if place not in closest or _nearer(one, closest[place]):
-                    closest[place] = one
-        hows = [one.how for one in closest.values()]
+                overlap = Overlap(
+                    place=place + 1, prompt=prompts[place], other=name, other_place=n, how=how, shared=shared
+                )
+                if place not in closest or _is_nearer(overlap, closest[place]):
+                    closest[place] = overlap
+        hows = [overlap.how for overlap in closest.values()]
         counts = (hows.count("same text"), hows.count("same words"), hows.count("shared run"))
         sets.append(SetOverlap(name=name, n=n, same_text=counts[0], same_words=counts[1], shared_run=counts[2]))
         found += [closest[place] for place in sorted(closest)]
@@ -99,7 +101,7 @@ def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) ->
 
 
 def prompts_of(source: str) -> Iterator[str]:
-    """The prompts of a file (JSON Lines or Parquet), or of a task by name, in order.
+    """Yield the prompts of a file (JSON Lines or Parquet), or of a task by name, in order.
 
     A file may have them as ``prompt``, ``question``, ``problem``, ``input``, ``query`` or ``instruction``, as text or
     as a chat, of which the user's messages count. Raises ``ProblemError``.
@@ -126,13 +128,13 @@ def _text_of(fields: Mapping[str, Any], name: str | None) -> str | None:
         return value
     if not isinstance(value, list):
         return None
-    said = [one.get("content") for one in value if isinstance(one, dict) and one.get("role") == "user"]
-    return "\n".join(one for one in said if isinstance(one, str)) or None
+    turns = [message.get("content") for message in value if isinstance(message, dict) and message.get("role") == "user"]
+    return "\n".join(message for message in turns if isinstance(message, str)) or None
 
 
-def _nearer(one: Overlap, other: Overlap) -> bool:
+def _is_nearer(overlap: Overlap, other: Overlap) -> bool:
     order: dict[How, int] = {"same text": 0, "same words": 1, "shared run": 2}
-    return (order[one.how], -one.shared) < (order[other.how], -other.shared)
+    return (order[overlap.how], -overlap.shared) < (order[other.how], -other.shared)
 
 
 class _Index:
@@ -144,10 +146,10 @@ class _Index:
         self._by_words: dict[tuple[str, ...], list[int]] = {}
         self._by_run: dict[int, list[int]] = {}
         for place, prompt in enumerate(prompts):
-            said = words_of(prompt)
+            prompt_words = words_of(prompt)
             self._by_text.setdefault(_as_text(prompt), []).append(place)
-            self._by_words.setdefault(said, []).append(place)
-            for run in set(_runs(said, words)):
+            self._by_words.setdefault(prompt_words, []).append(place)
+            for run in set(_runs(prompt_words, words)):
                 self._by_run.setdefault(run, []).append(place)
         if len(prompts) >= FEWEST_PROMPTS:
             most = COMMON_TO_SET * len(prompts)
@@ -158,14 +160,14 @@ class _Index:
                 self._n_runs[place] += 1
 
     def like(self, prompt: str) -> Iterator[tuple[int, How, float]]:
-        """The audit's problems that a prompt is like, each once, at its closest."""
-        said = words_of(prompt)
+        """Yield the audit's problems that overlap with a prompt, each once with its closest kind."""
+        prompt_words = words_of(prompt)
         same = self._by_text.get(_as_text(prompt), [])
         yield from ((place, "same text", 1.0) for place in same)
-        worded = [place for place in self._by_words.get(said, []) if place not in same]
+        worded = [place for place in self._by_words.get(prompt_words, []) if place not in same]
         yield from ((place, "same words", 1.0) for place in worded)
         shared: dict[int, int] = {}
-        for run in set(_runs(said, self._words)):
+        for run in set(_runs(prompt_words, self._words)):
             for place in self._by_run.get(run, ()):
                 shared[place] = shared.get(place, 0) + 1
         for place, n in shared.items():
@@ -174,7 +176,7 @@ class _Index:
 
 
 def words_of(prompt: str) -> tuple[str, ...]:
-    r"""The words, numbers, LaTeX commands and signs of a prompt, in small letters.
+    r"""Return the words, numbers, LaTeX commands and signs of a prompt, in small letters.
 
     >>> words_of("What is  $\\frac{1}{2}+3$, in CM?")
     ('what', 'is', '\\frac', '1', '2', '+', '3', 'in', 'cm')
@@ -186,5 +188,5 @@ def _as_text(prompt: str) -> str:
     return unicodedata.normalize("NFC", prompt).strip()
 
 
-def _runs(said: tuple[str, ...], words: int) -> Iterable[int]:
-    return (hash(said[start : start + words]) for start in range(len(said) - words + 1))
+def _runs(prompt_words: tuple[str, ...], words: int) -> Iterable[int]:
+    return (hash(prompt_words[start : start + words]) for start in range(len(prompt_words) - words + 1))

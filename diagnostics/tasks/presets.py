@@ -1,4 +1,4 @@
-"""Presets: how a paper asked its models and sampled them, by name.
+"""Presets by name: prompts and sampling settings of papers.
 
 The templates hold the turns of a chat as text: a tokenizer's own chat template may add a system turn or today's date.
 """

@@ -2,7 +2,7 @@
 
 A problem names a person, things and numbers up to 20, and asks for a whole number in ``\\boxed{}``. Each is
 on one side of a split by what it says, so that ``word_problems`` asks nothing that ``word_problems:train`` trained on.
-Worked solutions come in several ways (in words, as equations, in another order): what a base is warmed up with decides
+Worked solutions come in several ways (in words, as equations, in another order): the warm-up of a base decides
 how many ways it has, and so what training can lose.
 """
 
@@ -22,7 +22,7 @@ TASK = "word_problems"
 MOST = 20
 #: There are some more, but ever fewer draws find one that is new.
 MOST_PROBLEMS = 100_000
-#: Of all problems, one in so many is held out.
+#: One problem in this many is held out.
 HELD_OUT_OF = 4
 #: Longest response in tokens: solutions take 15 to 60.
 RESPONSE_TOKENS = 96
@@ -43,7 +43,7 @@ class Story:
 
     @property
     def prompt(self) -> str:
-        """What is asked."""
+        """The question."""
         return f"{self.text} {ASKS}"
 
     @property
@@ -81,7 +81,7 @@ def stories(split: Split, n: int, *, seed: int) -> list[Story]:
 
 
 def drawn_story(rng: random.Random, split: Split) -> Story:
-    """One story of that side of the split; every kind is drawn as often."""
+    """Return one story of that side of the split; every kind is drawn as often."""
     while True:
         name, thing, box = rng.choice(_NAMES), rng.choice(_THINGS), rng.choice(_BOXES)
         story = rng.choice(_KINDS)(rng, name, thing, box)
@@ -90,7 +90,7 @@ def drawn_story(rng: random.Random, split: Split) -> Story:
 
 
 def is_held_out(text: str) -> bool:
-    """The side of the split that a story is on, whatever the seed."""
+    """Return the side of the split of a story, for every seed."""
     return int(content_hash(TASK, text), 16) % HELD_OUT_OF == 0
 
 

@@ -22,7 +22,7 @@ def pairs_of(*numbers: tuple[int, int]) -> IdPairs:
         "problem_id": [content_hash("problem", problem) for problem, _ in numbers],
         "response_id": [content_hash("response", response) for _, response in numbers],
     }
-    return IdPairs.of(pa.table({name: pa.array(values, pa.string()) for name, values in ids.items()}))
+    return IdPairs.from_rows(pa.table({name: pa.array(values, pa.string()) for name, values in ids.items()}))
 
 
 def sample(line: int, response: str = "7") -> Recorded:
@@ -103,7 +103,7 @@ def test_each_pair_is_found_where_it_was_first() -> None:
     assert pairs_of((2, 1), (1, 1), (2, 1), (1, 2), (1, 1), (2, 1)).first_of_each().tolist() == [0, 1, 0, 3, 1, 0]
     assert pairs_of().first_of_each().tolist() == []
     table = pa.table({"problem_id": ["0" * 15 + "a", "f" * 16], "response_id": ["0" * 16, "8" + "0" * 15]})
-    assert IdPairs.of(table.slice(1)) == (np.array([2**64 - 1]), np.array([2**63]))
+    assert IdPairs.from_rows(table.slice(1)) == (np.array([2**64 - 1]), np.array([2**63]))
 
 
 def answered(line: int, response: str, reward: float | None, answer: str | None = None) -> Recorded:

@@ -296,7 +296,7 @@ def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
     chosen = choose(counts, ImportConfig())
     assert list(chosen.left_out) == ["step 2"]
     assert (len(chosen.problem_ids), chosen.n, chosen.n_base) == (10, 4, 4)
-    with pytest.raises(ConfigError, match="--n 5: no problem has so many samples at every step, at most 4"):
+    with pytest.raises(ConfigError, match="--n 5: no problem has that many samples at every step, at most 4"):
         choose(counts, ImportConfig(n=5))
     apart = pd.DataFrame(
         [(step, f"step {step}", f"p{step}-{p}", False, 4) for step in (0, 1) for p in range(3)], columns=COUNTED
@@ -317,7 +317,7 @@ def test_problems_with_fewer_samples_are_counted_with_the_n_that_keeps_them() ->
 def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
     odd = tmp_path / "odd.jsonl"
     odd.write_text('{"question": "?", "reply": "!"}\n')
-    with pytest.raises(ImportFileError, match=r"odd\.jsonl: nobody's format \(question, reply\); .*--map"):
+    with pytest.raises(ImportFileError, match=r"odd\.jsonl: unrecognized format \(question, reply\); .*--map"):
         plan_import([odd], ImportConfig())
     with pytest.raises(ImportFileError, match="nowhere: no such file or folder"):
         plan_import([tmp_path / "nowhere"], ImportConfig())
@@ -427,7 +427,7 @@ def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path, fo
     imported(tmp_path, folder)
     result = imported(tmp_path, folder, correct_at=0.0)
     assert all("was imported before with another" in (file.why or "") for file in result.files)
-    with pytest.raises(StoreError, match=r"with another --temperature, --top-p or --max-tokens; give .* a --name"):
+    with pytest.raises(StoreError, match=r"with another --temperature, --top-p or --max-tokens; give .* another"):
         imported(tmp_path, folder, temperature=0.6)
     other = imported(tmp_path, folder, correct_at=0.0, name="all right")
     assert other.series[0].verdict is not None

@@ -13,7 +13,7 @@ from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats import inspect_eval, lighteval_details, nemo_skills
 from oversharp.diagnostics.ingest.formats.contract import ReadOptions, Recorded
-from oversharp.diagnostics.ingest.formats.lm_eval_harness import read, score_table
+from oversharp.diagnostics.ingest.formats.lm_eval_harness import read_samples, score_table
 from oversharp.diagnostics.ingest.ingest import ImportedSeries, import_samples, preview
 from oversharp.diagnostics.ingest.plan import plan_import
 from tests.ingest.formats import test_inspect_eval as of_inspect
@@ -75,11 +75,13 @@ def n_correct(series: ImportedSeries) -> list[int]:
 def test_a_response_is_correct_where_any_filter_accepts_it(tmp_path: Path, interleaved: bool) -> None:
     path = lm_eval_file(tmp_path, 10, lambda name, step, problem: problem == (3 if name == STRICT else 5),
                         interleaved=interleaved)  # fmt: skip
-    items = [one for one in read(path, ReadOptions()) if isinstance(one, Recorded)]
+    items = [one for one in read_samples(path, ReadOptions()) if isinstance(one, Recorded)]
     assert len(items) == N
     assert [one.problem for one in items if one.reward] == ["3", "5"]
     assert {one.problem: one.answer for one in items if one.answer} == {"3": "3", "5": "5"}
-    strict = [one for one in read(path, ReadOptions(reward=f"exact_match,{STRICT}")) if isinstance(one, Recorded)]
+    strict = [
+        one for one in read_samples(path, ReadOptions(reward=f"exact_match,{STRICT}")) if isinstance(one, Recorded)
+    ]
     assert [one.problem for one in strict if one.reward] == ["3"]
 
 

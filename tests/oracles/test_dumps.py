@@ -48,7 +48,7 @@ def test_completions_that_trl_logs(model_path: Path, tmp_path: Path, chat: bool)
     ).train()
     path = tmp_path / "out" / "completions" / "completions_00002.parquet"
     assert trl_completions.recognises(path, first_record(path))
-    samples = list(trl_completions.read(path, ReadOptions()))
+    samples = list(trl_completions.read_samples(path, ReadOptions()))
     assert [(one.response, one.reward) for one in samples if isinstance(one, Recorded)] == seen
     assert {(one.step, len(one.prompt) > 0) for one in samples if isinstance(one, Recorded)} == {(2, True)}
 
@@ -60,7 +60,7 @@ def test_generations_that_verl_writes(tmp_path: Path, layout: str, core_algos: M
     write(["1+1?"] * 2, ["2", "3"], ["2", "2"], [0.5, -0.5], extras, str(tmp_path), 40)
     path = tmp_path / "40.jsonl"
     assert verl.recognises(path, first_record(path))
-    assert list(verl.read(path, ReadOptions())) == [
+    assert list(verl.read_samples(path, ReadOptions())) == [
         Recorded(line=1, prompt="1+1?", response="2", gold="2", reward=1.0, step=40),
         Recorded(line=2, prompt="1+1?", response="3", gold="2", reward=0.0, step=40),
     ]

@@ -192,7 +192,7 @@ LAYOUTS = {
             "global_step_50: holds Megatron shards only; copy the base's config.json and tokenizer files to "
             "{run}/global_step_50/actor/model/huggingface and merge them: "
             + merge("global_step_50/actor", "megatron", target="model/huggingface"),
-            "global_step_60: is a LoRA checkpoint whose adapter lies in Megatron shards only, beside the unmodified "
+            "global_step_60: is a LoRA checkpoint with its adapter in Megatron shards only, next to the unmodified "
             "base; train with actor_rollout_ref.actor.megatron.vanilla_mbridge=False, which saves "
             "model/huggingface/adapter",
         ),
@@ -450,7 +450,7 @@ REFUSED = {
     "openrlhf without --ckpt.save_hf": (
         empty("_actor/latest", "_actor/global_step10/zero_pp_rank_0_mp_rank_00_model_states.pt"),
         "{run}: no checkpoint can be read: global_step10: holds DeepSpeed's training state, which only OpenRLHF loads; "
-        "train with --ckpt.save_hf, which writes global_stepN_hf beside _actor",
+        "train with --ckpt.save_hf, which writes global_stepN_hf next to _actor",
     ),
     "verl, nothing merged": (
         shards("global_step_10/actor") | shards("global_step_20/actor"),

@@ -19,7 +19,7 @@ from oversharp.diagnostics.tasks.benchmarks import (
     AnswerForm,
     benchmark_answer,
     lettered_options,
-    told_of_texts,
+    text_answers_note,
 )
 from oversharp.diagnostics.verifiers import Verifiers
 
@@ -207,7 +207,7 @@ def test_golds_that_are_compared_as_text_are_told_by_their_numbers(tmp_path: Pat
     task = f"benchmark:minerva={copy}"
     problems = load_problems(None, task)
     assert [problem.verifier for problem in problems] == ["math", "exact", "math"]
-    assert str(told_of_texts(task, problems)).startswith("1 of 3 golds of benchmark:minerva ")
-    assert str(told_of_texts(task, problems)).endswith(": problem 2")
-    assert told_of_texts(task, problems[::2]) is None
-    assert told_of_texts("countdown", problems) is None
+    assert str(text_answers_note(task, problems)).startswith("1 of 3 golds of benchmark:minerva ")
+    assert str(text_answers_note(task, problems)).endswith(": problem 2")
+    assert text_answers_note(task, problems[::2]) is None
+    assert text_answers_note("countdown", problems) is None

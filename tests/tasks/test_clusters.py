@@ -68,6 +68,6 @@ def test_an_unknown_field_is_told_with_what_there_is(tmp_path: Path) -> None:
 def test_clusters_of_one_problem_each_are_said_to_be_none(tmp_path: Path) -> None:
     notes: list[str] = []
     clusters_of(_problems(tmp_path / "p.jsonl", [{"page": i} for i in range(3)]), "page", note=notes.append)
-    assert notes == ["no two problems share a page: each stands for itself, as if no cluster were named"]
+    assert notes == ["no two problems share a page: all count as unrelated, as if no cluster were named"]
     clusters_of(_problems(tmp_path / "p.jsonl", FIELDS), None, note=notes.append)
     assert len(notes) == 1

@@ -1,6 +1,6 @@
-"""Samples that other tools wrote: one file in this folder reads one tool's dumps.
+"""Importers of other tools' samples, one file per tool.
 
-A file that defines ``IMPORTER`` is found by itself. Other distributions add importers through the entry-point group
+A file that defines ``IMPORTER`` is found automatically. Other distributions add importers through the entry-point group
 ``oversharp.importers``; an entry point names an ``Importer`` or a module that defines ``IMPORTER``.
 """
 
@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from oversharp.diagnostics.ingest.formats.contract import Importer
-from oversharp.diagnostics.ingest.formats.opening import is_packed, refuse_stand_in, unpacked
+from oversharp.diagnostics.ingest.formats.opening import is_compressed, refuse_stand_in, without_compression
 from oversharp.diagnostics.ingest.formats.rows import RECORDS_ASKED as RECORDS_ASKED
 from oversharp.diagnostics.ingest.formats.rows import first_records, holds_records
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
@@ -25,11 +25,11 @@ from oversharp.diagnostics.records.plugins import find_records
 from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 ENTRY_POINT_GROUP = "oversharp.importers"
-#: Formats that are used only where they are named: nothing in a file tells them.
+#: Formats that no file identifies, so the user must name them.
 BY_NAME_ONLY = frozenset({"mapped", COUNTS_ALONE})
-#: What a store has beside it: ``audit.made.json``, and the folder ``audit.tokens``.
+#: Files next to a store: ``audit.made.json``, and the folder ``audit.tokens``.
 _MADE, _TOKENS = ".made.json", ".tokens"
-#: Tables that only --map can give a meaning. JSON is not among them: tools keep settings and averages in it.
+#: Tables whose fields only --map names. JSON is not among them: tools keep settings and averages in it.
 _TABLES = frozenset({".csv", ".ndjson"})
 _ZIP = b"PK\x03\x04"
 _MAP = "name the fields with --map prompt=…,response=…,gold=…,reward=…,step=… or pass --format"
@@ -37,7 +37,7 @@ _MAP = "name the fields with --map prompt=…,response=…,gold=…,reward=…,s
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFile:
-    """A file and who reads it."""
+    """A file and its importer."""
 
     path: Path
     importer: Importer
@@ -45,10 +45,10 @@ class FoundFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFiles:
-    """What lies in the paths of an import, each file once.
+    """Files in the paths of an import, each once.
 
-    ``unknown``: of a known suffix, and nobody's format. ``refused``: of a known suffix and without a readable
-    record, compressed Parquet, or a pickle that nobody allowed, each with the reason, one line without the path.
+    ``unknown``: files of a known suffix and an unrecognized format. ``refused``: files without a readable record,
+    compressed Parquet, and pickles that were not allowed, each with the reason, one line without the path.
     """
 
     files: tuple[FoundFile, ...]
@@ -58,36 +58,38 @@ class FoundFiles:
 
 @cache
 def all_importers() -> Mapping[str, Importer]:
-    """Every importer by name. Raises ``ConfigError`` for a broken or clashing plugin.
+    """Return every importer by name. Raises ``ConfigError`` for a broken or clashing plugin.
 
     >>> all_importers()["verl"].title
     'verl, validation and rollout dumps'
     """
-    found = find_records(Importer, sys.modules[__name__], ENTRY_POINT_GROUP)
-    return MappingProxyType(dict(sorted(found.items())))
+    importers = find_records(Importer, sys.modules[__name__], ENTRY_POINT_GROUP)
+    return MappingProxyType(dict(sorted(importers.items())))
 
 
 def get_importer(name: str) -> Importer:
-    """The importer of that name. Raises ``ConfigError`` with the nearest names.
+    """Return the importer of that name. Raises ``ConfigError`` with the nearest names.
 
     >>> get_importer("verl").name
     'verl'
     """
-    known = all_importers()
-    if name not in known:
-        near = get_close_matches(name, known, n=3) or list(known)
+    importers = all_importers()
+    if name not in importers:
+        near = get_close_matches(name, importers, n=3) or list(importers)
         raise ConfigError(f"--format {name}: no such format; use one of: {', '.join(near)}")
-    return known[name]
+    return importers[name]
 
 
 def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: bool = False) -> FoundFiles:
-    """The files in ``paths`` (files or folders) and who reads each.
+    """Return the files in ``paths`` (files or folders), each with its importer.
 
-    ``name`` chooses one importer for all of them. Raises ``ImportFileError`` for a path that is not there, or if
-    nothing can be read: the first cause there is.
+    ``name`` chooses one importer for all of them. Raises ``ImportFileError`` for a missing path, or with the first
+    cause if no file can be read.
     """
     importers = (
-        [get_importer(name)] if name else [one for one in all_importers().values() if one.name not in BY_NAME_ONLY]
+        [get_importer(name)]
+        if name
+        else [candidate for candidate in all_importers().values() if candidate.name not in BY_NAME_ONLY]
     )
     suffixes = {suffix for importer in importers for suffix in importer.suffixes}
     found: list[FoundFile] = []
@@ -107,7 +109,7 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
         else:
             found.append(FoundFile(path=file, importer=importer))
     if not found:
-        raise _nothing(paths, unknown, refused, suffixes)
+        raise _nothing_readable(paths, unknown, refused, suffixes)
     return FoundFiles(files=tuple(found), unknown=tuple(unknown), refused=refused)
 
 
@@ -120,40 +122,44 @@ def _files(path: Path, suffixes: set[str], importers: Sequence[Importer] = ()) -
         file
         for file in path.rglob("*")
         if file.suffix.lower() in suffixes
-        or (is_packed(file) and unpacked(file).suffix.lower() in suffixes and not unpacked(file).exists())
-        or any(one.is_also(file) for one in importers)
+        or (
+            is_compressed(file)
+            and without_compression(file).suffix.lower() in suffixes
+            and not without_compression(file).exists()
+        )
+        or any(importer.is_also(file) for importer in importers)
     )
     return sorted(file for file in candidates if file.is_file() and not _is_beside_a_store(file))
 
 
 def _is_beside_a_store(file: Path) -> bool:
-    """Whether oversharp wrote the file for itself: what a store was made from, and its log-probabilities."""
+    """Return whether oversharp wrote the file next to a store: its sources, or its log-probabilities."""
     return file.name.endswith(_MADE) or (
         file.parent.suffix == _TOKENS and file.absolute().parent.with_suffix(".duckdb").is_file()
     )
 
 
 def _reader(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
-    """Who reads a file: with ``by_name`` the only importer, if the suffix is right.
+    """Return the importer of a file; with ``by_name`` the only one, if the suffix is right.
 
     Raises ``ImportFileError`` for a file of such a suffix that holds no readable record, and for a compressed one
     that is no text.
     """
-    if is_packed(file) and not holds_records(file):
+    if is_compressed(file) and not holds_records(file):
         raise ImportFileError(f"{file}: is compressed; unpack it first")
-    for one in importers:
-        if one.is_also(file):
-            return one
-    candidates = [one for one in importers if unpacked(file).suffix.lower() in one.suffixes]
+    for importer in importers:
+        if importer.is_also(file):
+            return importer
+    candidates = [importer for importer in importers if without_compression(file).suffix.lower() in importer.suffixes]
     for record in _heads(file) if candidates else ():
-        for one in candidates:
-            if by_name or one.recognises(file, record):
-                return one
+        for importer in candidates:
+            if by_name or importer.recognises(file, record):
+                return importer
     return None
 
 
 def _heads(file: Path) -> Iterator[Mapping[str, Any]]:
-    """The first records, or nothing known of a file of another kind. Raises ``ImportFileError`` where none is there."""
+    """Yield the first records, one empty record for other files. Raises ``ImportFileError`` without any."""
     if holds_records(file):
         yield from first_records(file, RECORDS_ASKED)
         return
@@ -170,7 +176,7 @@ def _heads(file: Path) -> Iterator[Mapping[str, Any]]:
     yield {}
 
 
-def _nothing(
+def _nothing_readable(
     paths: Sequence[Path], unknown: Sequence[Path], refused: Mapping[Path, str], suffixes: set[str]
 ) -> ImportFileError:
     if refused:
@@ -178,10 +184,10 @@ def _nothing(
         return ImportFileError(f"{file}: {why}")
     endings = ", ".join(sorted(suffixes))
     if unknown and not holds_records(unknown[0]):
-        return ImportFileError(f"{unknown[0]}: nobody's format; dumps of samples end in {endings}")
+        return ImportFileError(f"{unknown[0]}: unrecognized format; dumps of samples end in {endings}")
     if unknown:
         fields = ", ".join(next(first_records(unknown[0], 1)))
-        return ImportFileError(f"{unknown[0]}: nobody's format ({fields}); {_MAP}")
+        return ImportFileError(f"{unknown[0]}: unrecognized format ({fields}); {_MAP}")
     missing = f"{', '.join(map(str, paths))}: no dump of samples that ends in {endings}"
     mapped = set(get_importer("mapped").suffixes)
     near = next((file for path in paths for file in _files(path, mapped)), None)

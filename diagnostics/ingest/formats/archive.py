@@ -14,7 +14,7 @@ from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
 #: Numbers that the ZIP specification gives: the method, and bytes before a member's name.
 _ZSTD, _LOCAL_HEADER = 93, struct.Struct("<26xHH")
-#: What a member may unpack to: more than any sample, less than fills a machine. Deflate packs a thousand to one.
+#: Limit of an unpacked member: above any sample, below a machine's memory. Deflate packs a thousand to one.
 MOST_MIB = 512
 _BROKEN = (
     *(OSError, EOFError, LookupError, RuntimeError, ValueError),
@@ -55,7 +55,7 @@ class Archive:
         self._file.close()
 
     def content(self, name: str) -> bytes:
-        """What a member holds. Raises ``MemberTooLargeError`` where that is more than ``MOST_MIB``."""
+        """Return the content of a member. Raises ``MemberTooLargeError`` above ``MOST_MIB``."""
         try:
             member = self._members.getinfo(name)
             if member.file_size > MOST_MIB << 20:
@@ -70,7 +70,7 @@ class Archive:
         self._file.seek(n_name + n_extra, 1)
         packed = self._file.read(member.compress_size)
         with pa.input_stream(pa.BufferReader(packed), compression="zstd") as stream:
-            content: bytes = stream.read(member.file_size + 1)  # no more, whatever is packed
+            content: bytes = stream.read(member.file_size + 1)  # one byte more than declared shows a wrong size
         if zlib.crc32(content) != member.CRC:
             raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
         return content

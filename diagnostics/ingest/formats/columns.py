@@ -25,23 +25,23 @@ from oversharp.diagnostics.ingest.formats.fields import (
 
 
 def differs(rows: RecordedRows, name: str) -> Bool[np.ndarray, " row-1"]:
-    """Whether a field of each row but the first is another than in the row before."""
+    """Return whether a field of each row but the first is another than in the row before."""
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(len(rows) - 1, dtype=bool)
-    if column.null_count:  # no text that is told is empty, no whole number below 0
+    if column.null_count:  # no text is empty, no whole number below 0
         column = column.fill_null("" if pa.types.is_string(column.type) else -1)
     unequal = compute.not_equal(column.slice(1), column.slice(0, len(column) - 1))
     return np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def text_bytes(texts: pa.StringArray) -> tuple[UInt8[np.ndarray, " byte"], Int32[np.ndarray, " text"]]:
-    """The bytes of all texts, one after the other, and how many each has."""
+    """Return the bytes of all texts, one after the other, and how many each has."""
     if not len(texts):
         return np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
     offsets_N = text_offsets(texts)
-    held = texts.buffers()[2]
-    all_bytes = np.empty(0, dtype=np.uint8) if held is None else np.frombuffer(held, dtype=np.uint8)
+    buffer = texts.buffers()[2]
+    all_bytes = np.empty(0, dtype=np.uint8) if buffer is None else np.frombuffer(buffer, dtype=np.uint8)
     return all_bytes[offsets_N[0] : offsets_N[-1]], np.diff(offsets_N)
 
 
@@ -71,7 +71,7 @@ def _as_text(column: pa.Array) -> pa.Array | None:
         return None
     try:
         texts = column.cast(pa.string())
-        texts.validate(full=True)  # whoever wrote the file may have written no UTF-8
+        texts.validate(full=True)  # the writer may have written no UTF-8
     except pa.ArrowInvalid:
         return None
     return texts
@@ -111,7 +111,7 @@ def step_column(column: pa.Array) -> pa.Array | None:
 
 
 def greedy_column(column: pa.Array) -> pa.Array | None:
-    """Whether the number is 1; a missing one is not."""
+    """Return whether the number is 1; a missing one is not."""
     numbers = numeric_column(column)
     return None if numbers is None else compute.equal(numbers, 1.0).fill_null(False)
 
@@ -122,8 +122,8 @@ def finish_column(column: pa.Array) -> pa.Array | None:
     if texts is None:
         return None
     words = texts.dictionary_encode()
-    known = pa.array([known_finish(word) for word in words.dictionary.to_pylist()], pa.string())
-    return known.take(words.indices)
+    reasons = pa.array([known_finish(word) for word in words.dictionary.to_pylist()], pa.string())
+    return reasons.take(words.indices)
 
 
 #: How a column of each field is read.

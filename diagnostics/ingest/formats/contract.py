@@ -1,4 +1,4 @@
-"""What an importer is: it recognises the files of one tool and reads samples from them, one after the other."""
+"""Interface of importers: recognise the files of one tool, and read samples from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ToolScore(NamedTuple):
-    """What a tool says of ``n`` responses together: pass@k, estimated from them; with k = 1 the share of right ones."""
+    """A tool's score of ``n`` responses together: pass@k estimated from them; with k = 1 the share of correct ones."""
 
     metric: str
     value: float
@@ -28,7 +28,7 @@ class ToolScore(NamedTuple):
 
 
 class Recorded(Struct, gc=False):
-    """One response as another tool wrote it down. What the tool does not say is None.
+    """One response as another tool wrote it. Fields that the tool does not write are None.
 
     ``line`` is its place in the file, from 1: a line of JSON Lines or CSV, a row of Parquet, a sample of an archive.
     Several samples may have one line; lines never go back. ``reward`` is the tool's own score, of any scale. ``index``
@@ -78,18 +78,18 @@ class RecordedRows:
         return len(self.columns["response"])
 
     def rows(self, start: int, stop: int | None = None) -> RecordedRows:
-        """From one place up to another, as a view."""
+        """Return the rows from ``start`` to ``stop`` as a view."""
         n = (len(self) if stop is None else min(stop, len(self))) - start
         columns = {name: column.slice(start, n) for name, column in self.columns.items()}
         return RecordedRows(first=self.first + start, columns=columns)
 
     def fitting(self, n_bytes: int) -> int:
-        """How many of the first responses have no more bytes together; at least one."""
+        """Return how many of the first responses fit into ``n_bytes``; at least one."""
         offsets_N = text_offsets(self.columns["response"])
         return max(1, int(offsets_N.searchsorted(int(offsets_N[0]) + n_bytes, side="right")) - 1)
 
     def records(self, places: Sequence[int] | None = None) -> Iterator[Recorded]:
-        """The samples at these places, all without any, one by one."""
+        """Yield the samples at ``places``; all samples without any."""
         import pyarrow as pa
 
         columns = [self.columns.get(name) for name in _ROW_FIELDS]
@@ -102,7 +102,7 @@ class RecordedRows:
 
 
 def text_offsets(texts: pyarrow.StringArray) -> Int32[np.ndarray, " text+1"]:
-    """Where each text begins in its buffer, and where the last ends."""
+    """Return the start of each text in its buffer, and the end of the last."""
     import numpy as np
 
     return np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
@@ -117,7 +117,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FilePlace:
-    """What a file's place says of its samples; None where it says nothing. ``run`` tells series apart."""
+    """Run, step and task in the path of a file; None for those that are not there. A ``run`` is a series."""
 
     run: str | None = None
     step: int | None = None
@@ -126,7 +126,7 @@ class FilePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What the user says about the files. ``fields`` maps our names to theirs; ``reward`` names their score's field."""
+    """Options of the user. ``fields`` maps our names to theirs; ``reward`` names their field with the score."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     reward: str | None = None
@@ -147,25 +147,39 @@ class ScoreTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Importer:
-    """The files of one tool.
+    """Importer of one tool's files.
 
-    ``suffixes``: of its files, with the dot, lower case. ``recognises`` is asked of a file with such a suffix and one
-    of its first records (empty where the file is none of JSON Lines, Parquet and CSV), one after the other. ``place``
-    tells what the path says, given the folder that the user named. ``read`` gives every sample of a file; it never
-    stops at a bad record, and raises ``ImportFileError`` for a file that cannot be read at all. ``pickled``: reading
-    may run code from the file, so the user has to allow it. ``samples_of`` names the samples of a file and says whether
-    it has their scores: of two files with the same samples the scored one is read. ``is_also`` is asked of files with
-    any other suffix: such a file may be the tool's by how it begins. ``settings`` are the tool's sampling settings as
-    far as a file tells them, with the field names of ``SamplingSettings``. ``parts`` is as ``read``, and may give rows
-    together: the same samples for less work. ``score_table`` gives the scores of a file where several may be the
-    reward; None where there is one, or the user chose it.
+    Attributes
+    ----------
+    suffixes
+        Suffixes of its files, with the dot, lower case.
+    recognises
+        Whether a file is the tool's, given its first records one after the other; an empty record where the file is
+        none of JSON Lines, Parquet and CSV.
+    read_samples
+        Every sample of a file. It never stops at a bad record, and raises ``ImportFileError`` for an unreadable file.
+    place
+        Run, step and task in the path.
+    settings
+        Sampling settings that a file names, with the field names of ``SamplingSettings``.
+    pickled
+        Whether reading may run code from the file, so that the user has to allow it.
+    samples_of
+        Name of the samples of a file, and whether it has their scores. Of two files with the same samples the scored
+        one is read.
+    is_also
+        Whether a file with any other suffix is the tool's, by how it begins.
+    parts
+        As ``read_samples``, and may return rows together: the same samples in less time.
+    score_table
+        Scores of a file where several may be the reward; None where there is one, or the user chose it.
     """
 
     name: str
     title: str
     suffixes: tuple[str, ...]
     recognises: Callable[[Path, Mapping[str, Any]], bool]
-    read: Callable[[Path, ReadOptions], Iterator[Recorded | Fault]]
+    read_samples: Callable[[Path, ReadOptions], Iterator[Recorded | Fault]]
     place: Callable[[Path], FilePlace] = field(default=lambda path: FilePlace())
     settings: Callable[[Path], Mapping[str, Any]] = field(default=lambda path: {})
     pickled: bool = False

@@ -4,7 +4,7 @@ In place of the number ``share`` may name the share of correct samples, as ``avg
 
 A store holds samples, so each count becomes n of them with a grade and no text. Their order is random, with a seed of
 step and problem: the first few of them are then a random part, as the first few samples of a model are. What needs the
-texts is absent, with that reason. A prompt may be named and is optional: the problem's id then stands for it.
+texts is absent, with that reason. Naming a prompt is optional: without one, the problem's id replaces it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from oversharp.diagnostics.records.types import COUNTS_ALONE, NO_ANSWER, content
 
 #: The most samples of a problem and step: their numbers are stored in two bytes.
 MOST_SAMPLES = 65_536
-#: What stands for the text of a sample, and for a prompt.
+#: Placeholders for the text of a sample.
 NO_TEXT = {True: "[text not recorded; counted as correct]", False: "[text not recorded; counted as not correct]"}
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """As many samples per record as it counts. Raises ``ImportFileError`` without a field for the counts."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield as many samples per record as it counts. Raises ``ImportFileError`` without a field for the counts."""
     names = dict(options.fields)
     if "n" not in names or not names.keys() & {"correct", "share"}:
         raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map problem=…,n=…,correct=…,step=…")
@@ -48,22 +48,22 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             yield record
             continue
         line, fields = record
-        for one in inner_records(fields, names):
+        for inner in inner_records(fields, names):
             try:
-                several = list(samples_in(one, counted))
+                several = list(samples_in(inner, counted))
             except BadField as bad:
                 yield Fault(line, str(bad))
                 continue
             for values in several:
-                yield from _expanded(line, {names[ours]: values[_key(ours)] for ours in names}, names)
+                yield from _expand_counts(line, {names[ours]: values[_key(ours)] for ours in names}, names)
 
 
 def _key(ours: str) -> str:
     return "response" if ours == "n" else ours
 
 
-def _expanded(line: int, fields: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
-    """The samples that one problem's counts stand for."""
+def _expand_counts(line: int, fields: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
+    """Yield the samples of one problem's counts."""
     get = names.get
     try:
         n = _count(fields, names["n"])
@@ -112,7 +112,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _count_of_share(fields: Mapping[str, Any], name: str, n: int) -> int:
-    """The number of correct samples that a share such as ``avg@n`` says; tools round it to four decimals or so."""
+    """Return the number of correct samples of a share such as ``avg@n``, which tools round to about four decimals."""
     share = numeric(fields, name)
     if share is None:
         raise BadField(f"no {name}")
@@ -128,5 +128,5 @@ IMPORTER = Importer(
     suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
     recognises=lambda path, record: False,
     place=place,
-    read=read,
+    read_samples=read_samples,
 )

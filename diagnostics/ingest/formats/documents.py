@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from oversharp.diagnostics.ingest.formats.opening import MOST_BYTES, is_packed, open_dump, too_large, whole_content
+from oversharp.diagnostics.ingest.formats.opening import MOST_BYTES, is_compressed, open_dump, too_large, whole_content
 
 T = TypeVar("T")
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -20,7 +20,7 @@ _COLUMNS, _ROWS = "columns", "data"
 
 
 def document_records(path: Path) -> list[msgspec.Raw] | list[Any] | None:
-    """The records of a file that is no record a line, undecoded where that can be; None for any other file.
+    """Return the records of a file that is no record a line, undecoded where that can be; None for any other file.
 
     Raises ``OSError`` and ``ImportFileError`` where it cannot be read.
     """
@@ -40,9 +40,9 @@ def document_records(path: Path) -> list[msgspec.Raw] | list[Any] | None:
 
 
 def _may_be_document(path: Path) -> bool:
-    """Whether the first lines are the beginning of a document and not of a file with a record a line."""
+    """Return whether the first lines are the beginning of a document and not of a file with a record a line."""
     with open_dump(path) as lines:
-        limit = MOST_BYTES if is_packed(path) else -1
+        limit = MOST_BYTES if is_compressed(path) else -1
         filled = (line for line in iter(lambda: lines.readline(limit), b"") if line.strip())
         first = next(filled, b"").removeprefix(codecs.BOM_UTF8).strip()
         if 0 < limit <= len(first):
@@ -66,36 +66,36 @@ def _is_json(text: bytes) -> bool:
 
 
 def _values(content: bytes) -> list[Any] | None:
-    """The JSON values that follow each other in a text; None where it holds anything else."""
+    """Return the JSON values that follow each other in a text; None where it holds anything else."""
     decoder = json.JSONDecoder()
     try:
         text = content.decode("utf-8")
-        values, end = [], _skipped(text, 0)
+        values, end = [], _skip_space(text, 0)
         while end < len(text):
             value, end = decoder.raw_decode(text, end)
             values.append(_storable(value, text))
-            end = _skipped(text, end)
+            end = _skip_space(text, end)
     except (ValueError, RecursionError):
         return None
     return values
 
 
-def _skipped(text: str, place: int) -> int:
-    """The place of the next character that is no white space."""
+def _skip_space(text: str, place: int) -> int:
+    """Return the place of the next character that is no white space."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place
 
 
 def _storable(value: Any, text: str) -> Any:
-    """A value of a text; half a surrogate pair, which no file can hold, becomes a question mark."""
+    """Return a value of a text; half a surrogate pair, which no file can hold, becomes a question mark."""
     if "\\ud" not in text and "\\uD" not in text:
         return value
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _rows(value: Any) -> Iterator[Any]:
-    """The rows of a table, each with the names of its columns; any other value as it is."""
+    """Yield the rows of a table, each with the names of its columns; any other value as it is."""
     if not _is_table(value):
         yield value
         return

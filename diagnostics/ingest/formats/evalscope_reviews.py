@@ -38,12 +38,12 @@ _LINE = re.compile(r"^[ ]+(\w+):[ ]*([-+.\deE]+)[ ]*$", re.MULTILINE)
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the fields of a row."""
+    """Return whether a record has the fields of a row."""
     return record.keys() >= _KNOWN_BY and "score" in inner(record, "sample_score")
 
 
 def place(path: Path) -> FilePlace:
-    """Run and step in the model's name, or that of a folder above ``reviews``; dataset and subset in the file's."""
+    """Return run and step in the name of the model or a folder above; dataset and subset in the file's name."""
     work, model = _split(path)
     run, step = run_and_step(model)
     if step is None:
@@ -53,7 +53,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """Sampling settings of the run's configuration."""
+    """Return the sampling settings of the run's configuration."""
     try:
         config = (_split(path)[0] / "configs" / "task_config.yaml").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -62,8 +62,8 @@ def settings(path: Path) -> dict[str, float | int]:
     return sampling_settings(dict(_LINE.findall(block[1]))) if block else {}
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line."""
     greedy = settings(path).get("temperature") == 0
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward, greedy=greedy))
 
@@ -76,7 +76,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
         raise BadField(f"no score {chosen}")
     name = chosen or (main if isinstance(main, str) and main in values else next(iter(values), None))
     reward = numeric(values, name)
-    given, prompt, response = _conversation(fields, score)
+    messages, prompt, response = _conversation(fields, score)
     if response is None and reward is None:
         raise BadField("no answer of the model among the messages, and no prediction")
     answer = optional_text(score, "extracted_prediction")
@@ -89,7 +89,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
         problem=optional_text(sampled, "group_id") or optional_text(fields, "index"),
         answer=None if answer == response else answer,
         greedy=greedy,
-        n_tokens=_n_tokens(given),
+        n_tokens=_n_tokens(messages),
     )
 
 
@@ -99,16 +99,16 @@ def _conversation(
     """Return the messages, the prompt, and the response; None for a response that is null or missing."""
     messages, asked, prediction = fields.get("messages"), fields.get("input"), score.get("prediction")
     predicted = prediction if isinstance(prediction, str) else None
-    given = _objects(messages)
-    if not given and isinstance(asked, str):  # reviews of 2025
-        return given, asked, predicted
-    given = given or _objects(asked)
-    last = max((i for i, message in enumerate(given) if message.get("role") == "assistant"), default=-1)
-    if last == 0 or not given:
+    chat = _objects(messages)
+    if not chat and isinstance(asked, str):  # reviews of 2025
+        return chat, asked, predicted
+    chat = chat or _objects(asked)
+    last = max((i for i, message in enumerate(chat) if message.get("role") == "assistant"), default=-1)
+    if last == 0 or not chat:
         raise BadField("no prompt among the messages")
     if last < 0:  # the chat is the prompt alone
-        return given, chat_text(given, "input"), predicted
-    return given, chat_text(given[:last], "messages"), _answer_text(given[last])
+        return chat, chat_text(chat, "input"), predicted
+    return chat, chat_text(chat[:last], "messages"), _answer_text(chat[last])
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
@@ -116,7 +116,7 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def _gold(target: object) -> str | None:
-    """The answer; any of them where several are right."""
+    """Return the answer; any of them where several are right."""
     return gold_text({"target": target}, "target")
 
 
@@ -136,13 +136,13 @@ def _answer_text(message: Mapping[str, Any]) -> str | None:
 
 
 def _n_tokens(messages: list[Mapping[str, Any]]) -> int | None:
-    """Number of tokens of the last message; None where the evaluation did not measure it."""
+    """Return the number of tokens of the last message; None where the evaluation did not measure it."""
     n = inner(messages[-1], "perf_metrics").get("output_tokens") if messages else None
     return n if type(n) is int and 0 < n < 2**31 else None
 
 
 def _split(path: Path) -> tuple[Path, str]:
-    """The folder that holds ``reviews``, and the model's name."""
+    """Return the folder that holds ``reviews``, and the model's name."""
     folders = path.absolute().parts[:-1]
     if _REVIEWS not in folders:
         return path.absolute().parent, folders[-1] if folders else ""
@@ -156,6 +156,6 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

@@ -34,24 +34,24 @@ _KNOWN_BY = frozenset({"schema_version", "evaluation_id", "sample_id", "input", 
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields."""
+    """Return whether a record has its fields."""
     return record.keys() >= _KNOWN_BY
 
 
 def place(path: Path) -> FilePlace:
-    """The folder ``RUN-step-N`` of our own exports; of other folders nothing is known."""
+    """Return the folder ``RUN-step-N`` of our own exports; of other folders nothing is known."""
     run, _, number = path.absolute().parent.name.rpartition("-step-")
     step = step_named(number, "")
     return FilePlace(run=run or None, step=step) if step is not None else FilePlace()
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line."""
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
 
 
 def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorded:
-    asked, metadata, judged = inner(fields, "input"), inner(fields, "metadata"), inner(fields, "evaluation")
+    request, metadata, judged = inner(fields, "input"), inner(fields, "metadata"), inner(fields, "evaluation")
     outputs = inner(fields, "output").get("raw") or [None]
     if not isinstance(outputs, list) or fields.get("interaction_type") not in ("single_turn", None):
         raise BadField("not one answer to one prompt")
@@ -62,9 +62,9 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorde
         reward = chosen_reward(judged, None, "is_correct")
     return Recorded(
         line=line,
-        prompt=text(asked, "raw"),
+        prompt=text(request, "raw"),
         response=response_text({"output": outputs[0]}, "output", reward),
-        gold=optional_text(asked, "reference"),
+        gold=optional_text(request, "reference"),
         reward=reward,
         step=whole(metadata, "step"),
         problem=optional_text(fields, "sample_id"),
@@ -82,5 +82,5 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
 )

@@ -28,7 +28,7 @@ FilledText = Annotated[str, Meta(min_length=1)]
 PlainNumber = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)] | bool
 PlainWhole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
 
-#: What a CSV file has for right and wrong.
+#: Words for right and wrong in CSV files.
 _WORDS = {"true": 1.0, "false": 0.0}
 
 
@@ -37,13 +37,13 @@ class BadField(ValueError):  # noqa: N818 - never leaves an importer: it becomes
 
 
 def text(fields: Mapping[str, Any], name: str) -> str:
-    """A text, or the texts of chat messages. Raises ``BadField`` where it is missing or of another kind."""
+    """Return a text, or the texts of chat messages. Raises ``BadField`` where it is missing or of another kind."""
     value = fields.get(name)
     if isinstance(value, str):
         return value
     if value is None:
         raise BadField(f"no {name}")
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+    if isinstance(value, list) and value and all(isinstance(message, Mapping) for message in value):
         return chat_text(value, name)
     raise BadField(f"{name} is not text")
 
@@ -63,14 +63,14 @@ def response_text(fields: Mapping[str, Any], name: str, reward: float | None) ->
 
 
 def _is_missing(value: object) -> bool:
-    """Whether a response is null, or a chat whose messages have no content."""
+    """Return whether a response is null, or a chat whose messages have no content."""
     if isinstance(value, list):
         return all(isinstance(message, Mapping) and message.get("content") is None for message in value)
     return value is None
 
 
 def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
-    """One message's content, or all with their roles before them.
+    """Return one message's content, or all with their roles before them.
 
     >>> chat_text([{"role": "user", "content": "2+2?"}], "prompt")
     '2+2?'
@@ -85,12 +85,12 @@ def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
 
 
 def final_turn(messages: Any) -> int | None:
-    """The place of the assistant's last message in a chat; None where there is none, or no chat.
+    """Return the place of the assistant's last message in a chat; None where there is none, or no chat.
 
     >>> final_turn([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]), final_turn("4")
     (1, None)
     """
-    if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
+    if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
         return None
     return next(
         (place for place in range(len(messages) - 1, -1, -1) if messages[place].get("role") in _ASSISTANT), None
@@ -101,7 +101,7 @@ _ASSISTANT = ("assistant", "model")
 
 
 def message_text(content: Any, name: str) -> str:
-    """A message's text; of its parts, such as texts and images, the texts."""
+    """Return a message's text; of its parts, such as texts and images, the texts."""
     if isinstance(content, list):
         texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
         content = "\n".join(texts) if texts else None
@@ -115,7 +115,7 @@ def _value(fields: Mapping[str, Any], name: str | None) -> Any:
 
 
 def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """A text or a number as text, also as the only one of a list; None where it is missing or empty."""
+    """Return a text or a number as text, also as the only one of a list; None where it is missing or empty."""
     value = _value(fields, name)
     if value is None:
         return None
@@ -142,12 +142,12 @@ def gold_text(fields: Mapping[str, Any], name: str | None) -> str | None:
     value = _value(fields, name)
     if not isinstance(value, list):
         return optional_text(fields, name)
-    golds = [gold for one in value if (gold := optional_text({"gold": one}, "gold")) is not None]
+    golds = [gold for member in value if (gold := optional_text({"gold": member}, "gold")) is not None]
     return any_of(golds) if golds else None
 
 
 def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
-    """A number, true or false, also as text; None where it is missing. The last of a list by token.
+    """Return a number, true or false, also as text; None where it is missing. The last of a list by token.
 
     Raises ``BadField`` for anything else, and beyond ``LARGEST_NUMBER``.
 
@@ -180,7 +180,7 @@ def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
 
 
 def chosen_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
-    """The reward in the field that the user chose, which must be there, else in the usual one.
+    """Return the reward in the field that the user chose, which must be there, else in the usual one.
 
     Raises ``BadField``: as ``numeric``, and where the chosen field is missing.
 
@@ -193,7 +193,7 @@ def chosen_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> 
 
 
 def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
-    """A whole number of at least 0, also where it is written as text or 40.0; None where it is missing.
+    """Return a whole number of at least 0, also where it is written as text or 40.0; None where it is missing.
 
     Raises ``BadField`` for anything else, and above ``LARGEST_WHOLE``.
     """
@@ -232,7 +232,7 @@ _FINISHED: Mapping[str, FinishReason] = {
 
 
 def finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason | None:
-    """How a response ended, in any tool's word for it; None where that is not known.
+    """Return how a response ended, in any tool's word for it; None where that is not known.
 
     >>> finish_reason({"status": "truncated"}, "status"), finish_reason({"status": "abort"}, "status")
     ('length', None)
@@ -241,7 +241,7 @@ def finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason |
 
 
 def known_finish(value: object) -> FinishReason | None:
-    """The same, given the word itself."""
+    """Return the finish reason for a tool's word; None for an unknown one."""
     return _FINISHED.get(value.lower()) if isinstance(value, str) else None
 
 
@@ -251,7 +251,7 @@ _ENDED_NAMES = re.compile(r"finished|complete|ended|done|eos|stopped|terminated"
 
 
 def ending(value: object, name: str) -> FinishReason | None:
-    """How a response ended, in any tool's word for it, or as true or false where the field's name says of what.
+    """Return how a response ended, in any tool's word for it, or as true or false where the field's name says of what.
 
     Raises ``BadField`` for true or false under another name.
 
@@ -270,7 +270,7 @@ def ending(value: object, name: str) -> FinishReason | None:
 
 
 def step_number(value: object, name: str) -> int | None:
-    """A step: a whole number, as in ``whole``, or a name such as ``step_100``, ``checkpoint-200`` or ``base``.
+    """Return a step: a whole number, as in ``whole``, or a name such as ``step_100``, ``checkpoint-200`` or ``base``.
 
     Raises ``BadField`` for anything else.
 
@@ -297,7 +297,7 @@ _STEP = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def step_named(name: str, prefix: str) -> int | None:
-    """The step in the name of a file or folder that is ``prefix`` and a number; None for any other.
+    """Return the step in the name of a file or folder that is ``prefix`` and a number; None for any other.
 
     >>> step_named("global_step_40", "global_step_"), step_named("40", ""), step_named("latest", "")
     (40, 40, None)
@@ -310,7 +310,7 @@ _END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|</s>|<eos>|<end_of_turn>)\s*\Z")
 
 
 def without_end_token(response: str) -> str:
-    """A response whose end token was decoded with it, without it: a final answer must not depend on it.
+    """Return a response whose end token was decoded with it, without it: a final answer must not depend on it.
 
     >>> without_end_token("It is 4.<|im_end|>")
     'It is 4.'
@@ -320,13 +320,13 @@ def without_end_token(response: str) -> str:
 
 
 def inner(fields: Any, name: str) -> Mapping[str, Any]:
-    """An object inside another; empty where it is missing or none."""
+    """Return an object inside another; empty where it is missing or none."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def finite(value: object) -> float | None:
-    """A finite number that nothing hangs on; None for anything else."""
+    """Return a finite number; None for anything else, without a fault."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -336,16 +336,16 @@ def finite(value: object) -> float | None:
 
 
 def sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, float | int]:
-    """The sampling settings among ``fields``, those that are no numbers left out; ``theirs`` names what differs.
+    """Return the sampling settings among ``fields``, those that are no numbers left out; ``theirs`` names what differs.
 
     >>> sampling_settings({"temperature": 1, "top_p": None, "longest": 512}, max_tokens="longest")
     {'temperature': 1.0, 'max_tokens': 512}
     """
-    found: dict[str, float | int | None] = {}
+    values: dict[str, float | int | None] = {}
     for read, names in ((numeric, ("temperature", "top_p")), (whole, ("top_k", "max_tokens", "seed"))):
         for name in names:
             try:
-                found[name] = read(fields, theirs.get(name, name))
+                values[name] = read(fields, theirs.get(name, name))
             except BadField:
                 continue
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}

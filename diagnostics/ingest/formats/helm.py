@@ -29,7 +29,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     known_finish,
     sampling_settings,
 )
-from oversharp.diagnostics.ingest.formats.rows import parsed
+from oversharp.diagnostics.ingest.formats.rows import parse_json
 from oversharp.diagnostics.ingest.formats.steps import run_above
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.series.folders import run_and_step
@@ -54,7 +54,7 @@ _Key = tuple[str, str, str]
 
 
 def is_scenario_state(path: Path) -> bool:
-    """Whether a ``.json`` file begins as HELM's does."""
+    """Return whether a ``.json`` file begins as HELM's does."""
     if path.suffix.lower() != ".json":
         return False
     try:
@@ -65,7 +65,7 @@ def is_scenario_state(path: Path) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """Run and step of the model, or of a folder above; the scenario that the run's folder is named after."""
+    """Return run and step of the model, or of a folder above; the scenario that the run's folder is named after."""
     try:
         model = inner(_json(path), "adapter_spec").get("model")
     except ImportFileError:
@@ -79,20 +79,20 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """Sampling settings of the run."""
+    """Return the sampling settings of the run."""
     try:
         return sampling_settings(inner(_json(path), "adapter_spec"), top_k="no such field", seed="no such field")
     except ImportFileError:
         return {}
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per completion; ``line`` is the place of its request. Raises ``ImportFileError`` for a broken file."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per completion, with the number of its request as ``line``. Raises ``ImportFileError``."""
     state = _json(path)
     greedy = inner(state, "adapter_spec").get("temperature") == 0
     scores = _scores(path.parent / _STATS)
-    held = state.get("request_states")
-    requests = held if isinstance(held, list) else []
+    listed = state.get("request_states")
+    requests = listed if isinstance(listed, list) else []
     related = any(map(_is_related, requests))
     for line, request in enumerate(requests, start=1):
         try:
@@ -104,7 +104,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 
 
 def _is_related(request: Any) -> bool:
-    """Whether it is a perturbed copy of an instance, or a trial with other examples."""
+    """Return whether it is a perturbed copy of an instance, or a trial with other examples."""
     trial = request.get("train_trial_index") if isinstance(request, dict) else None
     return bool(trial or inner(inner(request, "instance"), "perturbation"))
 
@@ -144,7 +144,7 @@ def _samples(
 
 def _prompt(request: Mapping[str, Any]) -> str:
     messages, prompt = request.get("messages"), request.get("prompt")
-    if isinstance(messages, list) and messages and all(isinstance(one, dict) for one in messages):
+    if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
         return chat_text(messages, "the prompt")
     if not isinstance(prompt, str) or not prompt:
         raise BadField("no prompt")
@@ -163,10 +163,14 @@ def _response(completion: Any, *, scored: bool) -> str:
 
 
 def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
-    """Any correct reference; of multiple choice its letter, of a worked solution (GSM8K) the answer it states."""
+    """Return any correct reference: a choice as its letter, a worked solution (GSM8K) as the answer that it states."""
     references, golds = instance.get("references"), []
-    for one in references if isinstance(references, list) else ():
-        tags, text = (one.get("tags"), inner(one, "output").get("text")) if isinstance(one, dict) else (None, None)
+    for reference in references if isinstance(references, list) else ():
+        tags, text = (
+            (reference.get("tags"), inner(reference, "output").get("text"))
+            if isinstance(reference, dict)
+            else (None, None)
+        )
         if isinstance(tags, list) and "correct" in tags and isinstance(text, str):
             letter = next((letter for letter, choice in letters.items() if choice == text), None)
             golds.append(letter or (labelled_line(text) or text).removesuffix("."))
@@ -177,23 +181,23 @@ def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None
 
 
 def _scores(path: Path) -> dict[_Key, dict[str, float]] | None:
-    """The scores of every instance by metric; None without a readable file."""
+    """Return the scores of every instance by metric; None without a readable file."""
     try:
-        held = parsed(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except OSError:
         return None
-    if isinstance(held, str) or not isinstance(held[0], list):
+    if isinstance(document, str) or not isinstance(document[0], list):
         return None
-    found: dict[_Key, dict[str, float]] = {}
-    for one in held[0]:
-        if not isinstance(one, dict) or not isinstance(one.get("stats"), list):
+    scores: dict[_Key, dict[str, float]] = {}
+    for instance in document[0]:
+        if not isinstance(instance, dict) or not isinstance(instance.get("stats"), list):
             continue
-        key = _key_of(one.get("instance_id"), one.get("perturbation"), one.get("train_trial_index"))
-        for stat in one["stats"]:
+        key = _key_of(instance.get("instance_id"), instance.get("perturbation"), instance.get("train_trial_index"))
+        for stat in instance["stats"]:
             name, mean = inner(stat, "name").get("name"), _mean(stat)
             if isinstance(name, str) and mean is not None:
-                found.setdefault(key, {})[name] = mean
-    return found
+                scores.setdefault(key, {})[name] = mean
+    return scores
 
 
 def _mean(stat: Any) -> float | None:
@@ -214,18 +218,20 @@ def _key_of(instance_id: object, perturbation: object, trial: object) -> _Key:
 
 
 def _score(scores: Mapping[str, float], chosen: str | None) -> tuple[str, float | None]:
-    name = chosen or next((one for one in _METRICS if one in scores), "")
+    name = chosen or next((metric for metric in _METRICS if metric in scores), "")
     return name, scores.get(name)
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        held = parsed(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
-    if isinstance(held, str) or not isinstance(held[0], dict):
-        raise ImportFileError(f"{path}: {held if isinstance(held, str) else 'not an object'}; cut short? copy it again")
-    state: dict[str, Any] = held[0]
+    if isinstance(document, str) or not isinstance(document[0], dict):
+        raise ImportFileError(
+            f"{path}: {document if isinstance(document, str) else 'not an object'}; cut short? copy it again"
+        )
+    state: dict[str, Any] = document[0]
     return state
 
 
@@ -236,6 +242,6 @@ IMPORTER = Importer(
     is_also=is_scenario_state,
     recognises=lambda path, record: False,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

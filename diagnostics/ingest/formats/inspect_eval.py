@@ -28,7 +28,7 @@ from oversharp.diagnostics.ingest.formats.contract import (
     ScoreTable,
 )
 from oversharp.diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
-from oversharp.diagnostics.ingest.formats.rows import parsed
+from oversharp.diagnostics.ingest.formats.rows import parse_json
 from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import FinishReason
@@ -54,12 +54,12 @@ _FINISH: dict[str, FinishReason] = {"stop": "stop", "max_tokens": "length", "mod
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the suffix, which is nobody else's."""
+    """Return whether the suffix is inspect's."""
     return path.suffix.lower() == ".eval"
 
 
 def is_json_log(path: Path) -> bool:
-    """Whether a ``.json`` file begins as inspect's logs do."""
+    """Return whether a ``.json`` file begins as inspect's logs do."""
     if path.suffix.lower() != ".json":
         return False
     try:
@@ -70,7 +70,7 @@ def is_json_log(path: Path) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """Run and step of the model that the header names, and the task; nothing where the header cannot be read."""
+    """Return run and step of the model that the header names, and the task; nothing where the header cannot be read."""
     try:
         spec = inner(_header(path), "eval")
     except ImportFileError:
@@ -82,7 +82,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, Any]:
-    """Sampling settings of the header: what was asked for in this evaluation, else what the model was made with."""
+    """Return the sampling settings of the evaluation, else those of the model."""
     try:
         config = _config(_header(path))
     except ImportFileError:
@@ -92,7 +92,7 @@ def settings(path: Path) -> dict[str, Any]:
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """The evaluation, which a log shares with what ``inspect score`` makes of it, and whether it has scores."""
+    """Return the id of the evaluation, which ``inspect score`` keeps, and whether it has scores."""
     try:
         header = _header(path)
     except ImportFileError:
@@ -103,18 +103,18 @@ def samples_of(path: Path) -> tuple[str, bool] | None:
     return "/".join(map(str, names)), bool(scores)
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per problem and epoch; ``line`` is its place in the log.
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per problem and epoch; ``line`` is its place in the log.
 
     Raises ``ImportFileError`` if the log cannot be read, or is of a newer format.
     """
-    told = _told(_header(path), options)
+    header = _read_log_settings(_header(path), options)
     for line, sample in enumerate(_samples(path), start=1):
         if isinstance(sample, str):
             yield Fault(line, sample)
             continue
         try:
-            yield _recorded(line, sample, told)
+            yield _recorded(line, sample, header)
         except BadField as bad:
             yield Fault(line, str(bad))
 
@@ -122,7 +122,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
     """Return the scores under each scorer; None with one scorer, or where ``options`` names it."""
     header = _header(path)
-    scorers, first = inner(header, "eval").get("scorers"), _told(header, options).scorer
+    scorers, first = inner(header, "eval").get("scorers"), _read_log_settings(header, options).scorer
     if options.reward is not None or not isinstance(scorers, list) or len(scorers) < 2:
         return None
 
@@ -148,8 +148,8 @@ def _numbers(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
-    """What the header says of all samples. ``scorer`` counts, and must be there if it was ``asked`` for."""
+class _LogSettings:
+    """Settings of a log that hold for all samples. ``scorer`` is required in each sample if ``asked``."""
 
     scorer: str | None
     asked: bool
@@ -158,11 +158,11 @@ class _Told:
     pads: bool
 
 
-def _told(header: Mapping[str, Any], options: ReadOptions) -> _Told:
+def _read_log_settings(header: Mapping[str, Any], options: ReadOptions) -> _LogSettings:
     config, spec = _config(header), inner(header, "eval")
     model, scorers = spec.get("model"), spec.get("scorers")
     first = scorers[0].get("name") if isinstance(scorers, list) and scorers and isinstance(scorers[0], dict) else None
-    return _Told(
+    return _LogSettings(
         scorer=options.reward or (first if isinstance(first, str) else None),
         asked=options.reward is not None,
         greedy=config.get("temperature") == 0,
@@ -177,13 +177,13 @@ def _told(header: Mapping[str, Any], options: ReadOptions) -> _Told:
 
 
 def _header(path: Path) -> Mapping[str, Any]:
-    """Everything but the samples; of an evaluation that was stopped, what it began with."""
+    """Return everything but the samples; of an interrupted evaluation the start of its journal."""
     if is_json_log(path):
         header = _json_log(path)
     else:
         with Archive(path) as archive:
-            held = parsed(archive.content(_HEADER if _HEADER in archive.names else _START))
-        header = held[0] if isinstance(held, tuple) and isinstance(held[0], dict) else {}
+            document = parse_json(archive.content(_HEADER if _HEADER in archive.names else _START))
+        header = document[0] if isinstance(document, tuple) and isinstance(document[0], dict) else {}
     if not isinstance(header.get("eval"), dict):
         raise ImportFileError(f"{path}: a log whose header cannot be read; cut short? copy it again")
     version = header.get("version")
@@ -194,17 +194,17 @@ def _header(path: Path) -> Mapping[str, Any]:
 
 def _json_log(path: Path) -> dict[str, Any]:
     try:
-        held = parsed(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
-    if isinstance(held, str):
-        raise ImportFileError(f"{path}: a log that is {held}; copy it again")
-    log: dict[str, Any] = held[0] if isinstance(held[0], dict) else {}
+    if isinstance(document, str):
+        raise ImportFileError(f"{path}: a log that is {document}; copy it again")
+    log: dict[str, Any] = document[0] if isinstance(document[0], dict) else {}
     return log
 
 
 def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
-    """Every sample, one after the other; of one that cannot be read, why."""
+    """Yield every sample, one after the other; of one that cannot be read, why."""
     if is_json_log(path):
         listed = _json_log(path).get("samples")
         for sample in listed if isinstance(listed, list) else ():
@@ -213,27 +213,27 @@ def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
     with Archive(path) as archive:
         for name in _sample_names(archive):
             try:
-                held = parsed(archive.content(name))
+                document = parse_json(archive.content(name))
             except MemberTooLargeError:
                 yield TOO_LARGE
             except ImportFileError:  # of one of them: the others are good
                 yield DAMAGED
             else:
-                yield held[0] if isinstance(held, tuple) and isinstance(held[0], dict) else DAMAGED
+                yield document[0] if isinstance(document, tuple) and isinstance(document[0], dict) else DAMAGED
 
 
 def _sample_names(archive: Archive) -> list[str]:
-    """Those that the summaries tell of, whether they are there or not, and any others."""
+    """Return the samples in the summaries, whether they exist or not, and any others."""
     written = [name for name in archive.names if name.startswith(_SAMPLES) and name.endswith(".json")]
     journal = [name for name in archive.names if name.startswith(_JOURNAL)]
     lists = [_SUMMARIES] if _SUMMARIES in archive.names else journal
-    told: list[str] = []
+    listed_names: list[str] = []
     for name in lists:
-        held = parsed(archive.content(name))
-        listed = held[0] if isinstance(held, tuple) and isinstance(held[0], list) else []
-        keys = [(one.get("id"), one.get("epoch")) for one in listed if isinstance(one, dict)]
-        told += [f"{_SAMPLES}{problem}_epoch_{epoch}.json" for problem, epoch in keys]
-    return list(dict.fromkeys(told + written))
+        document = parse_json(archive.content(name))
+        listed = document[0] if isinstance(document, tuple) and isinstance(document[0], list) else []
+        keys = [(summary.get("id"), summary.get("epoch")) for summary in listed if isinstance(summary, dict)]
+        listed_names += [f"{_SAMPLES}{problem}_epoch_{epoch}.json" for problem, epoch in keys]
+    return list(dict.fromkeys(listed_names + written))
 
 
 def _config(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def _config(header: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- a sample
 
 
-def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
+def _recorded(line: int, sample: Mapping[str, Any], settings_of_log: _LogSettings) -> Recorded:
     if sample.get("error") is not None:
         raise BadField("the sample ended in an error")
     if sample.get("invalidation") is not None:
@@ -254,7 +254,7 @@ def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
         raise BadField(DAMAGED)
     attached = inner(sample, "attachments") or inner(inner(sample, "transcript"), "content")
     output = _with_attached(inner(sample, "output"), attached)
-    scored = _score_of(sample, told)
+    scored = _score_of(sample, settings_of_log)
     reward = _number(scored.get("value"))
     choices = output.get("choices") or [{}] * (reward is not None)
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -268,7 +268,7 @@ def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
         response = "" if is_missing else _message_text(message)
     answer = scored.get("answer")
     logps = _logps(choice, response)
-    counted = None if told.pads else whole(inner(output, "usage"), "output_tokens") or None
+    counted = None if settings_of_log.pads else whole(inner(output, "usage"), "output_tokens") or None
     stopped = choice.get("stop_reason")
     return Recorded(
         line=line,
@@ -279,15 +279,15 @@ def _recorded(line: int, sample: Mapping[str, Any], told: _Told) -> Recorded:
         problem=str(problem),
         index=epoch - 1,
         answer=answer if isinstance(answer, str) and answer not in (response, "") else None,
-        greedy=told.greedy,
+        greedy=settings_of_log.greedy,
         n_tokens=len(logps) if logps else counted,
         finish_reason=_FINISH.get(stopped) if isinstance(stopped, str) else None,
-        logp_sum=math.fsum(logps) if logps and told.full_vocabulary else None,
+        logp_sum=math.fsum(logps) if logps and settings_of_log.full_vocabulary else None,
     )
 
 
 def _with_attached(value: Any, attached: Mapping[str, Any]) -> Any:
-    """The same with the texts that lie among the attachments in their places."""
+    """Return a value with its attached texts filled in."""
     if isinstance(value, dict):
         return {name: _with_attached(part, attached) for name, part in value.items()}
     if isinstance(value, list):
@@ -298,15 +298,17 @@ def _with_attached(value: Any, attached: Mapping[str, Any]) -> Any:
     return value
 
 
-def _prompt(given: object) -> str:
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, list) or not given or not all(isinstance(message, dict) for message in given):
+def _prompt(messages: object) -> str:
+    if isinstance(messages, str):
+        return messages
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise BadField("no input")
-    parts = [part for message in given if isinstance(message.get("content"), list) for part in message["content"]]
+    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
     if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
         raise BadField("its input holds more than text")
-    return chat_text([{"role": message.get("role"), "content": _message_text(message)} for message in given], "input")
+    return chat_text(
+        [{"role": message.get("role"), "content": _message_text(message)} for message in messages], "input"
+    )
 
 
 def _message_text(message: Mapping[str, Any]) -> str:
@@ -321,45 +323,47 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _gold(target: object) -> str | None:
-    """The answer; any of them where several are right."""
-    golds = [one for one in (target if isinstance(target, list) else [target]) if isinstance(one, str) and one]
+    """Return the answer; any of them where several are right."""
+    golds = [
+        answer for answer in (target if isinstance(target, list) else [target]) if isinstance(answer, str) and answer
+    ]
     return any_of(golds) if golds else None
 
 
-def _score_of(sample: Mapping[str, Any], told: _Told) -> Mapping[str, Any]:
-    """The score that counts; empty where there is none. Old logs have one ``score`` without a name."""
+def _score_of(sample: Mapping[str, Any], settings_of_log: _LogSettings) -> Mapping[str, Any]:
+    """Return the score that counts; empty where there is none. Old logs have one ``score`` without a name."""
     only = inner(sample, "score")
-    scores = {told.scorer or "": only} if only else inner(sample, "scores")
-    if told.asked and told.scorer not in scores:
-        raise BadField(f"no score of {told.scorer}")
-    return inner(scores, told.scorer or next(iter(scores), ""))
+    scores = {settings_of_log.scorer or "": only} if only else inner(sample, "scores")
+    if settings_of_log.asked and settings_of_log.scorer not in scores:
+        raise BadField(f"no score of {settings_of_log.scorer}")
+    return inner(scores, settings_of_log.scorer or next(iter(scores), ""))
 
 
 def _number(value: object) -> float | None:
-    """A score as a number; NaN is inspect's mark of a sample that its scorer left ungraded."""
+    """Return a score as a number; NaN is inspect's mark of a sample that its scorer left ungraded."""
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, str):
-        known = _LETTERS.get(value, _WORDS.get(value.lower()))
-        if known is not None:
-            return known
+        number = _LETTERS.get(value, _WORDS.get(value.lower()))
+        if number is not None:
+            return number
     if isinstance(value, list | dict):
         raise BadField("its score has several parts")
     return numeric({"its score": value}, "its score")
 
 
 def _logps(choice: Mapping[str, Any], response: str) -> list[float] | None:
-    """Nats by token, if these are the tokens of the response, the end token with them or not."""
+    """Return nats by token, if these are the tokens of the response, the end token with them or not."""
     tokens = inner(choice, "logprobs").get("content")
     if not isinstance(tokens, list) or not tokens:
         return None
     try:
-        parts = [_token_bytes(one) for one in tokens]
-        logps = [float(one["logprob"]) for one in tokens]
+        parts = [_token_bytes(token) for token in tokens]
+        logps = [float(token["logprob"]) for token in tokens]
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):  # a provider's bytes can be characters
         return None
-    said, text = b"".join(parts), response.encode("utf-8", "replace")
-    return logps if text and said in (text, text + parts[-1]) and math.isfinite(sum(logps)) else None
+    joined, text = b"".join(parts), response.encode("utf-8", "replace")
+    return logps if text and joined in (text, text + parts[-1]) and math.isfinite(sum(logps)) else None
 
 
 def _token_bytes(token: Mapping[str, Any]) -> bytes:
@@ -374,7 +378,7 @@ IMPORTER = Importer(
     is_also=is_json_log,
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
     samples_of=samples_of,
     score_table=score_table,

@@ -1,12 +1,12 @@
 """lighteval: ``details_{task}_{date}.parquet``, in ``{output_dir}/details/{model}/{date}/``.
 
 Struct columns ``doc``, ``metric`` and ``model_response``; ``text`` of the last holds all responses to a problem. The
-metrics are of the problem, not of its responses: with several responses no sample has a score of its own, and the gold
+metrics are of the problem, not of its responses: with several responses no sample has a separate score, and the gold
 choice grades them; these grades are compared with the first metric that is a share of right responses or a pass@k
 (``avg@n:n=4``, ``pass@k:k=1&n=4``, in older versions ``math_pass@1:4_samples``), or with the one that ``--reward``
 names. Where a problem has one response its score counts, of the first metric or the one that ``--reward`` names. The
 lists of tokens are padded to one length, so responses come without a number of tokens. Temperature and the like are in
-``{output_dir}/results/{model}/results_{date}.json``, if it still lies there. Step and run are in the model's name:
+``{output_dir}/results/{model}/results_{date}.json``, if it still exists. Step and run are in the model's name:
 ``…/checkpoint-40``.
 
 Source: lighteval 0.13.0, ``EvaluationTracker.save``.
@@ -56,19 +56,19 @@ _ROWS_AT_ONCE = 16
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the columns."""
+    """Return whether a row has the columns."""
     return record.keys() >= _KNOWN_BY
 
 
 def place(path: Path) -> FilePlace:
-    """Run and step in the model's name, which is the folders between ``details`` and the date; the file's task."""
+    """Return run and step in the model's name (the folders from ``details`` to the date), and the file's task."""
     run, step = run_and_step(_split(path)[1])
     named = _FILE.fullmatch(path.name)
     return FilePlace(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)
 
 
 def settings(path: Path) -> dict[str, Any]:
-    """What the results beside the details tell, and the longest response of the first problem."""
+    """Return the settings in the results file, and the token limit of the first problem."""
     of_task = sampling_settings(inner(first_record(path), "doc"), max_tokens="generation_size")
     model = inner(inner(_results(path), "config_general"), "model_config")
     of_model = sampling_settings(inner(model, "generation_parameters"), max_tokens="max_new_tokens")
@@ -76,8 +76,8 @@ def settings(path: Path) -> dict[str, Any]:
     return {**of_task, **of_model, **({"system_prompt": system} if system else {})}
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per response."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per response."""
     greedy = settings(path).get("temperature") == 0
     return read_each(
         path,
@@ -132,12 +132,12 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _gold(doc: Mapping[str, Any]) -> str | None:
-    """The right choice; any of them where several are right."""
+    """Return the right choice; any of them where several are right."""
     choices, which = doc.get("choices"), doc.get("gold_index")
     if not isinstance(choices, list):
         return None
-    places = [at for at in (which if isinstance(which, list) else [which]) if isinstance(at, int)]
-    right = [choices[at] for at in places if 0 <= at < len(choices)]
+    places = [place for place in (which if isinstance(which, list) else [which]) if isinstance(place, int)]
+    right = [choices[place] for place in places if 0 <= place < len(choices)]
     golds = [hash_answer(text) or text for text in right if isinstance(text, str) and text]
     return any_of(golds) if golds else None
 
@@ -150,23 +150,25 @@ def _reward(metrics: Mapping[str, Any], metric: str | None) -> float | None:
 
 
 def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> ToolScore | None:
-    """What the chosen metric says of the responses, or the first that says how many are right.
+    """Return the score of the chosen metric, or of the first that counts correct responses.
 
     A chosen one of any other name counts as the share of right ones.
     """
     if chosen is not None and chosen not in metrics:
         raise BadField(f"no metric {chosen}")
     for name in metrics if chosen is None else (chosen,):
-        value, of = finite(metrics[name]), _counted(name, n_texts)
+        value, size = finite(metrics[name]), _counted(name, n_texts)
         if chosen is not None and _OF_SEVERAL.search(name) is None:
-            of = of or (n_texts, 1)
-        if of is not None:  # the same metric in every row, also where this one lacks it
-            return ToolScore(name, value, *of) if value is not None and 0 <= value <= 1 and of[0] <= n_texts else None
+            size = size or (n_texts, 1)
+        if size is not None:  # the same metric in every row, also where this one lacks it
+            return (
+                ToolScore(name, value, *size) if value is not None and 0 <= value <= 1 and size[0] <= n_texts else None
+            )
     return None
 
 
 def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
-    """n and k of a metric that is told by the number of right responses among the first n; None for any other.
+    """Return n and k of a metric that counts correct responses among the first n; None for any other.
 
     >>> _counted("avg@n:n=4", 8), _counted("pass@k:k=2&n=4", 8), _counted("math_pass@1:4_samples", 8)
     ((4, 1), (4, 2), (4, 1))
@@ -184,7 +186,7 @@ def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
 
 
 def _split(path: Path) -> tuple[Path | None, str]:
-    """The folder that lighteval wrote to, if a ``details`` tells it, and the model's name, which may hold slashes."""
+    """Return the folder above ``details``, None without one, and the model's name, which may contain slashes."""
     folders = path.absolute().parts[:-2]
     if "details" not in folders:
         return None, folders[-1] if folders else ""
@@ -193,7 +195,7 @@ def _split(path: Path) -> tuple[Path | None, str]:
 
 
 def _results(path: Path) -> Any:
-    """What was written to ``results`` at the same time; nothing if it is not there."""
+    """Return the results file of the same run; empty without one."""
     output, model = _split(path)
     named = _FILE.fullmatch(path.name)
     if output is None or named is None:
@@ -210,7 +212,7 @@ IMPORTER = Importer(
     suffixes=(".parquet",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
     score_table=score_table,
 )

@@ -38,12 +38,12 @@ _SEED = re.compile(r"[_-]seed\d+\Z")
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields, with lists of samples in them."""
+    """Return whether a record has its fields, with lists of samples in them."""
     return record.keys() >= _KNOWN_BY and isinstance(record["code"], list)
 
 
 def place(path: Path) -> FilePlace:
-    """The benchmark, the step and the run: the names of the folders."""
+    """Return the benchmark, the step and the run: the names of the folders."""
     folders = path.absolute().parents
     step = step_named(folders[1].name, "global_step_") if len(folders) > 1 else None
     if step is None:
@@ -53,13 +53,13 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """The temperature in the file's name."""
-    told = _TEMPERATURE.search(path.name)
-    return {"temperature": float(told[1])} if told else {}
+    """Return the temperature in the file's name."""
+    temperature = _TEMPERATURE.search(path.name)
+    return {"temperature": float(temperature[1])} if temperature else {}
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """As many samples per line as it has responses."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield as many samples per line as it has responses."""
     greedy = settings(path).get("temperature") == 0.0
     return read_each(path, lambda line, fields: _samples(line, fields, options.reward, greedy=greedy))
 
@@ -94,7 +94,7 @@ def _samples(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy
 
 
 def _checked_length(columns: Mapping[str, Any]) -> int:
-    """How many samples a line has. Raises ``BadField`` where its lists do not agree."""
+    """Return how many samples a line has. Raises ``BadField`` where its lists do not agree."""
     if not isinstance(columns["code"], list):
         raise BadField("code is not a list of responses")
     n = len(columns["code"])
@@ -110,6 +110,6 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

@@ -51,38 +51,38 @@ from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _KNOWN_BY = frozenset({"doc_id", "doc", "target", "arguments", "resps"})
 _FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")
-#: A metric that estimates pass@k, with its k where it is told.
+#: A metric that estimates pass@k, with its k where the name has one.
 _PASS = re.compile(r"pass(?:@|_at_)(\d+)?")
-#: What a filter gives that finds nothing.
+#: Result of a filter without a match.
 _NO_MATCH = "[invalid]"
 #: The harness's names of the longest response, the first that is there counts.
 _MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the fields of a row."""
+    """Return whether a record has the fields of a row."""
     return record.keys() >= _KNOWN_BY
 
 
 def place(path: Path) -> FilePlace:
-    """Run and step in the name of the model's folder, where ``__`` stands for a slash; the task in the file's name."""
+    """Return run and step in the model folder's name, with ``__`` as a slash, and the task in the file's name."""
     run, step = run_and_step(path.absolute().parent.name.replace("__", "/"))
     named = _FILE.fullmatch(path.name)
     return FilePlace(run=run or None, step=step, task=named[1] if named else None)
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """How the first row's responses were drawn."""
+    """Return the sampling settings of the first row."""
     try:
         [(_, _, generation), *_] = _requests(first_record(path))
     except BadField:
         return {}
     longest = next((name for name in _MAX_TOKENS if generation.get(name) is not None), _MAX_TOKENS[0])
-    told = sampling_settings(generation, max_tokens=longest)
-    return {**told, "temperature": 0.0} if _is_greedy(generation) else told
+    sampling = sampling_settings(generation, max_tokens=longest)
+    return {**sampling, "temperature": 0.0} if _is_greedy(generation) else sampling
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """Yield one sample per response. Raises ``ImportFileError`` if no row has the filter that ``options`` names."""
     metric, _, wanted = (options.reward or "").partition(",")
     filters = _filters(path)
@@ -112,12 +112,12 @@ class _FilterOnly(Struct):
 
 def _filters(path: Path) -> list[str]:
     """Return the filters of the rows, in the order of the file."""
-    found: dict[str, None] = {}
+    filters: dict[str, None] = {}
     for record in typed_records(path, _FilterOnly):
         if not isinstance(record, Fault):
             fields = record[1]
-            found[fields.filter if isinstance(fields, _FilterOnly) else _filter(fields)] = None
-    return list(found)
+            filters[fields.filter if isinstance(fields, _FilterOnly) else _filter(fields)] = None
+    return list(filters)
 
 
 def _filter(fields: Mapping[str, Any]) -> str:
@@ -174,11 +174,11 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _gold(target: object) -> str | None:
-    """The answer; any of them where several are right. Of a worked solution (GSM8K) the answer that it states."""
+    """Return the answer, or any of several; a worked solution (GSM8K) as the answer that it states."""
     golds = [
         hash_answer(gold) or gold
-        for one in (target if isinstance(target, list) else [target])
-        if (gold := optional_text({"target": one}, "target"))
+        for answer in (target if isinstance(target, list) else [target])
+        if (gold := optional_text({"target": answer}, "target"))
     ]
     return any_of(golds) if golds else None
 
@@ -218,22 +218,22 @@ def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str | None], Ma
     groups, arguments = fields.get("resps"), fields.get("arguments")
     if not isinstance(groups, list) or not isinstance(arguments, Mapping):
         raise BadField("resps or arguments are not there, or of another kind")
-    found = []
+    requests = []
     for number, texts in enumerate(groups):
         if not isinstance(texts, list) or not texts or not all(text is None or isinstance(text, str) for text in texts):
             continue  # likelihoods
-        given = arguments.get(f"gen_args_{number}")
-        if not isinstance(given, Mapping):
+        request = arguments.get(f"gen_args_{number}")
+        if not isinstance(request, Mapping):
             raise BadField("arguments hold no gen_args of a response")
-        generation = given.get("arg_1")
-        found.append((_prompt(given.get("arg_0")), texts, generation if isinstance(generation, Mapping) else {}))
-    if not found:
+        generation = request.get("arg_1")
+        requests.append((_prompt(request.get("arg_0")), texts, generation if isinstance(generation, Mapping) else {}))
+    if not requests:
         raise BadField("no generated text: a task that compares likelihoods?")
-    return found
+    return requests
 
 
 def _prompt(value: object) -> str:
-    """The context; that of a chat model behind an API is a list of one text, its messages as JSON."""
+    """Return the context; that of a chat model behind an API is a list of one text, its messages as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
@@ -247,13 +247,13 @@ def _prompt(value: object) -> str:
 
 
 def _is_greedy(generation: Mapping[str, Any]) -> bool:
-    """Without ``do_sample`` the temperature decides, and 0 is its default."""
+    """Return whether decoding is greedy: by ``do_sample``, else by the temperature, whose default is 0."""
     chosen = generation.get("do_sample")
     return not generation.get("temperature") if chosen is None else chosen is False
 
 
 def _reward(fields: Mapping[str, Any], metric: str) -> float | None:
-    """Of ``metric``, or else of the first that gives a number for a row: corpus metrics give parts of a sum."""
+    """Return the score by ``metric``, or by the first that is a number: corpus metrics are lists."""
     if metric:
         if metric not in fields:
             raise BadField(f"no metric {metric}")
@@ -271,9 +271,9 @@ def _first_metric(fields: Mapping[str, Any]) -> str | None:
 
 
 def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) -> ToolScore | None:
-    """What the metric says of the first response, or of the first ones; None where that cannot be told.
+    """Return the score of the first response, or of the first ones; None where these are unknown.
 
-    Of one that a filter chose among all, such as by majority, it says nothing of any response.
+    A score of a response chosen among all, such as by majority, is no score of a response.
     """
     name, kept = metric or _first_metric(fields) or "", fields.get("filtered_resps")
     value, passed = finite(fields.get(name)), _PASS.search(name)
@@ -288,7 +288,7 @@ def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) 
 
 
 def _filtered(fields: Mapping[str, Any], response: str | None) -> str | None:
-    """What the filter took of the response as its answer, if it took a part."""
+    """Return the answer that the filter extracted, if it is a part of the response."""
     filtered = fields.get("filtered_resps")
     if not isinstance(filtered, list) or len(filtered) != 1 or not isinstance(filtered[0], str):
         return None
@@ -301,7 +301,7 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
     score_table=score_table,
 )

@@ -78,12 +78,12 @@ _DEEPEST = 3
 
 
 def place(path: Path) -> FilePlace:
-    """The step in the name of the file or of its folder."""
+    """Return the step in the name of the file or of its folder."""
     return FilePlace(step=step_of_file(path))
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per record. Raises ``ImportFileError`` if nothing tells where the prompt and the response are."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per record. Raises ``ImportFileError`` without names of the prompt and response fields."""
     for item in parts(path, options):
         if isinstance(item, Recorded | Fault):
             yield item
@@ -92,7 +92,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:
-    """The same, rows of Parquet together where they can be."""
+    """Yield the same, rows of Parquet together where they can be."""
     names = dict(options.fields)
     if options.reward is not None:
         names["reward"] = options.reward
@@ -113,7 +113,7 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
 
 
 def _kind(names: Mapping[str, str]) -> type[Any] | None:
-    """Lines whose fields have these names; None where a name reaches into an object, or stands for two of ours."""
+    """Lines whose fields have these names; None where a name is a path, or is used twice."""
     if not all(map(is_plain, names.values())) or len(set(names.values())) < len(names):
         return None
     needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
@@ -124,7 +124,7 @@ def _kind(names: Mapping[str, str]) -> type[Any] | None:
 
 
 def _part(first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]) -> Iterable[Recorded | Fault | RecordedRows]:
-    """Rows of Parquet, as columns where all values are of the usual types."""
+    """Yield the rows of Parquet, as columns where all values are of the usual types."""
     columns = _columns(part, names)
     if columns is None:
         rows = enumerate(rows_of(part), start=first)
@@ -138,15 +138,15 @@ def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, p
 
     from oversharp.diagnostics.ingest.formats.columns import READ_COLUMN, plain_column
 
-    held = Counter(part.schema.names)
+    counted = Counter(part.schema.names)
     columns: dict[str, pyarrow.Array] = {}
     for ours, name in names.items():
-        if held[name] == 1:
+        if counted[name] == 1:
             column = READ_COLUMN[ours](plain_column(part.column(name)))
             if column is None:
                 return None
             columns[ours] = column
-        elif held[name] or ours in (*_NEEDED, "reward"):
+        elif counted[name] or ours in (*_NEEDED, "reward"):
             return None
     columns.setdefault("greedy", pyarrow.repeat(False, len(part)))
     return columns
@@ -184,7 +184,7 @@ def _as_text(value: str | int | None) -> str | None:
 
 
 def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
-    """The samples of a record: one, or one for each element of the lists that hold its responses."""
+    """Yield the samples of a record: one, or one for each element of the lists that hold its responses."""
     for record in inner_records(fields, names):
         if all(map(is_plain, names.values())) and not isinstance(record.get(names["response"]), list):
             yield _sample(line, record, names)
@@ -201,12 +201,12 @@ def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Ite
 
 
 def _path_of_samples(names: Mapping[str, str]) -> str:
-    """The path of the responses, or of their counts where only these are named."""
+    """Return the path of the responses, or of their counts where only these are named."""
     return names["response"] if "response" in names else names["n"]
 
 
 def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
-    """The record; without such a response, the objects of the one list in it that have one, and its other fields.
+    """Return the record, or the objects of its one list that have a response, with the record's other fields.
 
     >>> [*inner_records({"step": 3, "results": [{"text": "4"}, {"text": "5"}]}, {"response": "text"})]
     [{'step': 3, 'text': '4'}, {'step': 3, 'text': '5'}]
@@ -214,24 +214,24 @@ def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[
     theirs = _path_of_samples(names)
     if theirs in fields or parts_of(theirs)[0] in fields:
         return [fields]
-    found = [
+    lists = [
         (name, inner) for name, value in fields.items() for inner in _record_lists(value, parts_of(theirs)[0], _DEEPEST)
     ]
-    if len(found) != 1:
+    if len(lists) != 1:
         return [fields]
-    holder, inner = found[0]
+    holder, inner = lists[0]
     outer = {name: value for name, value in fields.items() if name != holder}
-    return [{**outer, **one} for one in inner]
+    return [{**outer, **record} for record in inner]
 
 
 def _record_lists(value: Any, field: str, depth: int) -> Iterator[list[dict[str, Any]]]:
-    """The lists of objects of which some have a field, in objects down to a depth."""
+    """Yield the lists of objects of which some have a field, in objects down to a depth."""
     if isinstance(value, dict) and depth:
         for inner in value.values():
             yield from _record_lists(inner, field, depth - 1)
         return
-    is_list = isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
-    if is_list and any(field in one for one in value):
+    is_list = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+    if is_list and any(field in item for item in value):
         yield value
 
 
@@ -260,7 +260,7 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
 
 
 def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """The prompt; of a chat that holds the response too, what comes before that."""
+    """Return the prompt; of a chat that holds the response too, what comes before that."""
     theirs = names["prompt"]
     if theirs != names["response"]:
         return text(fields, theirs)
@@ -273,7 +273,7 @@ def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
-    """The response; empty where it is null and has a reward: that sample was drawn, and counts."""
+    """Return the response; empty where it is null and has a reward: that sample was drawn, and counts."""
     value = fields.get(theirs)
     if value is None and rewarded:
         return ""
@@ -285,13 +285,13 @@ def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
 
 
 def holds_response(path: Path, names: Mapping[str, str]) -> bool:
-    """Whether one of the first records has the field of the response: a file of settings or averages has none."""
-    read = (one for one in records(path, rows_at_once=RECORDS_ASKED) if not isinstance(one, Fault))
+    """Return whether one of the first records has the response field; files of settings or averages have none."""
+    read = (item for item in records(path, rows_at_once=RECORDS_ASKED) if not isinstance(item, Fault))
     try:
         first = [record for _, record in islice(read, RECORDS_ASKED)]
     except ImportFileError:
         return True  # the import says what is wrong with it
-    return any(has_value(one, _path_of_samples(names)) for record in first for one in inner_records(record, names))
+    return any(has_value(item, _path_of_samples(names)) for record in first for item in inner_records(record, names))
 
 
 def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
@@ -308,7 +308,9 @@ def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
                 inner = inner_records(record[1], names)
                 seen |= inner[0].keys()
                 missing = {
-                    ours: theirs for ours, theirs in missing.items() if not any(has_value(one, theirs) for one in inner)
+                    ours: theirs
+                    for ours, theirs in missing.items()
+                    if not any(has_value(record_inside, theirs) for record_inside in inner)
                 }
     if not missing:
         return
@@ -323,6 +325,6 @@ IMPORTER = Importer(
     suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
     recognises=lambda path, record: False,
     place=place,
-    read=read,
+    read_samples=read_samples,
     parts=parts,
 )

@@ -1,7 +1,7 @@
 """NeMo Gym: the rollouts that ``ng_collect_rollouts`` and its training integrations write, ``*.jsonl``.
 
 Fields ``responses_create_params`` (what was asked, as the Responses API takes it), ``response`` (what it gave) and
-``reward``; the fields of the task's own row stand beside them. The prompt is the messages of ``input``, after
+``reward``, next to the fields of the task's own row. The prompt is the messages of ``input``, after
 ``instructions`` where there are any. The response is all that the model gave: reasoning inside ``<think>``, calls of
 tools with their results, messages. The gold answer is ``expected_answer``; the problem is ``task_id``, ``problem_id``,
 ``instance_id`` or ``uuid``, else ``_ng_task_index``; the sample's number ``_ng_rollout_index``. --reward names another
@@ -38,17 +38,17 @@ _FAILURE = "_ng_failure_class"
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields."""
+    """Return whether a record has its fields."""
     return record.keys() >= _KNOWN_BY or (_FAILURE in record and "responses_create_params" in record)
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """What was asked for with the first rollout; what is null there, the model's server chose."""
+    """Return the settings of the first rollout's request; null ones were chosen by the server."""
     return sampling_settings(inner(first_record(path), "responses_create_params"), max_tokens="max_output_tokens")
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line."""
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
 
 
@@ -64,7 +64,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorde
         response=_response(response.get("output"), rewarded=reward is not None),
         gold=optional_text(fields, "expected_answer"),
         reward=reward,
-        problem=next((one for one in problems if one is not None), None),
+        problem=next((source_id for source_id in problems if source_id is not None), None),
         index=whole(fields, "_ng_rollout_index"),
         n_tokens=whole(inner(response, "usage"), "output_tokens"),
         finish_reason=_finish(response),
@@ -72,13 +72,13 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorde
     )
 
 
-def _prompt(asked: Mapping[str, Any]) -> str:
-    told, given = asked.get("instructions"), asked.get("input")
-    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, Mapping) for one in messages):
+def _prompt(params: Mapping[str, Any]) -> str:
+    instructions, items = params.get("instructions"), params.get("input")
+    messages = [{"role": "user", "content": items}] if isinstance(items, str) else items
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, Mapping) for message in messages):
         raise BadField("no input")
-    system = [{"role": "system", "content": told}] if isinstance(told, str) and told else []
-    return chat_text([*system, *(one for one in messages if "content" in one)], "input")
+    system = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
+    return chat_text([*system, *(message for message in messages if "content" in message)], "input")
 
 
 def _response(output: Any, *, rewarded: bool) -> str:
@@ -123,6 +123,6 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

@@ -55,26 +55,26 @@ _JUDGED_LATER = {"tmp-eval-results": "eval-results"}
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the fields of a row."""
+    """Return whether a record has the fields of a row."""
     has_problem = any(name in record for name in (*_QUESTIONS, "expected_answer"))
     return "generation" in record and has_problem and not _KNOWN_BY.isdisjoint(record)
 
 
 def place(path: Path) -> FilePlace:
-    """The benchmark that the folder is named after; run and step in the name of a folder above."""
+    """Return the benchmark that the folder is named after; run and step in the name of a folder above."""
     run, step = run_above(path.absolute().parent)
     benchmark = path.absolute().parent.name
     return FilePlace(run=run, step=step, task=benchmark if _FILE.fullmatch(path.name) else None)
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """The file in ``eval-results``; until the judge has graded it, it is in ``tmp-eval-results``."""
+    """Return the file in ``eval-results``; until the judge has graded it, it is in ``tmp-eval-results``."""
     folders = [_JUDGED_LATER.get(name, name) for name in path.absolute().parts]
     return "/".join(folders), _JUDGED_LATER.keys().isdisjoint(path.absolute().parts)
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line."""
     named = _FILE.fullmatch(path.name)
     greedy = named is not None and named["seed"] is None
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward, greedy=greedy))
@@ -122,7 +122,7 @@ def _problem_id(fields: Mapping[str, Any]) -> str | None:
 
 
 def _gold(expected: object) -> str | None:
-    """The answer; any of them where several are right."""
+    """Return the answer; any of them where several are right."""
     return gold_text({"gold": expected}, "gold")
 
 
@@ -144,7 +144,7 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     samples_of=samples_of,
     score_table=score_table,
 )

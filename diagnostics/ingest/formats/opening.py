@@ -1,6 +1,6 @@
 """Opens the files of other tools: plain ones, and text that gzip, zstd, xz or bzip2 compressed.
 
-What is not the file itself but stands in its place is named: a Git LFS pointer, a web page that was saved as a dump.
+Refuses Git LFS pointers and web pages that were saved in place of a dump.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Any, BinaryIO, cast
 from oversharp.diagnostics.ingest.formats.archive import MOST_MIB
 from oversharp.diagnostics.records.errors import START_BYTES, ImportFileError, first_line, why_stand_in
 
-#: What one record, or one JSON document, of a compressed file may unpack to, in bytes.
+#: Limit of one unpacked record, or JSON document, of a compressed file, in bytes.
 MOST_BYTES = MOST_MIB << 20
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
 
-def unpacked(path: Path) -> Path:
-    """The path without the suffix of its compression; a path without one as it is.
+def without_compression(path: Path) -> Path:
+    """Return the path without the suffix of its compression; a path without one as it is.
 
-    >>> unpacked(Path("40.jsonl.gz")).name, unpacked(Path("40.jsonl")).name
+    >>> without_compression(Path("40.jsonl.gz")).name, without_compression(Path("40.jsonl")).name
     ('40.jsonl', '40.jsonl')
     """
-    return path.with_suffix("") if is_packed(path) else path
+    return path.with_suffix("") if is_compressed(path) else path
 
 
-def is_packed(path: Path) -> bool:
-    """Whether the suffix is one of a compressed file that is read."""
+def is_compressed(path: Path) -> bool:
+    """Return whether the suffix is one of a compressed file that is read."""
     return path.suffix.lower() in _OPENERS
 
 
 def open_dump(path: Path) -> BinaryIO:
-    """Open a file for reading, unpacked as it is read; a broken one raises ``ImportFileError`` where it breaks.
+    """Open a file for reading, decompressed on the fly; a broken one raises ``ImportFileError`` where it breaks.
 
     Raises ``OSError`` where it cannot be opened.
     """
-    if not is_packed(path):
+    if not is_compressed(path):
         return path.open("rb")
     path.open("rb").close()  # an error of the file itself, not of its compression
     return cast(BinaryIO, io.BufferedReader(_Unpacked(path), buffer_size=1 << 18))
@@ -102,9 +102,9 @@ _OPENERS: Mapping[str, Callable[[Path], Any]] = {".gz": _gzip, ".zst": _zstd, ".
 
 
 def whole_content(path: Path) -> bytes:
-    """All bytes of a file. Raises ``ImportFileError`` where a compressed one unpacks to more than ``MOST_MIB``."""
+    """Return all bytes of a file. Raises ``ImportFileError`` if a compressed one unpacks to over ``MOST_MIB``."""
     with open_dump(path) as content:
-        if not is_packed(path):
+        if not is_compressed(path):
             return content.read()
         text = content.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
@@ -113,7 +113,7 @@ def whole_content(path: Path) -> bytes:
 
 
 def too_large(path: Path) -> ImportFileError:
-    """A compressed file of which one record, or the one document in it, is too large."""
+    """Return the error for a compressed file with a record or document that is too large."""
     return ImportFileError(f"{path}: one record or JSON document in it unpacks to more than {MOST_MIB} MiB; unpack it")
 
 
@@ -123,6 +123,6 @@ def refuse_stand_in(path: Path) -> None:
         with open_dump(path) as content:
             why = why_stand_in(content.read(START_BYTES))
     except OSError:
-        return  # whoever reads it says what is wrong
+        return  # reading it reports the fault
     if why is not None:
         raise ImportFileError(f"{path}: {why}")

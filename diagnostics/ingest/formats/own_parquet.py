@@ -3,8 +3,8 @@
 The rollouts of a run directory hold every response of the training batches, each with the step that drew it, of other
 problems at every step: import them with --window. The sampling settings are those of the run's ``config.toml``.
 
-An export holds ``data/SERIES/step_N.parquet`` with the columns of the store; its card, ``README.md``, tells the
-sampling settings. Responses keep the grades that they were exported with: one that its verifier did not finish with
+An export holds ``data/SERIES/step_N.parquet`` with the columns of the store; its card, ``README.md``, has the sampling
+settings. Responses keep the grades that they were exported with: one that its verifier did not finish with
 counts as wrong, as it does in an audit.
 """
 
@@ -48,12 +48,12 @@ _OF_A_RUN = frozenset({"temperature", "max_tokens", "prompt_template", "system_p
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields."""
+    """Return whether a record has its fields."""
     return record.keys() >= _ROLLOUTS or record.keys() >= _EXPORT
 
 
 def place(path: Path) -> FilePlace:
-    """The run directory or the exported series, and the last step that the file can hold."""
+    """Return the run directory or the exported series, and the last step that the file can hold."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollouts" else folder.name
     return FilePlace(run=name or None, step=step_named(path.stem, "step_"))
@@ -63,13 +63,13 @@ def settings(path: Path) -> Mapping[str, Any]:
     """From the run's configuration, or from the card of the export."""
     folder = path.absolute().parent
     if folder.name == "rollouts":
-        told = _run_settings(folder.parent)
-        return {name: value for name, value in _typed(told).items() if name in _OF_A_RUN}
-    return _typed(_card_settings(folder.parent.parent / "README.md", folder.name))
+        config = _run_settings(folder.parent)
+        return {name: value for name, value in _typed_settings(config).items() if name in _OF_A_RUN}
+    return _typed_settings(_card_settings(folder.parent.parent / "README.md", folder.name))
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per row."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per row."""
     return read_one_each(
         path,
         lambda line, fields: (_rollout if "response" in fields else _exported)(line, fields, options.reward),
@@ -120,21 +120,21 @@ def _run_settings(run: Path) -> Mapping[str, Any]:
 
 
 def _card_settings(card: Path, name: str) -> Mapping[str, Any]:
-    """How the series of that name was drawn; nothing where the card is not there or tells of no such series."""
+    """Return the sampling settings of a series from the card; empty without either."""
     try:
         block = card.read_text(encoding="utf-8").rpartition("```json\n")[2].partition("\n```")[0]
-        told = json.loads(block)
+        listed = json.loads(block)
     except (OSError, ValueError, RecursionError):
         return {}
-    rows = [row for row in told if isinstance(row, Mapping)] if isinstance(told, list) else []
+    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
     return next((row for row in rows if slug(str(row.get("series"))) == name), {})
 
 
-def _typed(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings that are of their kind; a column with a null in it has its whole numbers as 1024.0."""
+def _typed_settings(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of the right type; a column with a null has its whole numbers as 1024.0."""
     settings: dict[str, Any] = {}
     for name, kind in _KINDS.items():
-        value = told.get(name)
+        value = fields.get(name)
         if kind in (int, float):
             number = finite(value)
             if number is not None and (kind is float or number.is_integer()):
@@ -150,6 +150,6 @@ IMPORTER = Importer(
     suffixes=(".parquet",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

@@ -13,7 +13,7 @@ from oversharp.diagnostics.ingest.formats.fields import BadField
 EACH = "[]"
 _BRACKETS = re.compile(r"\[(-?\d*)\]")
 _INDEX = re.compile(r"-?\d{1,9}", re.ASCII)
-#: Ours that are of one sample: where the responses are a list, so may these be.
+#: Our names of values of one sample: where the responses are a list, these may be lists too.
 _OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct", "share")
 
 #: Values by their places: the indices of the lists on the way.
@@ -22,16 +22,16 @@ Values = dict[tuple[int, ...], Any]
 
 @cache
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names and indices that a path is made of.
+    """Return the names and indices that a path is made of.
 
     >>> parts_of("doc.question"), parts_of("code[0]"), parts_of("rollouts[].text")
     (('doc', 'question'), ('code', '0'), ('rollouts', '[]', 'text'))
     """
-    return tuple(part for part in _BRACKETS.sub(lambda found: f".{found[1] or EACH}.", path).split(".") if part)
+    return tuple(part for part in _BRACKETS.sub(lambda match: f".{match[1] or EACH}.", path).split(".") if part)
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path is the name of a field and reaches into nothing.
+    """Return whether a path is the name of a field and reaches into nothing.
 
     >>> is_plain("question"), is_plain("doc.question"), is_plain("code[0]")
     (True, False, False)
@@ -40,7 +40,7 @@ def is_plain(path: str) -> bool:
 
 
 def values_at(record: Mapping[str, Any], path: str) -> Values:
-    """What is at the end of a path, by place; None where it breaks off. A field of that very name is found first.
+    """Return the values at the end of a path, by place; None where it breaks off. An exact field name wins.
 
     >>> values_at({"runs": [{"text": "a"}, {"text": "b"}]}, "runs.text")
     {(0,): 'a', (1,): 'b'}
@@ -60,8 +60,8 @@ def _walk(value: Any, parts: Sequence[str], place: tuple[int, ...]) -> Iterator[
             value = value[int(part)] if -len(value) <= int(part) < len(value) else None
         elif isinstance(value, list):
             rest = parts[number + (part == EACH) :]
-            for index, one in enumerate(value):
-                yield from _walk(one, rest, (*place, index))
+            for index, element in enumerate(value):
+                yield from _walk(element, rest, (*place, index))
             return
         else:
             value = None
@@ -70,15 +70,15 @@ def _walk(value: Any, parts: Sequence[str], place: tuple[int, ...]) -> Iterator[
 
 
 def has_value(record: Mapping[str, Any], path: str) -> bool:
-    """Whether a record has the field, or something at the end of the path."""
+    """Return whether a record has the field, or something at the end of the path."""
     return path in record or any(value is not None for value in values_at(record, path).values())
 
 
 def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The fields of each sample of a record, by our names, in the order of the lists that hold the responses.
+    """Yield the fields of each sample of a record, by our names, in the order of the lists that hold the responses.
 
     ``names``: our names and their paths, ``response`` among them. A list on the way to the response, or one of several
-    responses, gives a sample for each element. What is no list then holds for all of them.
+    responses, gives a sample for each element. A value that is no list applies to all of them.
 
     Raises ``BadField`` where such lists are empty, or differ in length.
 
@@ -99,22 +99,22 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
         if ours in values:  # scores in one list, responses in another
             above = {place: value for place, value in values[ours].items() if len(place) < depth}
             _spread(values, ours, above)
-    for ours, found in values.items():
-        if any(len(place) > depth for place in found):
-            values[ours] = _gathered(found, depth, ours, names)
-    taken = {ours: [_place_in(found, place) for place in places] for ours, found in values.items()}
-    for ours, found in values.items():
-        if None in taken[ours] or set(taken[ours]) != found.keys():
+    for ours, by_place in values.items():
+        if any(len(place) > depth for place in by_place):
+            values[ours] = _gather_inner(by_place, depth, ours, names)
+    taken = {ours: [_place_in(by_place, place) for place in places] for ours, by_place in values.items()}
+    for ours, by_place in values.items():
+        if None in taken[ours] or set(taken[ours]) != by_place.keys():
             raise BadField(f"{names[ours]} and {names['response']} are lists of unequal length")
-        if ours == "reward" and len(places) > 1 and any(len(key) < depth for key in found):
+        if ours == "reward" and len(places) > 1 and any(len(key) < depth for key in by_place):
             raise BadField(f"{names[ours]} is one value, {names['response']} are several")
     for number in range(len(places)):
-        yield {ours: found[taken[ours][number]] for ours, found in values.items()}  # type: ignore[index]
+        yield {ours: by_place[taken[ours][number]] for ours, by_place in values.items()}  # type: ignore[index]
 
 
 def _is_several(value: Any) -> bool:
-    """Whether a value is a list of responses and not the messages of one chat."""
-    return isinstance(value, list) and not (value and all(isinstance(one, Mapping) for one in value))
+    """Return whether a value is a list of responses and not the messages of one chat."""
+    return isinstance(value, list) and not (value and all(isinstance(element, Mapping) for element in value))
 
 
 def _spread_lists(values: dict[str, Values]) -> None:
@@ -133,26 +133,26 @@ def _spread_lists(values: dict[str, Values]) -> None:
 
 def _spread(values: dict[str, Values], ours: str, lists: Values) -> None:
     values[ours] = {
-        key: one
+        key: element
         for place, value in values[ours].items()
-        for key, one in (
-            [((*place, index), one) for index, one in enumerate(value)]
+        for key, element in (
+            [((*place, index), element) for index, element in enumerate(value)]
             if place in lists and _is_several(value)
             else [(place, value)]
         )
     }
 
 
-def _gathered(found: Values, depth: int, ours: str, names: Mapping[str, str]) -> Values:
-    """Values from deeper inside lists than the responses: several golds stay a list, others must be one each."""
+def _gather_inner(by_place: Values, depth: int, ours: str, names: Mapping[str, str]) -> Values:
+    """Return values from deeper lists than the responses: golds stay a list, other fields must have one value."""
     gathered: dict[tuple[int, ...], list[Any]] = {}
-    for place, value in found.items():
+    for place, value in by_place.items():
         gathered.setdefault(place[:depth], []).append(value)
     if ours != "gold" and any(len(some) > 1 for some in gathered.values()):
         raise BadField(f"{names[ours]} is a list for each {names['response']}")
     return {place: some if len(some) > 1 else some[0] for place, some in gathered.items()}
 
 
-def _place_in(found: Values, place: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The place whose value holds for ``place``: the same, or one that is less deep."""
-    return next((place[:end] for end in range(len(place), -1, -1) if place[:end] in found), None)
+def _place_in(by_place: Values, place: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the place whose value holds for ``place``: the same, or one that is less deep."""
+    return next((place[:end] for end in range(len(place), -1, -1) if place[:end] in by_place), None)

@@ -1,20 +1,20 @@
 """prime-rl: ``RUN/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl``.
 
 One line per episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one of each agent. A trace
-is a graph of messages; its last branch is read: what comes before the first message that the model gave is the prompt,
-the rest is the response. Traces of agents that are not trained, such as judges, are passed over; failed episodes and
+is a graph of messages. Its last branch is read: messages before the model's first one are the prompt, the rest is the
+response. Traces of agents that are not trained, such as judges, are passed over; failed episodes and
 traces are faults. The score is prime-rl's reward, the weighted sum of the named rewards; --reward names one of them, or
 one of the metrics. The gold answer is the task's ``answer``, the problem's id its ``idx`` or ``name``.
 
-``train`` and ``eval`` are series of their own, and so are ``all`` (every episode that ended) and ``effective`` (those
+``train`` and ``eval`` are separate series, and so are ``all`` (every episode that ended) and ``effective`` (those
 that were used: without failed ones, without groups that the curriculum refused): together they would count samples
 twice. The step is the folder's; the policy that drew may be some steps older, as the run is asynchronous.
 
 Log-probabilities are those of the engine. Entropies are the trainer's, from newer traces themselves or from
-``RUN/token_exports/step_{N}/rank_{R}.jsonl`` where ``STABLE`` lies beside them; the packing of batches mixes the order
+``RUN/token_exports/step_{N}/rank_{R}.jsonl`` where that folder has ``STABLE``; the packing of batches mixes the order
 of samples, so an exported sequence is found by its tokens, and one that was cut to the trainer's length is not found.
 Both are of the distribution that was sampled from, so they count only where every call says that this was temperature 1
-without truncation. Exports hold neither text nor reward: by themselves they are no samples.
+without truncation. Exports have neither text nor reward: alone they are no samples.
 
 Source: prime-rl 0.8.0 (559b447), ``FileMonitor.log_episodes`` and ``TokenExporter``; verifiers a60a606 and
 0.4.1.dev86, whose ``Episode.to_record`` was read.
@@ -60,7 +60,7 @@ _CUT_SHORT = frozenset(
 
 
 class _Where(NamedTuple):
-    """What the path of a traces file tells."""
+    """Run, kind, subset and step in the path of a traces file."""
 
     run: Path
     kind: str
@@ -69,12 +69,12 @@ class _Where(NamedTuple):
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields."""
+    """Return whether a record has its fields."""
     return record.keys() >= _KNOWN_BY and isinstance(record["traces"], list)
 
 
 def place(path: Path) -> FilePlace:
-    """The step, and the run with the kind of its episodes."""
+    """Return the step, and the run with the kind of its episodes."""
     where = _where(path)
     return (
         FilePlace()
@@ -84,20 +84,20 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """The temperature and truncation of the first call that tells them."""
+    """Return temperature and top-p of the first call that has them."""
     for record in records(path):
         if not isinstance(record, Fault):
             for trace in _objects(record[1].get("traces")):
                 for call in _objects(trace.get("calls")):
-                    told = _sampling(call)
-                    if told:
-                        known = {name: finite(told.get(name)) for name in ("temperature", "top_p")}
-                        return {name: value for name, value in known.items() if value is not None}
+                    sampling = _sampling(call)
+                    if sampling:
+                        numbers = {name: finite(sampling.get(name)) for name in ("temperature", "top_p")}
+                        return {name: value for name, value in numbers.items() if value is not None}
     return {}
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per trace; none of a file of exported tokens."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per trace; none of a file of exported tokens."""
     if first_record(path).keys() >= _EXPORTED:
         return
     where = _where(path)
@@ -163,12 +163,12 @@ def _sample(
 def _reward(trace: Mapping[str, Any], name: str | None) -> float | None:
     rewards = inner(trace, "rewards")
     if name is not None:
-        given = rewards if name in rewards else inner(trace, "metrics")
-        value = given.get(name)
-        given = {name: value.get("score") if isinstance(value, Mapping) else value} if name in given else {}
-        return chosen_reward(given, name, "")
+        scores = rewards if name in rewards else inner(trace, "metrics")
+        value = scores.get(name)
+        scores = {name: value.get("score") if isinstance(value, Mapping) else value} if name in scores else {}
+        return chosen_reward(scores, name, "")
     parts = [reward for reward in rewards.values() if isinstance(reward, Mapping)]
-    pairs = [(numeric(one, "score"), numeric({"weight": 1.0, **one}, "weight")) for one in parts]
+    pairs = [(numeric(part, "score"), numeric({"weight": 1.0, **part}, "weight")) for part in parts]
     weighted = [value * weight for value, weight in pairs if value is not None and weight is not None]
     return _sum(weighted, len(weighted))
 
@@ -205,9 +205,9 @@ def _conversation(path: Sequence[Mapping[str, Any]], name: str, *, null: str | N
 
 
 def _content(message: Mapping[str, Any]) -> Any:
-    """Reasoning, content and tool calls as one text."""
+    """Return reasoning, content and tool calls as one text."""
     content, reasoning = message.get("content"), message.get("reasoning_content")
-    calls = [f"{one.get('name')}({one.get('arguments')})" for one in _objects(message.get("tool_calls"))]
+    calls = [f"{call.get('name')}({call.get('arguments')})" for call in _objects(message.get("tool_calls"))]
     if not isinstance(reasoning, str) and not calls:
         return content
     texts = [part for part in (reasoning, content, *calls) if isinstance(part, str) and part]
@@ -241,12 +241,12 @@ def _dispatched(episode: Mapping[str, Any]) -> int | None:
 
 
 def _sampling(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    told = inner(call, "sampling")
-    return {**inner(told, "extra_body"), **told}
+    fields = inner(call, "sampling")
+    return {**inner(fields, "extra_body"), **fields}
 
 
 def _is_plain(sampling: Mapping[str, Any]) -> bool:
-    """Whether the whole distribution was drawn from, as it is."""
+    """Return whether the whole distribution was drawn from, as it is."""
     return (
         sampling.get("temperature") == 1
         and sampling.get("top_p") in (None, 1)
@@ -256,7 +256,7 @@ def _is_plain(sampling: Mapping[str, Any]) -> bool:
 
 
 def _total(drawn: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """The sum over all sampled tokens of what each node lists for its own; None where one is missing."""
+    """Return the sum over all sampled tokens of what each node lists for its own; None where one is missing."""
     sums = [_sum(_list(node.get(name)), sum(map(bool, _list(node.get("mask"))))) for node in drawn]
     return _sum(sums, len(sums))
 
@@ -272,11 +272,11 @@ def _entropy(
 
 
 def _exported_entropies(where: _Where) -> dict[bytes, float]:
-    """Entropy sums by the tokens of the sequence. Nothing before the trainer said that the step is written whole."""
+    """Return the entropy sums by the tokens of the sequence; none before the trainer marked the step as complete."""
     folder = where.run / "token_exports" / f"step_{where.step}"
     if where.kind != "train" or not (folder / "STABLE").is_file():
         return {}
-    found: dict[bytes, float] = {}
+    entropies: dict[bytes, float] = {}
     for file in sorted(folder.glob("rank_*.jsonl")):
         for record in records(file):
             if isinstance(record, Fault):
@@ -287,8 +287,8 @@ def _exported_entropies(where: _Where) -> dict[bytes, float]:
             drawn = [value for value, is_drawn in zip(entropy, mask, strict=True) if is_drawn]
             digest, total = _digest(tokens), _sum(drawn, len(drawn))
             if digest is not None and total is not None:
-                found[digest] = total
-    return found
+                entropies[digest] = total
+    return entropies
 
 
 def _digest(tokens: Sequence[Any]) -> bytes | None:
@@ -299,7 +299,7 @@ def _digest(tokens: Sequence[Any]) -> bytes | None:
 
 
 def _sum(values: Sequence[Any], n: int) -> float | None:
-    """The sum of exactly ``n`` finite numbers, else None."""
+    """Return the sum of exactly ``n`` finite numbers, else None."""
     if len(values) != n or not n:
         return None
     try:
@@ -320,7 +320,7 @@ def _where(path: Path) -> _Where | None:
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [one for one in _list(value) if isinstance(one, Mapping)]
+    return [item for item in _list(value) if isinstance(item, Mapping)]
 
 
 def _list(value: object) -> list[Any]:
@@ -333,6 +333,6 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

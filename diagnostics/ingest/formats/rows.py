@@ -23,11 +23,11 @@ from oversharp.diagnostics.ingest.formats.documents import document_records
 from oversharp.diagnostics.ingest.formats.fields import BadField
 from oversharp.diagnostics.ingest.formats.opening import (
     MOST_BYTES,
-    is_packed,
+    is_compressed,
     open_dump,
     refuse_stand_in,
     too_large,
-    unpacked,
+    without_compression,
 )
 from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
@@ -39,10 +39,10 @@ NESTED = "JSON that is nested too deep to be read"
 LONG_NUMBER = "JSON with a number of thousands of digits"
 NOT_UTF8 = "not UTF-8 text"
 NOT_AN_OBJECT = "a JSON list, text or number, not an object with named fields"
-#: So many records of a file are asked whose they are: the first may be broken, or a header that somebody added.
+#: Records of a file that are tried for recognition: the first may be broken, or an added header.
 RECORDS_ASKED = 20
 ROWS_PER_BATCH = 1024
-#: What is decoded at once, up to the next end of a line: a part that stays in the processor's cache.
+#: Bytes that are decoded at once, up to the next end of a line: few enough for the processor's cache.
 _BLOCK_BYTES = 1 << 18
 _NEWLINE, _OPEN, _CLOSE = b"\n{}"
 
@@ -58,7 +58,7 @@ _TABULAR = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet":
 def records(
     path: Path, *, columns: Sequence[str] | None = None, rows_at_once: int = ROWS_PER_BATCH
 ) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
-    """Every record with its line or row, from 1. Raises ``ImportFileError`` where the file cannot be opened or read.
+    """Yield every record with its line or row, from 1. Raises ``ImportFileError`` for an unreadable file.
 
     Of Parquet files only ``columns`` are read, dots reach into structs, and ``rows_at_once`` lie in memory.
     """
@@ -104,37 +104,37 @@ def typed_records(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str
 
 
 def holds_records(path: Path) -> bool:
-    """Whether the suffix is one of JSON Lines, Parquet or CSV, compressed too where it is text."""
+    """Return whether the suffix is one of JSON Lines, Parquet or CSV, compressed too where it is text."""
     return _layout(path) is not None
 
 
 def _layout(path: Path) -> str | None:
-    """How a file holds its records, by its name; None for no way that is known, as Parquet that was compressed."""
-    layout = _TABULAR.get(unpacked(path).suffix.lower())
-    return None if layout == "parquet" and is_packed(path) else layout
+    """Return the layout of a file by its name; None for an unknown one, such as compressed Parquet."""
+    layout = _TABULAR.get(without_compression(path).suffix.lower())
+    return None if layout == "parquet" and is_compressed(path) else layout
 
 
 def first_records(path: Path, at_most: int) -> Iterator[Mapping[str, Any]]:
-    """The first records that can be read. Raises ``ImportFileError``, with the cause, if there is none."""
-    found, first_fault = 0, None
+    """Yield the first records that can be read. Raises ``ImportFileError``, with the cause, if there is none."""
+    n_read, first_fault = 0, None
     try:
-        for one in records(path, rows_at_once=1):
-            if isinstance(one, Fault):
-                first_fault = first_fault or one
+        for record in records(path, rows_at_once=1):
+            if isinstance(record, Fault):
+                first_fault = first_fault or record
                 continue
-            found += 1
-            yield one[1]
-            if found == at_most:
+            n_read += 1
+            yield record[1]
+            if n_read == at_most:
                 return
     except ImportFileError:
-        if not found:
+        if not n_read:
             raise
-    if not found:
+    if not n_read:
         raise ImportFileError(f"{path}: {_why_no_record(path, first_fault)}")
 
 
 def first_record(path: Path) -> Mapping[str, Any]:
-    """The first record that can be read; empty if there is none or the file holds no records."""
+    """Return the first record that can be read; empty if there is none or the file holds no records."""
     try:
         return next(first_records(path, 1)) if holds_records(path) else {}
     except ImportFileError:
@@ -142,7 +142,7 @@ def first_record(path: Path) -> Mapping[str, Any]:
 
 
 def _why_no_record(path: Path, first: Fault | None) -> str:
-    """What is wrong with a file of which no record can be read, given its first fault."""
+    """Return why no record of a file can be read, given its first fault."""
     with open_dump(path) as content:
         start = content.read(4096)
     if first is None:
@@ -160,8 +160,8 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
     try:
         document = document_records(path)
         if document is not None:
-            for number, one in enumerate(document, start=1):
-                yield _of_document(number, one, decoder)
+            for number, record in enumerate(document, start=1):
+                yield _of_document(number, record, decoder)
             return
         yield from _by_line(path, decoder)
     except OSError as error:
@@ -169,7 +169,7 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
 
 
 def _by_line(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
-    n_done, longest = 0, MOST_BYTES if is_packed(path) else -1
+    n_done, longest = 0, MOST_BYTES if is_compressed(path) else -1
     with open_dump(path) as lines:
         while block := lines.read(_BLOCK_BYTES) + lines.readline(longest):
             if 0 < longest <= len(block):
@@ -199,7 +199,7 @@ def _of_document(number: int, record: Any, decoder: msgspec.json.Decoder[Any]) -
 
 
 def _lines_of(block: bytes) -> tuple[int, bool]:
-    """How many lines a block has, and whether as many objects in it are one in each line.
+    """Return how many lines a block has, and whether as many objects in it are one in each line.
 
     They are where every line begins with ``{`` and ends with ``}``: an object over two lines cannot be broken there, as
     after ``}`` a comma or another bracket follows. msgspec looks neither at that nor at texts that nobody asks for,
@@ -227,7 +227,7 @@ def _is_utf8(text: bytes) -> bool:
 def _lines(
     block: bytes, first: int, decoder: msgspec.json.Decoder[T]
 ) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
-    """The lines of a block of which some do not fit; the number of its first line is ``first``."""
+    """Yield the lines of a block of which some do not fit; the number of its first line is ``first``."""
     for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first):
         if not _is_utf8(line):
             yield Fault(number, NOT_UTF8)
@@ -242,16 +242,16 @@ def _lines(
 
 
 def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
-    """A line that does not fit a class of its fields."""
-    held = parsed(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
-    if isinstance(held, str):
-        return Fault(number, held)
-    return (number, held[0]) if isinstance(held[0], dict) else Fault(number, NOT_AN_OBJECT)
+    """Return number and fields of a line that does not fit the class of its fields; a fault of one without fields."""
+    value = parse_json(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
+    if isinstance(value, str):
+        return Fault(number, value)
+    return (number, value[0]) if isinstance(value[0], dict) else Fault(number, NOT_AN_OBJECT)
 
 
 def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
-    """What was wrong with the last line when the file had ``n_bytes`` and a tool was still writing; None if nothing."""
-    if _layout(path) != "jsonl" or is_packed(path):
+    """Return the fault of the last line when the file had ``n_bytes`` and was still growing; None without one."""
+    if _layout(path) != "jsonl" or is_compressed(path):
         return None
     with path.open("rb") as content:
         end, tail = n_bytes, b""
@@ -260,16 +260,16 @@ def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
             content.seek(start)
             tail, end = content.read(end - start) + tail, start
     last = tail.rpartition(b"\n")[2]
-    held = parsed(last) if last.strip() else None
-    return held if isinstance(held, str) else None
+    value = parse_json(last) if last.strip() else None
+    return value if isinstance(value, str) else None
 
 
-def parsed(text: bytes) -> tuple[Any] | str:
-    r"""What a line, or a file of JSON, holds; else why it is none.
+def parse_json(text: bytes) -> tuple[Any] | str:
+    r"""Return the value of a line, or file, of JSON in a tuple; the fault as a text where it is no JSON.
 
-    Known is also what Python writes and JSON has not: NaN, half a surrogate pair.
+    Accepts NaN and half a surrogate pair, which Python writes and JSON lacks.
 
-    >>> parsed(rb'{"text": "a\ud800b", "score": NaN}')
+    >>> parse_json(rb'{"text": "a\ud800b", "score": NaN}')
     ({'text': 'a?b', 'score': nan},)
     """
     try:
@@ -277,10 +277,10 @@ def parsed(text: bytes) -> tuple[Any] | str:
     except _UNFIT:
         pass
     try:
-        held = json.loads(text.decode("utf-8"))
+        value = json.loads(text.decode("utf-8"))
         if rb"\ud" in text or rb"\uD" in text:
-            held = json.loads(json.dumps(held, ensure_ascii=False).encode("utf-8", "replace"))
-        return (held,)
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return (value,)
     except UnicodeDecodeError:
         return NOT_UTF8
     except RecursionError:
@@ -300,12 +300,12 @@ def _parquet(
 def parquet_parts(
     path: Path,
     columns: Sequence[str] | None,
-    read: Callable[[int, pyarrow.RecordBatch], Iterable[T]],
+    convert: Callable[[int, pyarrow.RecordBatch], Iterable[T]],
     rows_at_once: int = ROWS_PER_BATCH,
 ) -> Iterator[T]:
-    """What ``read`` makes of a Parquet file's rows, so many at once, given the number of the first; as ``records``.
+    """Yield the results of ``convert`` for batches of a Parquet file's rows, given the number of the first row.
 
-    Of ``columns`` those are read that the file has.
+    Reads those of ``columns`` that the file has. Raises ``ImportFileError`` as ``records``.
     """
     import pyarrow
     import pyarrow.parquet
@@ -316,7 +316,7 @@ def parquet_parts(
             _require_once(path, file.schema_arrow.names)
             first = 1
             for part in file.iter_batches(batch_size=rows_at_once, columns=columns):
-                yield from read(first, part)
+                yield from convert(first, part)
                 first += len(part)
     except MemoryError as error:  # a text that is held once and meant in every row fills it from a file of kilobytes
         raise ImportFileError(f"{path}: {rows_at_once:,} of its rows do not fit into the memory; split it") from error
@@ -326,7 +326,7 @@ def parquet_parts(
 
 
 def rows_of(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows of a batch as ``to_pylist`` has them; a text that is held once for many of them stays one."""
+    """Yield the rows of a batch as ``to_pylist`` has them; a text that is held once for many of them stays one."""
     columns = [_values(column) for column in batch.columns]
     return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
 
@@ -336,8 +336,8 @@ def _values(column: pyarrow.Array) -> list[Any]:
 
     if not isinstance(column, pyarrow.DictionaryArray) or len(column.dictionary) > len(column):
         return column.to_pylist()
-    held = column.dictionary.to_pylist()
-    return [None if place is None else held[place] for place in column.indices.to_pylist()]
+    values = column.dictionary.to_pylist()
+    return [None if place is None else values[place] for place in column.indices.to_pylist()]
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
@@ -360,7 +360,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
                     yield Fault(done, NOT_UTF8)
                 else:
                     yield done, fields
-    except csv.Error as error:  # what follows cannot be told from the inside of a field
+    except csv.Error as error:  # the rest may be inside a field
         raise ImportFileError(
             f"{path}: not a readable CSV file: stopped at line {done + 1}: {error} (a quote left open?)"
         ) from error
@@ -369,7 +369,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
 
 
 def _require_once(path: Path, names: Sequence[str]) -> None:
-    """Raise ``ImportFileError`` for columns of one name: which of them is meant nobody said."""
+    """Raise ``ImportFileError`` for several columns of one name."""
     twice = sorted(name for name, n in Counter(names).items() if n > 1)
     if twice:
         raise ImportFileError(

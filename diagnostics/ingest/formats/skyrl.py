@@ -4,7 +4,7 @@ Fields ``input_prompt``, ``output_response``, ``score``, ``stop_reason``, ``env_
 ``data_source``. The step is in the folder's name; a folder ``eval_only`` has none. ``score`` may be a list by token:
 its last number counts, as in SkyRL's own pass@n. The gold answer is ``ground_truth`` in ``env_extras``, under
 ``reward_spec`` (SkyRL's examples) or ``reward_model`` (data made for verl). Texts are decoded with their special
-tokens; the end token is taken off the response. ``aggregated_results.jsonl`` beside the samples holds averages and is
+tokens; the end token is removed from the response. ``aggregated_results.jsonl`` in the same folder has averages and is
 not read. No id of the problem is written.
 
 Source: SkyRL 0.3.0 and 0.4.0, ``dump_per_dataset_eval_results``; its file was read.
@@ -34,17 +34,17 @@ _AVERAGES = "aggregated_results.jsonl"
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields."""
+    """Return whether a record has its fields."""
     return record.keys() >= _KNOWN_BY
 
 
 def place(path: Path) -> FilePlace:
-    """The step of the folder."""
+    """Return the step of the folder."""
     return FilePlace(step=step_named(path.parent.name.removesuffix("_evals"), "global_step_"))
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line; none of the averages."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line; none of the averages."""
     if path.name == _AVERAGES:
         return iter(())
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
@@ -71,5 +71,5 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
 )

@@ -6,12 +6,12 @@ each a ``Sample`` as a dict: ``prompt``, ``response``, ``label`` (the gold answe
 
 The reward is a number, or several by name: --reward chooses. Responses are those with status completed, or truncated;
 aborted and failed ones are faults. ``n_tokens`` and ``logp_sum`` count the tokens that the model gave, not those of
-tools (``loss_mask``). The log-probabilities are at the sampling temperature, which the file does not tell: they count
+tools (``loss_mask``). The log-probabilities are at the sampling temperature, which the file lacks: they count
 as those at temperature 1, slime's default. The end token is taken off the response.
 
 The step is the rollout's number: rollout N was drawn after N updates, ``eval_N`` after N + 1, but for ``eval_0`` before
 any. With an evaluation after every rollout ``eval_0`` is overwritten, and nothing of the base is left. Training and
-evaluation are series of their own. The name of an evaluation's data set is not in the file.
+evaluation are separate series. The name of an evaluation's data set is not in the file.
 
 Source: slime 0.3.1 (624b824), ``save_debug_rollout_data``, whose files were read; miles 31f1ca9, the same function.
 """
@@ -45,7 +45,7 @@ _ENDED = frozenset({"completed", "truncated"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the first key of the pickle, which is looked at and not loaded."""
+    """Return whether a file is one by the first key of the pickle, which is looked at and not loaded."""
     try:
         with zipfile.ZipFile(path) as archive:
             name = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
@@ -58,16 +58,16 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """The rollout's number, and the run with the kind of its rollouts."""
+    """Return the rollout's number, and the run with the kind of its rollouts."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollout_data" else folder.name
     stem = path.stem.removeprefix("eval_")
     return FilePlace(run=f"{name} {'train' if stem == path.stem else 'eval'}", step=step_named(stem, ""))
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Every sample of the archive. Raises ``ImportFileError`` where one of several rewards has to be chosen."""
-    dump = _loaded(path)
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield every sample of the archive. Raises ``ImportFileError`` where one of several rewards has to be chosen."""
+    dump = _load_pickle(path)
     samples = dump.get("samples") if isinstance(dump, Mapping) else None
     if not isinstance(samples, list):
         raise ImportFileError(f"{path}: a .pt file without samples; is it a checkpoint?")
@@ -83,7 +83,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             yield Fault(line, str(bad))
 
 
-def _loaded(path: Path) -> Any:
+def _load_pickle(path: Path) -> Any:
     import torch
 
     try:
@@ -96,7 +96,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _reward_name(path: Path, samples: list[Any]) -> str | None:
-    """The only one of several rewards by name; None where the reward is a number."""
+    """Return the only one of several rewards by name; None where the reward is a number."""
     rewards = (inner(sample, "reward") for sample in samples)
     names = list(next((reward for reward in rewards if reward), {}))
     if len(names) > 1:
@@ -149,6 +149,6 @@ IMPORTER = Importer(
     suffixes=(".pt",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     pickled=True,
 )

@@ -11,7 +11,7 @@ _MOST_FOLDERS = 6
 
 
 def run_above(folder: Path) -> tuple[str | None, int | None]:
-    """The step in the name of the nearest folder that has one, and the name of its run; None without such a folder.
+    """Return run and step of the nearest folder whose name has a step; None for both without one.
 
     >>> run_above(Path("/runs/lucky/step_40/eval-results/aime24")), run_above(Path("/runs/lucky-step-40/aime24"))
     (('lucky', 40), ('lucky', 40))
@@ -19,8 +19,8 @@ def run_above(folder: Path) -> tuple[str | None, int | None]:
     (None, None)
     """
     parents = (folder.absolute(), *folder.absolute().parents)
-    for one in parents[:_MOST_FOLDERS]:
-        run, step = run_and_step(one.name)
+    for folder_above in parents[:_MOST_FOLDERS]:
+        run, step = run_and_step(folder_above.name)
         if step is not None:
-            return run or one.parent.name or None, step
+            return run or folder_above.parent.name or None, step
     return None, None

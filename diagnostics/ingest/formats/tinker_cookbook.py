@@ -29,7 +29,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     whole,
     without_end_token,
 )
-from oversharp.diagnostics.ingest.formats.rows import parsed, read_one_each
+from oversharp.diagnostics.ingest.formats.rows import parse_json, read_one_each
 from oversharp.diagnostics.ingest.formats.steps import run_above
 from oversharp.diagnostics.series.folders import run_and_step
 
@@ -41,12 +41,12 @@ _NUMBER = re.compile(r"(?:\A|[a-z_-])(\d{1,9})\Z")
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By the fields of a row."""
+    """Return whether a record has the fields of a row."""
     return record.keys() >= _KNOWN_BY or record.keys() >= _SUMMARY
 
 
 def place(path: Path) -> FilePlace:
-    """Run and step of the checkpoint that the store names, else of a folder above."""
+    """Return run and step of the checkpoint that the store names, else of a folder above."""
     metadata = _metadata(path)
     if metadata and metadata.get("checkpoint_path") is None and metadata.get("checkpoint_name") is None:
         return FilePlace(step=0)
@@ -64,12 +64,12 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """Sampling settings of the evaluation."""
+    """Return the sampling settings of the evaluation."""
     return sampling_settings(inner(_metadata(path), "config"))
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line."""
     greedy = settings(path).get("temperature") == 0
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward, greedy=greedy))
 
@@ -86,7 +86,8 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     reward = numeric(fields if name == "reward" else metrics, name)
     listed = fields.get("turns")
     turns = [turn for turn in listed if isinstance(turn, dict)] if isinstance(listed, list) else []
-    prompt, *answers = [turn.get("content") for turn in turns] or [None]
+    contents: list[Any] = [turn.get("content") for turn in turns] or [None]
+    prompt, answers = contents[0], contents[1:]
     if reward is not None:  # a null answer that has a score is an empty one
         answers = ["" if answer is None else answer for answer in answers] or [""]
     if not isinstance(prompt, str) or not answers or not all(isinstance(answer, str) for answer in answers):
@@ -107,20 +108,20 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 
 
 def _n_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """Number of tokens of all turns of the model; None where one is unknown."""
-    counts = [whole(one, "token_count") for one in turns if one.get("role") == "assistant"]
-    known = [count for count in counts if count]
-    return sum(known) if known and len(known) == len(counts) and sum(known) < 2**31 else None
+    """Return the number of tokens of all turns of the model; None where one is unknown."""
+    counts = [whole(turn, "token_count") for turn in turns if turn.get("role") == "assistant"]
+    counted = [count for count in counts if count]
+    return sum(counted) if counted and len(counted) == len(counts) and sum(counted) < 2**31 else None
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
-    """Metadata of the run that holds the benchmark's folder; empty where there is none."""
+    """Return the metadata of the run that holds the benchmark's folder; empty where there is none."""
     try:
-        held = parsed((path.absolute().parent.parent / "metadata.json").read_bytes())
+        document = parse_json((path.absolute().parent.parent / "metadata.json").read_bytes())
     except OSError:
         return {}
-    found = held[0] if isinstance(held, tuple) else None
-    return found if isinstance(found, dict) and "checkpoint_name" in found else {}
+    metadata = document[0] if isinstance(document, tuple) else None
+    return metadata if isinstance(metadata, dict) and "checkpoint_name" in metadata else {}
 
 
 IMPORTER = Importer(
@@ -129,6 +130,6 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
     settings=settings,
 )

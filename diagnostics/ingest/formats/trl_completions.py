@@ -3,10 +3,10 @@
 Columns ``step``, ``prompt``, ``completion``, one per reward function, what the reward functions passed to
 ``log_extra``, and ``advantage``. Prompts and completions are text or chat messages, which become one text.
 
-Which column says that a completion is right cannot be told from the file: extras stand beside the rewards, and the
-weights of TRL's sum are not written. The only column of numbers is the score; among several --reward chooses. Where a
-reward function returned None there is no score. The gold answer is the column ``solution``, which TRL's own
-``accuracy_reward`` logs, and the final answer its ``answer_parsed``.
+The file does not mark the score: extras are columns too, and the weights of TRL's sum are not written. The only column
+of numbers is the score; among several --reward chooses. Where a reward function returned None there is no score. The
+gold answer is the column ``solution``, which TRL's own ``accuracy_reward`` logs, and the final answer its
+``answer_parsed``.
 
 A file holds the last batch before it was logged, of training or of evaluation: both write to the same name. Problems
 have no id. With logging_steps above 1 the batches in between are not written.
@@ -29,18 +29,18 @@ _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields."""
+    """Return whether a record has its fields."""
     return record.keys() >= _OWN
 
 
 def place(path: Path) -> FilePlace:
-    """The step in the file's name, and the run: the folder that TRL wrote to."""
+    """Return the step in the file's name, and the run: the folder that TRL wrote to."""
     run = path.absolute().parent.parent.name if path.absolute().parent.name == "completions" else ""
     return FilePlace(run=run or None, step=step_named(path.stem, "completions_"))
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per row. Raises ``ImportFileError`` where the score has to be chosen among several columns."""
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per row. Raises ``ImportFileError`` where the score has to be chosen among several columns."""
     reward_name = _reward_column(path, options.reward)
     yield from read_one_each(path, lambda line, fields: _sample(line, fields, reward_name))
 
@@ -59,7 +59,7 @@ def _sample(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Re
 
 
 def _reward_column(path: Path, chosen: str | None) -> str | None:
-    """The column of the score; None if the file has no column of numbers."""
+    """Return the column of the score; None if the file has no column of numbers."""
     from pyarrow import ArrowException, parquet, types
 
     try:
@@ -74,17 +74,17 @@ def _reward_column(path: Path, chosen: str | None) -> str | None:
     ]
     if chosen is not None:
         if chosen not in schema.names:
-            raise ImportFileError(f"{path}: no column {chosen!r}; --reward can be {_listed(numeric)}")
+            raise ImportFileError(f"{path}: no column {chosen!r}; --reward can be {_join_names(numeric)}")
         return chosen
     if len(numeric) > 1:
         raise ImportFileError(
-            f"{path}: which column is the score? pass --reward with one of {_listed(numeric)}; "
+            f"{path}: which column is the score? pass --reward with one of {_join_names(numeric)}; "
             "TRL's sum of them is not written"
         )
     return numeric[0] if numeric else None
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return ", ".join(names) or "nothing: no column holds numbers"
 
 
@@ -94,5 +94,5 @@ IMPORTER = Importer(
     suffixes=(".parquet",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
 )

@@ -1,13 +1,13 @@
 """verl: ``{global_step}.jsonl`` in ``trainer.validation_data_dir`` or ``trainer.rollout_data_dir``.
 
 Fields ``input``, ``output``, ``gts`` (the gold answer), ``score`` and ``step``; a reward function may add ``acc`` and
-``pred``. ``acc``, where it is there, is right or wrong, while ``score`` may hold shaping too: ``acc`` counts, unless
-another field is named. The step is the field's, else the file's name.
+``pred``. ``acc``, where present, is right or wrong, while ``score`` may include shaping: ``acc`` is the reward, unless
+the user names another field. The step is the field's, else the file's name.
 
 A validation dump answers the same problems at every step, which is what an audit compares; a rollout dump holds other
 training problems at every step. Neither names its problems: ``uid``, which the new trainer adds as
-``{sample}_{rollout}_{output}``, is drawn anew at every validation. It tells which outputs are turns of one rollout;
-such outputs become one sample, with the first one's prompt and the last one's response.
+``{sample}_{rollout}_{output}``, changes at every validation. It marks the outputs that are turns of one rollout; these
+become one sample, with the first one's prompt and the last one's response.
 
 Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``; dumps of both
 functions of verl 0.9.1 were read.
@@ -41,12 +41,12 @@ _KNOWN_BY = frozenset({"input", "output", "score"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """By its fields; ``gts`` may be missing, and a step or the file's name tells it from other tools' dumps."""
+    """Return whether a record has its fields, with ``gts``, a step, or a step in the file's name."""
     return record.keys() >= _KNOWN_BY and ("gts" in record or "step" in record or place(path).step is not None)
 
 
 def place(path: Path) -> FilePlace:
-    """The step in the file's name."""
+    """Return the step in the file's name."""
     return FilePlace(step=step_named(path.stem, ""))
 
 
@@ -64,9 +64,9 @@ class _Line(Struct, gc=False):
     uid: str | None = None
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """One sample per line, or per rollout where a rollout has several lines."""
-    held: Recorded | Fault | None = None
+def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
+    """Yield one sample per line, or per rollout where a rollout has several lines."""
+    pending: Recorded | Fault | None = None
     held_rollout: str | None = None
     for record in typed_records(path, _Line) if options.reward is None else records(path):
         item: Recorded | Fault
@@ -90,14 +90,19 @@ def read(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
             else:
                 item, uid = _sample(line, fields, options), fields.get("uid")
         rollout, is_later_turn = (None, False) if uid is None else _rollout(uid)
-        if held is not None:
-            if is_later_turn and rollout == held_rollout and not isinstance(item, Fault) and isinstance(held, Recorded):
-                item = replace(item, prompt=held.prompt)
+        if pending is not None:
+            if (
+                is_later_turn
+                and rollout == held_rollout
+                and not isinstance(item, Fault)
+                and isinstance(pending, Recorded)
+            ):
+                item = replace(item, prompt=pending.prompt)
             else:
-                yield held
-        held, held_rollout = item, rollout
-    if held is not None:
-        yield held
+                yield pending
+        pending, held_rollout = item, rollout
+    if pending is not None:
+        yield pending
 
 
 def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recorded | Fault:
@@ -118,7 +123,7 @@ def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recor
 
 
 def _rollout(uid: object) -> tuple[str | None, bool]:
-    """What a line's rollout is called, if that is told, and whether the line is a later turn of it."""
+    """Return the id of a line's rollout, None without one, and whether the line is a later turn of it."""
     parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
     if len(parts) < 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return None, False
@@ -131,5 +136,5 @@ IMPORTER = Importer(
     suffixes=(".jsonl",),
     recognises=recognises,
     place=place,
-    read=read,
+    read_samples=read_samples,
 )

@@ -17,7 +17,7 @@ def reader(importer: ModuleType) -> Callable[..., list[Recorded | Fault]]:
     """``read(path, reward, fields)`` of an importer's module."""
 
     def read(path: Path, reward: str | None = None, fields: Mapping[str, str] | None = None) -> list[Recorded | Fault]:
-        return checked(importer.read(path, ReadOptions(reward=reward, fields=fields or {})))
+        return checked(importer.read_samples(path, ReadOptions(reward=reward, fields=fields or {})))
 
     return read
 

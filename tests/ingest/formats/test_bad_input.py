@@ -182,7 +182,7 @@ def write(folder: Path, case: Case, *records: Any) -> Path:
 
 
 def read(case: Case, path: Path) -> list[Recorded | Fault]:
-    return checked(case.importer.read(path, case.options))
+    return checked(case.importer.read_samples(path, case.options))
 
 
 # ---------------------------------------------------------------- anything in a record
@@ -288,7 +288,7 @@ CSV_NAMES = ReadOptions(fields={"prompt": "q", "response": "a", "reward": "s"})
 def test_a_byte_of_a_csv_file_that_is_no_utf8_costs_its_row_alone(tmp_path: Path) -> None:
     path = tmp_path / "40.csv"
     path.write_bytes("q,a,s\n1+1?,deux é,1\n".encode() + b"1+1?,\xe9,1\n" + b'1+1?,"2\n2",1\n1,2,3,4\n1+1?,2,0\n')
-    items = checked(mapped.read(path, CSV_NAMES))
+    items = checked(mapped.read_samples(path, CSV_NAMES))
     assert [one.line for one in items if isinstance(one, Recorded)] == [2, 5, 7]
     assert items[1] == Fault(3, NOT_UTF8)
     assert items[3] == Fault(6, "a CSV line with more or fewer fields than the header")
@@ -299,7 +299,7 @@ def test_a_csv_file_of_another_encoding_is_said_to_be(tmp_path: Path, encoding: 
     path = tmp_path / "40.csv"
     path.write_bytes("q,a,s\n1+1?,2,1\n".encode(encoding))
     with pytest.raises(ImportFileError, match=r"40\.csv: not UTF-8 text in its header \(UTF-16\?\); save it as UTF-8"):
-        list(mapped.read(path, CSV_NAMES))
+        list(mapped.read_samples(path, CSV_NAMES))
 
 
 def test_columns_of_one_name_are_named(tmp_path: Path) -> None:
@@ -308,9 +308,9 @@ def test_columns_of_one_name_are_named(tmp_path: Path) -> None:
     parquet.write_table(pa.table([["1+1?"], ["2"], ["3"]], names=["q", "a", "a"]), table)
     for path, names in ((csv, "a, q"), (table, "a")):
         with pytest.raises(ImportFileError, match=rf"{path.name}: has several columns named {names}; rename"):
-            list(mapped.read(path, CSV_NAMES))
+            list(mapped.read_samples(path, CSV_NAMES))
     csv.write_text("q,a,s,,\n1+1?,2,1,,\n")
-    assert isinstance(checked(mapped.read(csv, CSV_NAMES))[0], Recorded), "a spreadsheet leaves columns unnamed"
+    assert isinstance(checked(mapped.read_samples(csv, CSV_NAMES))[0], Recorded), "a spreadsheet leaves columns unnamed"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_columns_of_one_name_are_named(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_step_is_said_in_the_right_words(tmp_path: Path, step: str, why: str | None) -> None:
     path = tmp_path / "dump.jsonl"
     path.write_text(json.dumps(VERL).replace("40", step) + "\n")
-    (read,) = checked(verl.IMPORTER.read(path, ReadOptions()))
+    (read,) = checked(verl.IMPORTER.read_samples(path, ReadOptions()))
     assert getattr(read, "why", None) == why
 
 
@@ -348,7 +348,7 @@ def test_a_text_that_is_held_once_for_many_rows_is_one(tmp_path: Path) -> None:
 def test_a_quote_that_is_left_open_stops_a_csv_file_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "40.csv"
     path.write_text('q,a,s\n1+1?,2,1\nragged\n1+1?,3,0\n1+1?,"open,1\n1+1?,2,1\n')
-    items = mapped.read(path, CSV_NAMES)
+    items = mapped.read_samples(path, CSV_NAMES)
     assert [type(next(items)) for _ in range(3)] == [Recorded, Fault, Recorded]
     with pytest.raises(ImportFileError, match=r"40\.csv: .* stopped at line 5: unexpected end of data \(a quote left"):
         next(items)

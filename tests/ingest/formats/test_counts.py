@@ -19,7 +19,7 @@ RECORD = {"id": "p1", "n": 64, "c": 24, "step": 20}
 
 
 def read(path: Path, fields: dict[str, str] = FIELDS) -> list[Any]:
-    return checked(counts.read(path, ReadOptions(fields=fields)))
+    return checked(counts.read_samples(path, ReadOptions(fields=fields)))
 
 
 def test_a_count_becomes_as_many_samples_in_an_order_that_stays(tmp_path: Path) -> None:

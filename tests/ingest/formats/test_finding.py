@@ -93,7 +93,7 @@ def test_foreign_and_broken_lines_before_the_first_good_one_do_not_lose_the_file
     if n_foreign < RECORDS_ASKED:
         assert names(find_files([path])) == {"10.jsonl": "verl"}
     else:
-        with pytest.raises(ImportFileError, match=r"nobody's format \(foo\); name the fields with --map"):
+        with pytest.raises(ImportFileError, match=r"unrecognized format \(foo\); name the fields with --map"):
             find_files([path])
 
 
@@ -145,7 +145,9 @@ def test_what_oversharp_leaves_beside_a_store_is_never_a_dump(tmp_path: Path) ->
 def test_a_folder_of_files_that_need_names_for_their_fields_says_so(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("q,a,s\n1+1?,2,1\n")
     for path in (tmp_path, tmp_path / "all.csv"):
-        with pytest.raises(ImportFileError, match=r"all\.csv: nobody's format \(q, a, s\); name the fields with --map"):
+        with pytest.raises(
+            ImportFileError, match=r"all\.csv: unrecognized format \(q, a, s\); name the fields with --map"
+        ):
             find_files([path])
     assert names(find_files([tmp_path], name="mapped")) == {"all.csv": "mapped"}
 

@@ -203,7 +203,7 @@ def test_a_compressed_file_that_breaks_off_keeps_what_came_before(tmp_path: Path
     packed = gzip.compress(LINES.encode()) + gzip.compress(b'{"q": "2+2?"}\n' * 9)[:-12]
     path.write_bytes(packed)
     with pytest.raises(ImportFileError, match=r"any\.jsonl\.gz: not a readable \.gz file"):
-        list(mapped.read(path, mapped.ReadOptions(fields=FLAT)))
+        list(mapped.read_samples(path, mapped.ReadOptions(fields=FLAT)))
 
 
 # ---------------------------------------------------------------- chats, golds, empty responses, endings, steps

@@ -96,14 +96,14 @@ def test_a_chat_without_content_is_an_empty_response(tmp_path: Path) -> None:
     path = tmp_path / "completions_3.parquet"
     rows = [{**good.COMPLETION, "completion": [{"role": "assistant", "content": text}]} for text in ("2", None)]
     parquet.write_table(pa.Table.from_pylist(rows), path)
-    items = checked(trl_completions.read(path, ReadOptions()))
+    items = checked(trl_completions.read_samples(path, ReadOptions()))
     assert [one.response for one in items if isinstance(one, Recorded)] == ["2", ""]
 
 
 def test_a_null_response_of_slime_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "7.pt"
     torch.save({"rollout_id": 7, "samples": [{**good.SAMPLE, "response": None}]}, path)
-    (item,) = checked(slime.read(path, ReadOptions()))
+    (item,) = checked(slime.read_samples(path, ReadOptions()))
     assert isinstance(item, Recorded)
     assert (item.response, item.reward) == ("", 1.0)
 
@@ -123,7 +123,9 @@ def test_a_null_output_of_inspect_is_empty_where_it_has_a_score(tmp_path: Path, 
         samples[0]["output"] = {"choices": choices}
         samples[1]["output"], samples[1]["scores"] = {"choices": choices}, {}
 
-    first, second, *_ = checked(inspect_eval.read(of_inspect.edited(tmp_path / "a.eval", without_text), ReadOptions()))
+    first, second, *_ = checked(
+        inspect_eval.read_samples(of_inspect.edited(tmp_path / "a.eval", without_text), ReadOptions())
+    )
     assert isinstance(first, Recorded)
     assert (first.response, first.reward is not None) == ("", True)
     assert isinstance(second, Fault)

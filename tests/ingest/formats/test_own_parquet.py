@@ -108,4 +108,4 @@ def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
     def content(items: Iterable[Recorded | Fault]) -> set[tuple[object, ...]]:
         return {(one.prompt, one.response, one.gold, one.reward) for one in samples(items)}
 
-    assert content(read(path)) == content(verl.read(given / "40.jsonl", ReadOptions()))
+    assert content(read(path)) == content(verl.read_samples(given / "40.jsonl", ReadOptions()))

@@ -53,7 +53,7 @@ def test_averages_are_no_samples(tmp_path: Path) -> None:
     path = tmp_path / "aggregated_results.jsonl"
     path.write_text('{"eval/all/avg_score": 0.5}\n')
     assert not skyrl.recognises(path, {"eval/all/avg_score": 0.5})
-    assert list(skyrl.read(path, ReadOptions())) == []
+    assert list(skyrl.read_samples(path, ReadOptions())) == []
 
 
 @pytest.mark.parametrize(("stop_reason", "finish"), [("length", "length"), ("abort", None), (None, None)])

@@ -50,11 +50,11 @@ def test_every_value_of_every_field_reads_alike(
     rows = [line | {name: value} for name in line for value in VALUES]
     texts = [json.dumps({name: value for name, value in row.items() if value is not MISSING}) for row in rows]
     dump.write_text("".join(f"{text}\n" for text in (json.dumps(line), *texts)))
-    typed = list(importer.read(dump, options))
+    typed = list(importer.read_samples(dump, options))
     assert isinstance(typed[0], Recorded)
     with monkeypatch.context() as patch:
         patch.setattr(importer, "typed_records", lambda path, kind: records(path))
-        assert typed == list(importer.read(dump, options))
+        assert typed == list(importer.read_samples(dump, options))
     assert {item.line for item in typed} == set(range(1, len(rows) + 2))
     assert {type(item) for item in typed} == {Recorded, Fault}
 

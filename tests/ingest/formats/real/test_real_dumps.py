@@ -27,7 +27,7 @@ def imported(folder: Path, tool: str) -> dict[Key, Recorded]:
         place = one.importer.place(one.path)
         assert place.run == "models/lucky"
         assert one.importer.settings(one.path)["temperature"] == 1.0
-        for item in one.importer.read(one.path, ReadOptions()):
+        for item in one.importer.read_samples(one.path, ReadOptions()):
             assert isinstance(item, Recorded)
             by_key[place.step, place.task, item.problem, item.index] = item
     return by_key
