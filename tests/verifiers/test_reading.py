@@ -9,6 +9,7 @@ from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers import Verifiers
 from oversharp.diagnostics.verifiers.reading.labels import labelled
 from oversharp.diagnostics.verifiers.reading.languages.announcements import ANNOUNCEMENTS, Announcement
+from oversharp.diagnostics.verifiers.reading.lenient import accepts_mathematics
 from oversharp.diagnostics.verifiers.reading.notation import NOTATION, TYPOGRAPHY, Rewrite, as_latex_notation, typeset
 from oversharp.diagnostics.verifiers.reading.page import PAGE, page
 from oversharp.diagnostics.verifiers.reading.responses import THOUGHTS, final_part
@@ -75,6 +76,25 @@ def test_what_follows_thoughts_states_the_answer(name: str, opening: str, closin
     unfinished = final_part(f"{opening}It is 41.")
     assert (unfinished.text, unfinished.is_unfinished) == ("", True)
     assert final_part("It is 41.", prompt=f"6 * 7?\n{opening}\n").is_unfinished
+
+
+@pytest.mark.parametrize(
+    ("gold", "end", "accepted"),
+    [
+        ("3.5", "Es sind 3,5", True),
+        ("-3.5", "also -3,5 Grad", True),
+        ("18.5", "18,50 €", True),
+        ("1800", "1.800 €", True),
+        ("1.8", "1.800", True),
+        ("1234567", "12,34,567", True),
+        ("1234.56", "so 1.234,56.", True),
+        ("35", "3,5", False),
+        ("1800", "es sind 1.800.000", False),
+        ("3.5", "es sind 3, 5", False),
+    ],
+)
+def test_the_lenient_reader_knows_decimal_commas(gold: str, end: str, accepted: bool) -> None:
+    assert accepts_mathematics(gold, end) is accepted
 
 
 def test_the_page_of_the_tables_is_the_one_that_the_code_gives() -> None:

@@ -140,7 +140,9 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
                     start, label = stop, noun
     if label is None:
         end = lowered[-_SHORT_TAIL:]
-        may_be_short = not options and ("ans" in end or "result" in end or "a:" in end)
+        has_link = ":" in end or "=" in end  # a character is found faster than a word
+        may_be_short = "ans." in end or (has_link and ("ans" in end or "result" in end or "a:" in end))
+        may_be_short = may_be_short and not options
         return _short_label(text) if may_be_short else None
     found = _line_after(text, start, label.endings)
     if not label.is_english and DOUBTS.search(found.line) is not None:
@@ -180,7 +182,8 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
 def _sentence_before(text: str, position: int) -> str:
     """What precedes a label in its sentence, at most 80 characters."""
     before = text[max(0, position - 80) : position]
-    before = before[max(before.rfind(end) for end in ".!?;\n") + 1 :]
+    find = before.rfind
+    before = before[max(find("."), find("!"), find("?"), find(";"), find("\n")) + 1 :]
     return _CONCLUDED.split(before)[-1] if "," in before else before
 
 

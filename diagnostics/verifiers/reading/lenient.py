@@ -123,7 +123,7 @@ def _other_value(tail: str, last: re.Match[str]) -> Fraction | None:
     if "." not in last[0] and tail[max(0, last.start() - 1) : last.start()] not in (",", ".", "'", "’"):
         return None
     token = _LAST_TOKEN.search(tail, max(0, last.start() - 20), last.end())
-    number = with_point(token[2]) if token is not None else None
+    number = with_point(token[2], is_european=True) if token is not None else None
     return None if number is None or token is None else Fraction(token[1].replace("−", "-") + number)
 
 
