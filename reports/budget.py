@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from oversharp.diagnostics.measures.change_budget import PARTS
+from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS
 from oversharp.diagnostics.verdict.made_of import is_fall_shown, made_of_text
 from oversharp.diagnostics.verdict.record import Estimate
 from oversharp.reports import numbers

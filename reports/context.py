@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oversharp.diagnostics.measures.contract import Measure
+from oversharp.diagnostics.measures.contract import Section as MeasureSection
 from oversharp.reports import numbers
 from oversharp.reports.evidence.comparable import select_comparable
 from oversharp.reports.evidence.kernels import SeriesKernels
@@ -70,9 +71,10 @@ class Context:
         """Return figures in the given order, then missing ones, one block per distinct reason."""
         return group_missing([self.block(name) for name in names])
 
-    def other_measures(self, section: str, named: Sequence[str]) -> tuple[str, ...]:
-        """Return measures of ``section`` that are not in ``named``: those of outside packages."""
-        return tuple(sorted(m.name for m in self.measures.values() if m.section == section and m.name not in named))
+    def in_section(self, section: MeasureSection, *, without: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the measures that declare ``section``, by rank and name, except those ``without``."""
+        measures = [one for one in self.measures.values() if one.section == section and one.name not in without]
+        return tuple(one.name for one in sorted(measures, key=lambda one: (one.rank, one.name)))
 
     def pass_change(self, series: SeriesSource, k: int, *, exact: bool = False) -> Change | None:
         """Return pass@k of base and last checkpoint with the paired difference; None if one is unknown."""

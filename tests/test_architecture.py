@@ -77,7 +77,7 @@ HOMES = {
     "uvicorn": ("viewer.server",),
 }
 #: Folders whose files are a catalogue: one file, one thing of a kind.
-CATALOGUES = {"oversharp/diagnostics/measures", "oversharp/diagnostics/ingest/formats"}
+CATALOGUES = {"oversharp/diagnostics/ingest/formats"}
 MOST_MODULES = 15
 
 

@@ -123,7 +123,7 @@ NEEDS_TRL = pytest.mark.skipif(
             ("audit/report.html", "audit/audit.duckdb", "out/plots/README.md"),
         ),
         ("dumps", dumps, in_this_process, ("audit/report.html", "mine/audit.duckdb")),
-        ("measures", dumps, by_shell, ("packages/my_measures/longest_correct.py", "audit/report.html")),
+        ("measures", dumps, by_shell, ("packages/my_measures/always_solved.py", "audit/report.html")),
         pytest.param(
             "training",
             base_model,
@@ -155,7 +155,7 @@ def test_a_guide_does_what_it_says(
             file.write_text(text, encoding="utf-8")
     assert [name for name in made if not (tmp_path / name).exists()] == []
     if guide == "measures":
-        assert "Longest correct response" in (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
+        assert "Problems always solved" in (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
 
 
 def test_every_guide_is_tried() -> None:

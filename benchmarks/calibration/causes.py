@@ -32,7 +32,7 @@ from benchmarks.calibration.causes_worlds import (
     true_parts,
 )
 from benchmarks.speed.results import circumstances
-from oversharp.diagnostics.measures.change_budget import PARTS, compute
+from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS, change_budget
 from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.verdict.made_of import is_nearly_known, is_sure
 from oversharp.diagnostics.verdict.record import Estimate
@@ -103,7 +103,7 @@ def simulated(seed: int = 20, path: str = "counts", after: int = 0) -> Iterator[
                 rng = np.random.default_rng([seed, place, number, one])
                 law_PR = base_laws(DIFFICULTIES[difficulty](n_problems, rng), rng)
                 planted = plant(law_PR, rng)
-                findings = compute(drawn_evidence(law_PR, causes, planted, n, rng))
+                findings = change_budget(drawn_evidence(law_PR, causes, planted, n, rng))
                 ks = (1, n // 2)
                 true = {k: true_parts(law_PR, causes, planted, k) for k in ks}
                 k = max(ks, key=lambda k, true=true: abs(sum(true[k].values())))

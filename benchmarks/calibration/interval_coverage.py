@@ -20,7 +20,7 @@ from scipy.special import expit
 from scipy.stats import entropy, norm
 
 from benchmarks.speed.results import RESULTS, circumstances, write
-from oversharp.diagnostics.measures.temporal_forgetting import LEVEL, chance_of_none
+from oversharp.diagnostics.measures.coverage.temporal_forgetting import LEVEL, chance_of_none
 from oversharp.diagnostics.statistics.band import simultaneous_band
 from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.crossing import crossing, k_star_of

@@ -20,9 +20,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.frontier.exact_frontier import PARTS, Coverage, ExactFrontier, Rates, pass_at
-from oversharp.diagnostics.measures import _frontier
-from oversharp.diagnostics.measures._frontier import compared, controls
 from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.coverage.sharpening import controls
+from oversharp.diagnostics.measures.coverage.sharpening.controls import compare_controls, load_controls
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem
 from oversharp.diagnostics.verifiers import get_verifier
 
@@ -186,7 +186,7 @@ def free_controls(
     def audit(chosen_P: np.ndarray) -> Evidence:
         return audited(law, late, chosen_P, rng, n=n, n_base=n_base)
 
-    k_of = {one.name: one.k for one in controls(audit(np.arange(law.n_problems))) if one.points is not None}
+    k_of = {one.name: one.k for one in load_controls(audit(np.arange(law.n_problems))) if one.points is not None}
     coverage = {
         (name, which): Coverage(frontier.matched(pass_at(rate_P, 1), pass_at(rate_P, frontier.k)))
         for name, frontier in exact_frontiers(law, k_of).items()
@@ -194,7 +194,7 @@ def free_controls(
     }
     known = dict.fromkeys(coverage, 0)
     for _ in range(series):
-        for one in compared(audit(rng.integers(0, law.n_problems, law.n_problems))):
+        for one in compare_controls(audit(rng.integers(0, law.n_problems, law.n_problems))):
             for which, against in one.against.items():
                 if (place := (one.control.name, which)) in coverage:
                     coverage[place].count(against)
@@ -225,7 +225,7 @@ def biases(law: Law, series: int) -> list[dict[str, Any]]:
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     k_of: dict[str, int] = {}
     for _ in range(series):
-        for one in controls(audited(law, some, every_P, rng)):
+        for one in load_controls(audited(law, some, every_P, rng)):
             if one.points is not None:
                 found.setdefault(one.name, []).append((one.points.x_SP.mean(axis=1), one.points.y_SP.mean(axis=1)))
                 k_of[one.name] = one.k
@@ -266,7 +266,7 @@ def cost(n_problems: int = 500, n_checkpoints: int = 11, n: int = N, turns: int 
     for _ in range(turns):
         evidence = audited(law, late, np.arange(n_problems), rng, n=n, n_base=n)
         start = time.process_time()
-        known = [one.control.name for one in compared(evidence) if one.control.points is not None]
+        known = [one.control.name for one in compare_controls(evidence) if one.control.points is not None]
         taken.append(time.process_time() - start)
         if known != ["power", "answers"]:
             raise RuntimeError(f"both controls are to be timed, and there are {known}")
@@ -275,5 +275,5 @@ def cost(n_problems: int = 500, n_checkpoints: int = 11, n: int = N, turns: int 
 
 def _points(law: Law, name: str) -> list[tuple[float, Rates]]:
     if name == "power":
-        return [(exponent, law.power(exponent)) for exponent in _frontier.EXPONENTS]
-    return [(draws, law.agreeing(draws)) for draws in _frontier.AGREEING]
+        return [(exponent, law.power(exponent)) for exponent in controls.EXPONENTS]
+    return [(draws, law.agreeing(draws)) for draws in controls.AGREEING]

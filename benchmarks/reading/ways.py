@@ -36,9 +36,9 @@ from benchmarks.reading.ways_agreement import agreement, class_of
 from benchmarks.reading.ways_generated import APPROACHES, Problem, drawn_problem, render
 from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.engine.ways import read_ways
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures.minority_ways_p import compute as minority_ways
-from oversharp.diagnostics.measures.ways_fallen import compute as ways_fallen
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.minority_ways_p import minority_ways_p
+from oversharp.diagnostics.measures.modes.ways.ways_fallen import ways_fallen
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.ways import get_reader
@@ -160,7 +160,7 @@ def generated(n_series: int, late_of: Callable[[np.ndarray], np.ndarray], seed: 
         late_PA = late_of(series.mixture_PA)
         rows = [*series.rows("base", series.mixture_PA, 0.1), *series.rows("late", late_PA, 0.9)]
         evidence = tiny_ways(rows, n=N)
-        for name, one in zip(found, minority_ways(evidence), strict=False):  # the first two
+        for name, one in zip(found, minority_ways_p(evidence), strict=False):  # the first two
             found[name] += (one.value or 0.0) <= LEVEL
         found["ways_fallen"] += (ways_fallen(evidence)[0].value or 0.0) > 0
         unknown.append(sum(row[4] for row in rows if row[2] is None) / sum(row[4] for row in rows))

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.calibration.demo_truth import mode_logp
 from benchmarks.reading.ways_generated import IN_WORDS, JOINTS, OPENINGS, REMARKS
 from benchmarks.speed.results import digits
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures.minority_ways_p import compute as minority_ways
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.minority_ways_p import minority_ways_p
 from oversharp.diagnostics.records.progress import ConsoleProgress
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks import countdown
@@ -214,7 +214,7 @@ def said(problems: Sequence[Problem], series: Series, rng: np.random.Generator, 
                     part = own[: N // 2] if half else own[N // 2 :]
                     counts = Counter(way for way, is_right in part if is_right)
                     rows[naming] += [(checkpoint, f"q{place}", way, half, n) for way, n in counts.items()]
-    found = [(naming, one) for naming, own in rows.items() for one in minority_ways(tiny_ways(own, n=N))]
+    found = [(naming, one) for naming, own in rows.items() for one in minority_ways_p(tiny_ways(own, n=N))]
     return {f"{naming}, {one.scope}": float(cast("float", one.value)) for naming, one in found}
 
 

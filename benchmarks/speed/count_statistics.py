@@ -137,7 +137,7 @@ def measure_statistics(plan: Plan) -> dict[str, Any]:
     for one in all_measures().values():
         if one.compute is not None and set(one.needs) <= set(evidence.frames):
             start = time.perf_counter()
-            n_findings += len(one.compute(evidence))
+            n_findings += len(one(evidence))
             took[one.name] = time.perf_counter() - start
     start = time.perf_counter()
     verdict = verdict_of(counts)

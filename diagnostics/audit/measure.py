@@ -102,16 +102,13 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
     with progress.stage("measure", len(measures)) as advance:
         for one in measures.values():
             if not texts and _reads_texts(one):
-                made: Sequence[Finding] = _unknown(one, _expected(one, evidence), NO_TEXTS)
+                made: Sequence[Finding] = one.unknown(one.expected(evidence), NO_TEXTS)
             else:
                 made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
             made = [_over_its_units(finding, one, evidence) for finding in made]
             never = _why_never(one, recorded=recorded, regraded=key.verifier is not None)
             findings += made if never is None else [replace(x, why=never) if x.value is None else x for x in made]
-            findings += [
-                Finding(checkpoint_id=checkpoint_id, measure=one.name, unit=one.unit, why=why)
-                for checkpoint_id, why in failed.items()
-            ]
+            findings += [x for checkpoint_id, why in failed.items() for x in one.unknown([checkpoint_id], why)]
             advance(1)
     if store.replace_findings(key, findings):
         store.log_event(key, "measure", wall_s=time.perf_counter() - start, rows=len(findings))
@@ -174,13 +171,10 @@ def _lacks(measure: Measure, frames: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
-    if measure.compute is not None:
-        if any(evidence.frames[view].empty for view in measure.needs):
-            return _unknown(measure, _expected(measure, evidence))
-        return measure.compute(evidence)
-    assert measure.sql is not None  # Measure holds exactly one of the two
+    if measure.sql is None:
+        return measure(evidence)
     if _is_vain(store, key, measure):
-        return _unknown(measure, _expected(measure, evidence))
+        return measure.unknown(measure.expected(evidence), measure.missing)
     available = {"series": key.series, "strategy_regex": key.strategy_regex, "ks": list(evidence.ks)}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
     with store.kept.hidden() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
@@ -203,15 +197,8 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
         for row in rows.itertuples()
     ]
     found = set(rows["checkpoint_id"])
-    without = [checkpoint_id for checkpoint_id in _expected(measure, evidence) if checkpoint_id not in found]
-    return [*known, *_unknown(measure, without)]
-
-
-def _expected(measure: Measure, evidence: Evidence) -> list[str]:
-    """The checkpoints that must have a finding: a comparison has none at the base."""
-    checkpoints = evidence.checkpoints
-    expected = checkpoints if measure.of_base else checkpoints[~checkpoints["is_base"]]
-    return list(expected["checkpoint_id"])
+    without = [checkpoint_id for checkpoint_id in measure.expected(evidence) if checkpoint_id not in found]
+    return [*known, *measure.unknown(without, measure.missing)]
 
 
 def _of_all_problems(
@@ -258,13 +245,6 @@ def _reads_texts(measure: Measure) -> bool:
         return _COLUMNS_FROM_TEXTS.search(measure.sql) is not None
     read = measure.columns.get(_LARGEST, ()) if _LARGEST in measure.needs else ()
     return any(_COLUMNS_FROM_TEXTS.fullmatch(name) for name in read)
-
-
-def _unknown(measure: Measure, checkpoint_ids: Sequence[str], why: str | None = None) -> list[Finding]:
-    return [
-        Finding(checkpoint_id=checkpoint_id, measure=measure.name, unit=measure.unit, why=why or measure.missing)
-        for checkpoint_id in checkpoint_ids
-    ]
 
 
 def _optional(value: object, convert: Callable[[Any], T]) -> T | None:

@@ -1,9 +1,9 @@
-"""The measures of the audit: one file in this folder is one measure, or a family that shares its computation.
+"""The measures of the audit, grouped by what they read.
 
-A file that defines ``MEASURE`` is found by itself; its docstring, without the example, is what ``oversharp explain``
-prints. A family is a tuple ``MEASURES``, each with its text in ``doc``. Files whose name starts with an underscore hold
-shared computations. Other distributions add measures through the entry-point group ``oversharp.measures``; an entry
-point names a ``Measure`` or a module that defines ``MEASURE`` or ``MEASURES``.
+A measure is a function under a decorator of ``declare``. Its name, docstring and place in the report are declared
+there alone; ``oversharp explain`` prints the docstring without its example. Every module of this package is searched.
+Other distributions add measures through the entry-point group ``oversharp.measures``; an entry point names a measure,
+or a module with measures.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAPERS: Mapping[str, str] = MappingProxyType(
         "C": "The Reasoning Boundary Paradox, OpenReview",
     }
 )
-#: Names that measures had before, and have now.
+#: Former names of measures, and their present ones.
 FORMER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "queries_gained": "problems_gained",
@@ -47,19 +47,21 @@ _EXAMPLE_HEADING = re.compile(r"Examples?:?(?:\n-+)?")
 
 @cache
 def all_measures() -> Mapping[str, Measure]:
-    """Every measure by name, sorted by section and name. Raises ``ConfigError`` for a broken or clashing plugin.
+    """Return every measure by name, in the order of the report: section, rank, name.
+
+    Raises ``ConfigError`` for a broken or clashing plugin.
 
     >>> list(all_measures())[:2]
-    ['best_at_k', 'best_of_k']
+    ['pass_at_k', 'pass_at_k_delta']
     """
     found = find_records(Measure, sys.modules[__name__], ENTRY_POINT_GROUP)
     sections = get_args(Section)
-    ordered = sorted(found.values(), key=lambda measure: (sections.index(measure.section), measure.name))
+    ordered = sorted(found.values(), key=lambda one: (sections.index(one.section), one.rank, one.name))
     return MappingProxyType({measure.name: measure for measure in ordered})
 
 
 def get_measure(name: str) -> Measure:
-    """The measure of that name, or of that former name. Raises ``ConfigError`` with the nearest names.
+    """Return the measure of that name or former name. Raises ``ConfigError`` with the nearest names.
 
     >>> get_measure("pass_at_k").unit
     'probability'
@@ -77,23 +79,23 @@ def get_measure(name: str) -> Measure:
     raise ConfigError(f"no measure is called {name!r}; {hint}")
 
 
-#: Said of every measure that has an interval.
+#: Added to every measure that has an interval.
 _CLUSTERS = (
-    "Clusters: where related problems are named, an interval over problems is over their clusters, or left out with "
+    "Clusters: if the audit names related problems, an interval over problems is over their clusters, or missing with "
     "the reason."
 )
 
 
 def explanation(measure: Measure) -> str:
-    """What a measure means, for people: name, title, unit, section, its docstring, and the papers that it cites.
+    """Return what ``oversharp explain`` prints: name, title, unit, section, docstring, and the papers it cites.
 
-    The docstring's example is left out, because it runs on made-up evidence.
+    The example of the docstring is omitted, because it runs on artificial evidence.
 
     >>> print(explanation(get_measure("token_entropy")))
     token_entropy: Token entropy
     Unit: nats per token. Section: entropy
     <BLANKLINE>
-    Token entropy: how undecided the model is at each token of its own responses.
+    Token entropy: the entropy of the next token in the model's own responses.
     ...
     References:
     [B] The Debate on RLVR Reasoning Capability Boundary, arXiv 2510.04028

@@ -1,4 +1,4 @@
-"""What a measure is: one file, one docstring, one computation, one plot described as data."""
+"""Records of a measure: the evidence it reads, its declaration, its plot, and its result at one checkpoint."""
 
 from __future__ import annotations
 
@@ -13,38 +13,15 @@ import pandas as pd
 from jaxtyping import Int
 
 from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.units import Interval
 
 T = TypeVar("T")
-View = Literal[
-    "problem_counts",
-    "sampled_counts",
-    "read_counts",
-    "second_counts",
-    "greedy_grades",
-    "answer_counts",
-    "strategy_counts",
-    "way_counts",
-    "second_way_counts",
-    "control_counts",
-    "base_responses",
-    "mode_logps",
-    "sample_entropies",
-    "graded_samples",
-    "regraded_samples",
-    "panel_logps",
-    "own_logps",
-    "repeated_logps",
-    "panel_tokens",
-    "own_tokens",
-    "training_tokens",
-    "kernel_runs",
-    "kernel_members",
-    "kernel_pairs",
-]
+#: Sections of the report. A measure stands in the section that it declares.
 Section = Literal[
     "coverage",
     "problems",
     "modes",
+    "strategy",
     "interference",
     "kernel",
     "perplexity",
@@ -53,18 +30,20 @@ Section = Literal[
     "entropy",
     "health",
 ]
+#: Rank of a measure that declares none: after all that do, by name.
+LAST = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a computed measure sees: one series of one audit, nothing else.
+    """Input of a computed measure: one series of one audit.
 
     ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``.
-    ``frames`` holds the views that the measure asked for (columns: see ``docs/views.md``), this series only.
+    ``frames`` holds the views that the measure declared (columns: ``docs/views.md``), this series only.
     ``n`` is the number of samples per problem and checkpoint (an adaptive audit draws fewer of some problems, and the
-    base has more: column ``n_planned``), ``ks`` the values of k the user asked for. ``cluster_of`` numbers the
-    cluster of every problem of the audit; empty where each stands for itself. ``guess_rate`` is the share of wrong
-    responses that the graders are reckoned to accept.
+    base has more: column ``n_planned``). ``ks`` are the values of k that the user set. ``cluster_of`` maps each
+    problem to the number of its cluster; it is empty if problems are independent. ``guess_rate`` is the assumed share
+    of wrong responses that graders accept.
     """
 
     checkpoints: pd.DataFrame
@@ -73,68 +52,114 @@ class Evidence:
     ks: tuple[int, ...]
     cluster_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     guess_rate: float = 0.0
-    _made: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _cache: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """``make(self)``, computed for the first measure that asks; the others get the same and must not change it."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast(T, self._made[make])
+        """Return ``make(self)``, computed once and shared. Callers must not change it."""
+        if make not in self._cache:
+            self._cache[make] = make(self)
+        return cast(T, self._cache[make])
 
     def clusters(self, problem_ids: Iterable[str]) -> Int[np.ndarray, " problem"] | None:
-        """The cluster of each of these problems, for an interval over them; None where none are named."""
+        """Return the cluster of each of these problems, None if the audit has no clusters."""
         if not self.cluster_of:
             return None
         return np.array([self.cluster_of[problem_id] for problem_id in problem_ids], dtype=np.int64)
 
+    @property
+    def checkpoint_ids(self) -> list[str]:
+        """All checkpoints in step order."""
+        return [str(checkpoint_id) for checkpoint_id in self.checkpoints["checkpoint_id"]]
+
     @cached_property
     def base_id(self) -> str:
-        """``checkpoint_id`` of the base. ``IndexError`` where no checkpoint is one, as in an empty series."""
+        """``checkpoint_id`` of the base. Raises ``IndexError`` in a series without a base, such as an empty one."""
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """How the report draws the findings of a measure. ``group`` names the column that becomes the line."""
+    """Figure of a measure in the report. ``group`` names the column that distinguishes the lines."""
 
     x: Literal["step", "k"] = "step"
     group: Literal["checkpoint", "scope", "k", "none"] = "none"
     y_label: str = ""
     log_x: bool = False
+    log_y: bool = False
     y_range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown:
+    """A result without a value. ``why`` is the reason; bounds may be known all the same."""
+
+    why: str
+    n: int | None = None
+    low: float | None = None
+    high: float | None = None
+    over: Literal["problems", "clusters"] = "problems"
+    why_no_interval: str | None = None
+
+
+#: A value with its interval, or the reason why there is none.
+Result = Interval | Unknown | str
+#: Results at one checkpoint: one of scope ``all``, or several by scope, by k, or by scope and k.
+Results = Result | Mapping[str, Result] | Mapping[int, Result] | Mapping[tuple[str, int | None], Result]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
     """One measure of the audit.
 
-    Exactly one of ``compute`` (pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public
+    Exactly one of ``compute`` (a pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public
     views with the bound parameters ``$series``, ``$ks`` and ``$strategy_regex`` and returns the columns
-    ``checkpoint_id, scope, k, value, low, high, n`` in a stated order.
-    ``needs`` are the views it reads; when one of them is empty the findings are NULL with ``missing`` as reason.
-    ``also`` are views that it reads where they hold anything.
-    ``columns`` names those of a large view that ``compute`` reads, all of them by default: others may be left out.
-    ``signed`` values are changes and may be below 0. Without ``of_base`` it compares a checkpoint with the base or the
-    one before, so the base has no finding. A measure of the series as a whole stands at the last checkpoint.
+    ``checkpoint_id, scope, k, value, low, high, n`` in a fixed order.
+    ``needs`` are the views it reads; if one of them is empty, the findings are NULL with ``missing`` as the reason.
+    ``also`` are views that it reads if they have rows.
+    ``columns`` lists the columns of a large view that ``compute`` reads, by default all; others may be omitted.
+    ``signed`` values are changes and may be negative. A measure with ``of_base`` False compares a checkpoint with the
+    base or its predecessor, so the base has no finding. A measure of the whole series has its finding at the last
+    checkpoint. The report shows it in ``section``, in ascending order of ``rank``; ``folded`` hides it by default.
     """
 
     name: str
     title: str
     unit: str
     section: Section
-    needs: tuple[View, ...]
+    needs: tuple[str, ...]
     missing: str
     plot: Plot
     compute: Callable[[Evidence], Sequence[Finding]] | None = None
     sql: str | None = None
-    also: tuple[View, ...] = ()
+    also: tuple[str, ...] = ()
     signed: bool = False
     of_base: bool = True
-    columns: Mapping[View, tuple[str, ...]] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     doc: str = ""
+    rank: int = LAST
+    folded: bool = False
 
     def __post_init__(self) -> None:
         if (self.compute is None) == (self.sql is None):
             raise ValueError(f"measure {self.name}: give compute or sql, not both or neither")
         if self.section not in get_args(Section):
             raise ValueError(f"measure {self.name}: no section {self.section!r}; choose from {get_args(Section)}")
+
+    def __call__(self, evidence: Evidence) -> Sequence[Finding]:
+        """Return the findings. If a view of ``needs`` is empty, all of them are unknown for the reason ``missing``.
+
+        Raises ``TypeError`` for a measure in SQL, which only a database can compute.
+        """
+        if self.compute is None:
+            raise TypeError(f"measure {self.name} is SQL: run {self.name}.sql on a store")
+        if any(evidence.frames[view].empty for view in self.needs if view in evidence.frames):
+            return self.unknown(self.expected(evidence), self.missing)
+        return self.compute(evidence)
+
+    def expected(self, evidence: Evidence) -> list[str]:
+        """Return the checkpoints that must have a finding: all, or all but the base."""
+        return [i for i in evidence.checkpoint_ids if self.of_base or i != evidence.base_id]
+
+    def unknown(self, checkpoint_ids: Iterable[str], why: str) -> list[Finding]:
+        """Return a finding without a value for each of these checkpoints."""
+        return [Finding(checkpoint_id=i, measure=self.name, unit=self.unit, why=why) for i in checkpoint_ids]

@@ -44,10 +44,11 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 
 def find_records(kind: type[RecordT], package: ModuleType, group: str) -> Mapping[str, RecordT]:
-    """Every record by name: of the modules of ``package`` (files without underscore) and of the entry points.
+    """Return every record by name, of the modules in and below ``package`` and of the entry points.
 
-    A module defines the upper-case name of ``kind`` (``MEASURE``), or a tuple under its plural (``MEASURES``); an
-    entry point names a record or such a module. Raises ``ConfigError`` for a broken or clashing plugin.
+    A module contains records that a decorator made of its functions, or defines the upper-case name of ``kind``
+    (``MEASURE``), or a tuple under its plural (``MEASURES``); an entry point names a record or such a module. Raises
+    ``ConfigError`` for a broken or clashing plugin.
     """
     found: dict[str, RecordT] = {}
     origin: dict[str, str] = {}
@@ -81,11 +82,10 @@ def load_callable(point: EntryPoint) -> Callable[..., Any]:
 
 
 def _own_records(kind: type[RecordT], package: ModuleType) -> Iterator[tuple[str, RecordT]]:
-    for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("_"):
-            module = importlib.import_module(f"{package.__name__}.{info.name}")
-            for record in _records_in(kind, module):
-                yield module.__name__, _documented(record, module)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(info.name)
+        for record in _records_in(kind, module):
+            yield module.__name__, _documented(record, module)
 
 
 def _plugin_records(kind: type[RecordT], group: str) -> Iterator[tuple[str, RecordT]]:
@@ -102,11 +102,15 @@ def _plugin_records(kind: type[RecordT], group: str) -> Iterator[tuple[str, Reco
 def _records_in(kind: type[RecordT], module: object) -> tuple[RecordT, ...]:
     name = kind.__name__.upper()
     one = getattr(module, name, None)
-    return (*getattr(module, f"{name}S", ()), *(() if one is None else (one,)))
+    values = list(vars(module).values()) if isinstance(module, ModuleType) else []
+    # a decorator gives its record the module of the function; other records have that of their class
+    own = (one for one in values if isinstance(one, kind) and one.__module__ == getattr(module, "__name__", ""))
+    return (*getattr(module, f"{name}S", ()), *(() if one is None else (one,)), *own)
 
 
 def _documented(record: RecordT, module: ModuleType) -> RecordT:
-    return replace(record, doc=inspect.cleandoc(record.doc or module.__doc__ or ""))
+    doc = inspect.cleandoc(record.doc or module.__doc__ or "")
+    return record if record.doc == doc else replace(record, doc=doc)
 
 
 def _points(group: str) -> tuple[EntryPoint, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oversharp.diagnostics.measures._kernel import Coupling, coupling_of
-from oversharp.diagnostics.measures._kernel_prediction import SCOPES, Prediction, prediction
+from oversharp.diagnostics.measures.kernel.gradients.coupling import Coupling, coupling_of
+from oversharp.diagnostics.measures.kernel.gradients.predictions import SCOPES, Prediction, predict_step
 from oversharp.diagnostics.store.load import Frames
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import SeriesSource
@@ -53,7 +53,7 @@ class SeriesKernels:
         for step in (before, last):
             if step not in self.at_step:
                 return self.why_not(step)
-        made = {scope: prediction(self.at_step[before], self.at_step[last], scope) for scope in SCOPES}
+        made = {scope: predict_step(self.at_step[before], self.at_step[last], scope) for scope in SCOPES}
         for scope, outcome in made.items():
             if isinstance(outcome, Prediction):
                 return scope, outcome

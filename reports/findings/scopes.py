@@ -44,12 +44,13 @@ def sample_size_text(rows: pd.DataFrame) -> str:
     return numbers.listing(tuple(parts))
 
 
-def split_by_scope(source: Source, measure: Measure, figure: Figure, *, log_y: bool = False) -> Figure:
+def split_by_scope(source: Source, measure: Measure, figure: Figure) -> Figure:
     """Add the number of problems to the caption, and use one panel per scope if bands would be dropped."""
     rows = known_findings(source.findings, measure.name, scope=None)
     reasons = _missing_notes(source, measure)
     kept = tuple(note for note in figure.notes if not note.startswith(_NO_VALUE))
-    made = replace(figure, notes=(*kept, *reasons), log_y=log_y and bool((rows["value"] > 0.0).all()))
+    log_y = measure.plot.log_y and bool((rows["value"] > 0.0).all())
+    made = replace(figure, notes=(*kept, *reasons), log_y=log_y)
     display = display_of(measure.unit, signed=measure.signed)
     scopes = sorted({str(scope) for scope in rows["scope"]}, key=scope_order)
     banded = bool((rows["low"].notna() & rows["high"].notna()).any())

@@ -21,15 +21,6 @@ from oversharp.reports.problems.cases import problem_cases
 from oversharp.reports.problems.table import SHOWN_ROWS, confirm_hint, lost_and_gained_tables, problem_table
 from oversharp.reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
-MEASURES = (
-    "problems_lost",
-    "problems_gained",
-    "problems_kept",
-    "problems_lost_exact",
-    "support_retention",
-    "net_discovery",
-    "temporal_forgetting",
-)
 #: Minimum samples in each half of the base's samples for a split comparison.
 LEAST_HALF = 4
 _GROUPS, _LEAST_GROUP = 10, 10
@@ -71,7 +62,7 @@ def success(context: Context) -> Section:
         blocks += [_scatter(context, compared, changes), _gains(context, compared, changes)]
     else:
         blocks.append(Missing(title="Success per problem", why=("no checkpoint after the base has samples",)))
-    blocks += context.blocks((*MEASURES, *context.other_measures("problems", MEASURES)))
+    blocks += context.blocks(context.in_section("problems"))
     return Section(section_id="success", title="Success per problem", lead=(), blocks=tuple(blocks))
 
 

@@ -23,15 +23,6 @@ from oversharp.reports.wording import Change, bound, known_findings
 TASK = "task:"
 #: The map of both, and the budget of the change, are on the first screen.
 PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS, BUDGET)
-#: Figures without a place of their own, after the curves, the changes and the map.
-MEASURES = (
-    "k_star",
-    "cover_at_tau",
-    "cover_at_tau_delta",
-    "pass_at_k_exact",
-    "pass_at_k_exact_delta",
-    "greedy_accuracy",
-)
 
 
 def coverage(context: Context) -> Section:
@@ -45,10 +36,7 @@ def coverage(context: Context) -> Section:
                 curves(context),
                 *changes_over_steps(context),
                 *ends_table(context),
-                *(
-                    context.block(name)
-                    for name in (*MEASURES, *context.other_measures("coverage", (*PLACED, *MEASURES)))
-                ),
+                *(context.block(name) for name in context.in_section("coverage", without=PLACED)),
                 *_by_task(context),
             )
         ),

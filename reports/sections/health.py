@@ -11,19 +11,6 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Block, Folded, Missing, Section
 from oversharp.reports.sections.disagreements import disagreement_tables
 
-MEASURES = (
-    "truncation_rate",
-    "parse_failure_rate",
-    "ambiguous_rate",
-    "timeout_rate",
-    "answer_style",
-    "lenient_gap",
-    "several_boxes_rate",
-    "verifier_disagreement",
-    "response_length",
-    "sampler_scorer_gap",
-    "scoring_noise",
-)
 _RATES = {
     "truncation_rate": "truncated",
     "parse_failure_rate": "without a parseable answer",
@@ -55,7 +42,7 @@ def health(context: Context) -> Section:
         blocks=(
             *(block for series in context.series for block in _of_import(series)),
             *disagreement_tables(context.source),
-            *_folded(context.blocks((*MEASURES, *context.other_measures("health", MEASURES)))),
+            *_folded(context.blocks(context.in_section("health"))),
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oversharp.diagnostics.measures._kernel_prediction import OWN, TRAINING
+from oversharp.diagnostics.measures.kernel.gradients.predictions import OWN, TRAINING
 from oversharp.reports import numbers
 from oversharp.reports.context import Context, group_missing
 from oversharp.reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
@@ -15,26 +15,6 @@ from oversharp.reports.records import Block, Cell, Figure, Folded, Missing, Sect
 from oversharp.reports.sections.kernel_figures import heat_map, last_step
 from oversharp.reports.wording import bound, known_findings
 
-FIRST = ("kernel_prediction", "kernel_rho_correct", "kernel_rho_null", "kernel_shift", "z_prime_fall")
-FURTHER = (
-    "kernel_rho",
-    "kernel_rho_extremes",
-    "kernel_lambda_rho",
-    "kernel_effective_rank",
-    "kernel_ratio",
-    "kernel_bounds",
-    "kernel_bound_failures",
-    "kernel_assumptions",
-    "kernel_decay",
-    "kernel_lambda",
-    "kernel_lambda_per_token",
-    "kernel_condition",
-    "z_prime_share",
-    "z_prime_bounds",
-    "delta_pi",
-)
-#: Positive and spread over powers of ten.
-_LOG_Y = frozenset({"kernel_lambda", "kernel_lambda_per_token", "kernel_condition"})
 #: How often a 95 % interval misses by chance.
 _MISSES = 0.05
 _ABOVE_ONE = "Z′\N{NO-BREAK SPACE}>\N{NO-BREAK SPACE}1"
@@ -50,8 +30,9 @@ def kernel(context: Context) -> Section:
         for i, series in enumerate(context.series)
         if series.verifier is None  # graded again, it has the kernels of the series that was graded first
     ]
-    first = [_block(context, name) for name in FIRST]
-    further = [_block(context, name) for name in (*FURTHER, *context.other_measures("kernel", (*FIRST, *FURTHER)))]
+    names = context.in_section("kernel")
+    first = [_block(context, name) for name in names if not context.measures[name].folded]
+    further = [_block(context, name) for name in names if context.measures[name].folded]
     if any(not isinstance(block, Missing) for block in further):
         shown = group_missing([*_numbers(context), *drawn, *first])
         blocks = (
@@ -71,9 +52,8 @@ def kernel(context: Context) -> Section:
 
 def _block(context: Context, name: str) -> Block:
     block = context.block(name)
-    if not isinstance(block, Figure) or name not in (*FIRST, *FURTHER):
-        return block
-    return split_by_scope(context.source, context.measures[name], block, log_y=name in _LOG_Y)
+    measure = context.measures[name]
+    return split_by_scope(context.source, measure, block) if isinstance(block, Figure) else block
 
 
 def _folded(blocks: tuple[Block, ...]) -> Folded:

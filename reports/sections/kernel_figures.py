@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from oversharp.diagnostics.measures._kernel import Rows
-from oversharp.diagnostics.measures._kernel_prediction import OWN, Prediction
+from oversharp.diagnostics.measures.kernel.gradients.coupling import Rows
+from oversharp.diagnostics.measures.kernel.gradients.predictions import OWN, Prediction
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.kernels import SeriesKernels, last_pair

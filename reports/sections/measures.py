@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oversharp.diagnostics.measures.contract import Section as MeasureSection
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
@@ -27,24 +28,18 @@ SIGNIFICANT = 0.05
 def measure_section(
     context: Context,
     title: str,
-    measures: tuple[str, ...],
+    section: MeasureSection,
     lead: Callable[[Context, SeriesSource], str],
     *,
-    section: str = "",
-    elsewhere: tuple[str, ...] = (),
     caution: str = "",
 ) -> Section:
-    """``measures`` in this order, then those of outside packages that declare ``section`` (by default the title).
-
-    ``lead`` is what is said of each series; measures ``elsewhere`` have a place in another section.
-    """
-    name = section or title.lower().replace(" ", "_")
-    said = tuple(context.with_series_name(series, lead(context, series)) for series in context.series)
+    """Make the report's section of the measures that declare ``section``; ``lead`` is the sentence of each series."""
+    leads = tuple(context.with_series_name(series, lead(context, series)) for series in context.series)
     return Section(
-        section_id=name.replace("_", "-"),
+        section_id=section.replace("_", "-"),
         title=title,
-        lead=(*said, *((caution,) if caution else ())),
-        blocks=context.blocks((*measures, *context.other_measures(name, (*measures, *elsewhere)))),
+        lead=(*leads, *((caution,) if caution else ())),
+        blocks=context.blocks(context.in_section(section)),
     )
 
 
@@ -53,14 +48,7 @@ def entropy(context: Context) -> Section:
     return measure_section(
         context,
         "Entropy",
-        (
-            "answer_entropy",
-            "token_entropy",
-            "token_entropy_by_position",
-            "high_entropy_tokens",
-            "mode_entropy_exact",
-            "answer_simpson",
-        ),
+        "entropy",
         _entropy_lead,
         caution="Entropy falls under every kind of sharpening, healthy or not: read it beside coverage, never alone.",
     )
@@ -82,15 +70,7 @@ def interference(context: Context) -> Section:
     return measure_section(
         context,
         "Interference",
-        (
-            "interference",
-            "interference_step",
-            "interference_magnitude",
-            "interference_magnitude_step",
-            "interference_correlation",
-            "interference_correlation_p",
-            "panel_probability_ratio",
-        ),
+        "interference",
         _interference_lead,
         caution="A fall here is a warning, no proof of over-sharpening: the panel's wordings can lose probability to "
         "other wordings of the same solution.",
@@ -131,8 +111,7 @@ def _link(context: Context, series: SeriesSource) -> str:
 
 def perplexity(context: Context) -> Section:
     """Own samples under the base, and base samples under the checkpoint, [C] Fig 4."""
-    measures = (*PERPLEXITIES, "perplexity_base_samples_flow")
-    return measure_section(context, "Perplexity", measures, _perplexity_lead)
+    return measure_section(context, "Perplexity", "perplexity", _perplexity_lead)
 
 
 def _perplexity_lead(context: Context, series: SeriesSource) -> str:
@@ -151,7 +130,7 @@ def trust_region(context: Context) -> Section:
     return measure_section(
         context,
         "Trust region",
-        CLIP_VIOLATIONS,
+        "trust_region",
         _trust_region_lead,
         caution="Checkpoints lie many updates apart, so these shares are larger than a trainer's clip fraction; they "
         "compare with each other.",
@@ -173,8 +152,7 @@ def _trust_region_lead(context: Context, series: SeriesSource) -> str:
 
 def dynamics(context: Context) -> Section:
     """Gains by what the base could do already, and the mass they came from."""
-    measures = ("winner_take_all", "squeeze", "relative_negative", "greedy_failure_f1")
-    return measure_section(context, "Learning dynamics", measures, _dynamics_lead, section="dynamics")
+    return measure_section(context, "Learning dynamics", "dynamics", _dynamics_lead)
 
 
 def _dynamics_lead(context: Context, series: SeriesSource) -> str:

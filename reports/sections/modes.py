@@ -13,30 +13,10 @@ from oversharp.reports.records import Constant, Section
 from oversharp.reports.sections.measures import measure_section
 from oversharp.reports.wording import WITH_MODES, known_findings
 
-MEASURES = (
-    "modes_fallen_10x",
-    "mode_share",
-    "effective_modes",
-    "mode_rarefaction",
-    "modes_fallen",
-    "mass_lost",
-    "problems_over_sharpened",
-)
-STRATEGY = ("strategy_share",)
-WAYS = (
-    "effective_ways",
-    "ways_fallen",
-    "minority_ways_p",
-    "leading_way_share",
-    "ways_rarefaction",
-    "ways_unknown",
-    "strategy_accuracy",
-)
-
 
 def modes(context: Context) -> Section:
     """Which share of the correct modes lost probability, and how many are left."""
-    return measure_section(context, "Modes", MEASURES, _lead, elsewhere=(*STRATEGY, *WAYS))
+    return measure_section(context, "Modes", "modes", _lead)
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
@@ -64,7 +44,7 @@ def _lead(context: Context, series: SeriesSource) -> str:
 
 def strategy(context: Context) -> Section:
     """How the responses go about it: by default code blocks against prose; and the ways that are read in them."""
-    named = (*STRATEGY, *(name for name in WAYS if name in context.measures))
+    named = context.in_section("strategy")
     findings = context.source.findings
     rows = findings[(findings["measure"] == "strategy_share") & findings["value"].notna()]
     if not rows.empty and (rows.loc[rows["scope"] == "code", "value"] == 0.0).all():

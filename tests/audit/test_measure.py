@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from oversharp.diagnostics.audit.measure import _expected
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence
 
@@ -16,4 +15,4 @@ from oversharp.diagnostics.measures.contract import Evidence
 def test_a_comparison_is_expected_at_every_checkpoint_but_the_base(measure: str, checkpoints: list[str]) -> None:
     series = pd.DataFrame({"checkpoint_id": ["base", "a", "b"], "is_base": [True, False, False]})
     evidence = Evidence(checkpoints=series, frames={}, n=1, ks=(1,))
-    assert _expected(all_measures()[measure], evidence) == checkpoints
+    assert all_measures()[measure].expected(evidence) == checkpoints

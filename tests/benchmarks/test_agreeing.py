@@ -10,7 +10,7 @@ import pytest
 from benchmarks.frontier.agreeing import KINDS, MOST_OFF, SAMPLES, of_base, off
 from benchmarks.frontier.free_controls import Law
 from benchmarks.speed.results import RESULTS
-from oversharp.diagnostics.measures._frontier import AGREEING
+from oversharp.diagnostics.measures.coverage.sharpening.controls import AGREEING
 from oversharp.diagnostics.records.types import NO_ANSWER
 
 ROWS = json.loads((RESULTS / "agreeing.json").read_text())["rows"]

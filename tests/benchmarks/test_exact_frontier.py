@@ -11,7 +11,7 @@ from benchmarks.calibration.shipping_exact import COLDER, HOTTER, RULES, Asked, 
 from benchmarks.frontier.exact_frontier import FINE, ExactFrontier, ExactTask, load, mixed, pass_at, tokenizer_of
 from benchmarks.frontier.free_controls import Law, audited, exact_frontiers
 from benchmarks.frontier.positions import FrontierPosition, Ground, position_markdown, position_row, ranked
-from oversharp.diagnostics.measures._frontier import controls
+from oversharp.diagnostics.measures.coverage.sharpening.controls import load_controls
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 from oversharp.trainers.countdown_base import build_model, build_tokenizer
@@ -125,7 +125,7 @@ def test_power_reweights_responses_and_agreeing_reweights_answers() -> None:
 def test_sampled_audits_of_a_law_find_its_points() -> None:
     many = law(40)
     evidence = audited(many, {"late": np.full(40, 0.7)}, np.arange(40), np.random.default_rng(0))
-    found = {one.name: one for one in controls(evidence)}
+    found = {one.name: one for one in load_controls(evidence)}
     assert (found["power"].k, found["answers"].k) == (128, 16)
     assert found["power"].points.x_SP.mean(axis=1)[2] == pytest.approx(many.power(2.0)[0], abs=1e-9)  # all were drawn
     assert found["answers"].points.x_SP.mean(axis=1)[1] == pytest.approx(many.agreeing(2)[0], abs=0.02)

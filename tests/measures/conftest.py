@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import get_args
 
 import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
-from oversharp.diagnostics.measures.contract import Evidence, Measure, View
+from oversharp.diagnostics.measures import all_measures
+from oversharp.diagnostics.measures.contract import Evidence, Measure
 
 SAMPLE = {
     "checkpoint": "base",
@@ -76,10 +76,10 @@ class Views(Mapping[str, pd.DataFrame]):
         return self._read[view]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(get_args(View))
+        return iter(sorted({view for one in all_measures().values() for view in (*one.needs, *one.also)}))
 
     def __len__(self) -> int:
-        return len(get_args(View))
+        return len(list(iter(self)))
 
 
 class World:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 
 
 def of_answers(name, rows, *, n):
-    findings = get_measure(name).compute(tiny_evidence("answer_counts", COLUMNS, rows, n=n))
+    findings = get_measure(name)(tiny_evidence("answer_counts", COLUMNS, rows, n=n))
     return {(f.checkpoint_id, f.scope): f for f in findings}
 
 

@@ -26,7 +26,7 @@ def test_the_mean_of_the_highest_over_all_choices_with_and_without_replacement(w
 def test_of_rewards_0_and_1_it_is_pass_at_k(world):
     samples = [row for i in range(3) for row in drawn("base", f"q{i}", reward=[1.0] * i + [0.0] * (8 - i))]
     rows = found(world, "best_at_k", samples, (1, 4, 8))
-    own = {f.k: f.value for f in get_measure("pass_at_k").compute(world(samples, n=8, ks=(1, 4, 8)).evidence())}
+    own = {f.k: f.value for f in get_measure("pass_at_k")(world(samples, n=8, ks=(1, 4, 8)).evidence())}
     assert {k: rows["base", "all", k]["value"] for k in (1, 4, 8)} == pytest.approx(own)
     assert rows["base", "with_replacement", 8]["value"] == pytest.approx(
         np.mean([1 - (1 - c / 8) ** 8 for c in range(3)])

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oversharp.diagnostics.measures._budget_groups import GROUPS, by_split, grouped, guessed_at_most, whole
-from oversharp.diagnostics.measures._budget_laws import Graded, Gradings, own_fate, said
-from oversharp.diagnostics.measures.change_budget import PARTS, SCOPES, compute
 from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS, SCOPES, change_budget
+from oversharp.diagnostics.measures.coverage.budget.distributions import Graded, Gradings, own_fate, said
+from oversharp.diagnostics.measures.coverage.budget.groups import GROUPS, by_split, grouped, guessed_at_most, whole
 from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_each
 
@@ -64,7 +64,7 @@ def with_colder(evidence: Evidence, **correct: np.ndarray) -> Evidence:
 
 
 def parts_at(evidence: Evidence, k: int) -> dict[str, Finding]:
-    found = {one.scope: one for one in compute(evidence) if one.k == k}
+    found = {one.scope: one for one in change_budget(evidence) if one.k == k}
     assert tuple(found) == SCOPES
     return found
 
@@ -207,7 +207,7 @@ def test_beyond_pass_at_1_ways_are_not_told_from_what_else_rarely_solved_problem
     evidence = evidence_of(np.full(100, 24), np.full(100, 8))
     frame = ways_of({"base": {"sum": 8, "product": 4}, "late": {"product": 4}}, 100)
     told = replace(evidence, frames={**evidence.frames, "way_counts": frame})
-    at = {(one.scope, one.k): one for one in compute(told)}
+    at = {(one.scope, one.k): one for one in change_budget(told)}
     largest = max(k for _, k in at)
     assert at["ways", 1].value < -0.05
     assert at["ways", largest].value is None

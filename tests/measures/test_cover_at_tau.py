@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -10,7 +10,7 @@ COLUMNS = "checkpoint_id problem_id n n_correct"
 def findings(counts, name="cover_at_tau", n=20):
     """(checkpoint, scope) → finding; ``counts``: correct ones among n samples of every problem."""
     rows = [(c, f"q{i:03}", n, k) for c, row in counts.items() for i, k in enumerate(row)]
-    made = get_measure(name).compute(tiny_evidence("problem_counts", COLUMNS, rows, n=n))
+    made = get_measure(name)(tiny_evidence("problem_counts", COLUMNS, rows, n=n))
     return {(f.checkpoint_id, f.scope): f for f in made}
 
 

@@ -1,14 +1,14 @@
 import pytest
 
-from oversharp.diagnostics.measures._counts import ONE_MODE
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.effective_modes import compute
+from oversharp.diagnostics.measures.counts import ONE_MODE
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.effective_modes import effective_modes
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 
 
 def effective(*rows, n):
-    return {f.checkpoint_id: f for f in compute(tiny_evidence("answer_counts", COLUMNS, list(rows), n=n))}
+    return {f.checkpoint_id: f for f in effective_modes(tiny_evidence("answer_counts", COLUMNS, list(rows), n=n))}
 
 
 def test_the_reciprocal_of_the_mean_index():

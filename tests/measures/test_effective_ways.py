@@ -1,17 +1,17 @@
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures._ways import LEVELS, NO_PAIR, scope_of
-from oversharp.diagnostics.measures.effective_ways import compute
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.counts import NO_PAIR, SCOPES
+from oversharp.diagnostics.measures.modes.ways.effective_ways import effective_ways
 
 
 def effective(rows, n):
-    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_ways(rows, n=n))}
+    return {(f.checkpoint_id, f.scope): f for f in effective_ways(tiny_ways(rows, n=n))}
 
 
 def test_every_level_has_its_own_number():
     found = effective([("base", "q", "a", True, 2), ("base", "q", "b", False, 2)], n=4)
-    assert {scope for _, scope in found} == {scope_of(level) for level in LEVELS}
+    assert {scope for _, scope in found} == set(SCOPES)
     assert found["base", "all"].value == pytest.approx(3.0)  # 4 of 12 pairs agree
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 
 def rows(checkpoint_id, problem, *probabilities):
@@ -11,7 +11,7 @@ def rows(checkpoint_id, problem, *probabilities):
 
 
 def change(name, *parts):
-    (finding,) = get_measure(name).compute(
+    (finding,) = get_measure(name)(
         tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [row for part in parts for row in part])
     )
     return finding

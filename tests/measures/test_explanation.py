@@ -20,7 +20,7 @@ def test_it_says_what_is_measured_and_shows_no_code(measure):
     text = "\n".join(rest)
     assert all(f"\n{part}: " in text for part in ("Meaning", "Unit", "Limits", "Source"))
     assert ">>>" not in text
-    assert "_example" not in text
+    assert "examples import" not in text
 
 
 @every_measure

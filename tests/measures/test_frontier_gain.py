@@ -3,10 +3,10 @@ import itertools
 import pandas as pd
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures._frontier import controls
-from oversharp.diagnostics.measures.control_pass_at_k import compute as pass_at_k_of_controls
-from oversharp.diagnostics.measures.frontier_gain import compute
+from oversharp.diagnostics.measures.coverage.sharpening.control_pass_at_k import control_pass_at_k
+from oversharp.diagnostics.measures.coverage.sharpening.controls import load_controls
+from oversharp.diagnostics.measures.coverage.sharpening.frontier import frontier_gain
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COUNTS = "checkpoint_id problem_id n n_correct"
 
@@ -27,7 +27,7 @@ DRAWN = "checkpoint_id problem_id temperature own_temperature n n_correct"
 
 
 def found(evidence, scope):
-    [one] = [finding for finding in compute(evidence) if finding.scope == scope]
+    [one] = [finding for finding in frontier_gain(evidence) if finding.scope == scope]
     return one
 
 
@@ -58,7 +58,7 @@ def responses(*rows):
 def test_the_power_distribution_reweights_different_responses_by_their_probability():
     # p² : .6² correct against .3² wrong
     evidence = evidence_of((3, 2), (6, 1), **responses(("a", True, -0.5108256), ("b", False, -1.2039728)))
-    power = {one.name: one for one in controls(evidence)}["power"].points
+    power = {one.name: one for one in load_controls(evidence)}["power"].points
     assert power.x_SP[2] == pytest.approx([0.36 / 0.45] * 40, abs=1e-6)
     assert power.y_SP[2] == pytest.approx([1 - (0.09 / 0.45) ** 4] * 40, abs=1e-6)
     assert power.x_SP[0] == pytest.approx([3 / 8, 2 / 8] * 20)  # the base as it was counted, not its listed responses
@@ -69,7 +69,7 @@ def test_the_points_of_the_power_stand_beside_those_of_the_temperatures_at_the_b
     views = {"control_counts": (DRAWN + " n_planned", [(*one, 8) for one in colder(0.5, 7, 1)])}
     views |= responses(("a", True, -0.5108256), ("b", False, -1.2039728))
     evidence = evidence_of((3, 2), (6, 1), **views)
-    made = {(one.checkpoint_id, one.scope, one.k): one for one in pass_at_k_of_controls(evidence)}
+    made = {(one.checkpoint_id, one.scope, one.k): one for one in control_pass_at_k(evidence)}
     assert made["base", "power=2", 1].value == pytest.approx(0.8)
     assert made["base", "power=2", 4].value == pytest.approx(1 - 0.2**4)
     assert ("base", "power=1", 1) not in made
@@ -99,7 +99,7 @@ def test_points_of_answers_leave_out_each_sample_once_and_missing_ones_never_agr
     whole, without = 380 / 512, (20 * 342 / 474 + 12 * 380 / 490 + 32 * 380 / 512) / 64
     rows = (("42", True, 20), ("41", False, 12), ("NA", False, 32))
     evidence = evidence_of((20,), (40,), n=64, **answered(*rows))
-    answers = {one.name: one for one in controls(evidence)}["answers"]
+    answers = {one.name: one for one in load_controls(evidence)}["answers"]
     assert answers.points.x_SP[1] == pytest.approx([64 * whole - 63 * without] * 40)
     assert answers.rate_SP[0] == pytest.approx([whole] * 40)
     assert answers.k == 4  # a sixteenth of 64
@@ -109,7 +109,7 @@ def test_points_of_answers_leave_out_each_sample_once_and_missing_ones_never_agr
 @pytest.mark.parametrize(("n", "draws"), [(32, 2), (63, 2), (64, 3), (128, 4), (256, 8)])
 def test_more_draws_agree_only_where_so_many_samples_tell_it_within_half_a_point(n, draws):
     rows = (("42", True, n // 2), ("41", False, n - n // 2))
-    answers = {one.name: one for one in controls(evidence_of((20,), (30,), n=n, **answered(*rows)))}["answers"]
+    answers = {one.name: one for one in load_controls(evidence_of((20,), (30,), n=n, **answered(*rows)))}["answers"]
     assert answers.points.sharpness_S[-1] == pytest.approx(1 - 1 / draws)
 
 
@@ -119,14 +119,14 @@ def test_a_correct_sample_without_an_answer_leaves_answers_unknown():
 
 
 def test_a_base_without_controls_at_all_gives_no_finding_of_its_own():
-    assert {one.checkpoint_id for one in compute(evidence_of((3, 2), (6, 1)))} == {"late"}
+    assert {one.checkpoint_id for one in frontier_gain(evidence_of((3, 2), (6, 1)))} == {"late"}
 
 
 @pytest.mark.parametrize("view", ["control_counts", "base_responses", "answer_counts"])
 def test_an_empty_view_is_none(view):
     evidence = evidence_of((3, 2), (6, 1))
     evidence.frames[view] = pd.DataFrame()
-    assert all(one.value is None for one in compute(evidence))
+    assert all(one.value is None for one in frontier_gain(evidence))
 
 
 def test_with_too_few_samples_for_a_pass_at_k_nothing_is_compared():

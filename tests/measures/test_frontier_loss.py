@@ -1,7 +1,7 @@
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.frontier_loss import compute
+from oversharp.diagnostics.measures.coverage.sharpening.frontier import frontier_loss
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 
 def loss(late, *, n=8):
@@ -10,7 +10,7 @@ def loss(late, *, n=8):
     drawn = [("base", f"q{i:02}", 0.5, 1.0, n, (7, 1)[i % 2]) for i in range(40)]
     columns = "checkpoint_id problem_id temperature own_temperature n n_correct"
     evidence.frames.update(tiny_evidence("control_counts", columns, drawn, n=n).frames)
-    [one] = [finding for finding in compute(evidence) if finding.scope == "temperature"]
+    [one] = [finding for finding in frontier_loss(evidence) if finding.scope == "temperature"]
     return one
 
 

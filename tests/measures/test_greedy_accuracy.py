@@ -1,6 +1,6 @@
 import pytest
 
-from oversharp.diagnostics.measures.greedy_accuracy import MEASURE
+from oversharp.diagnostics.measures.coverage.greedy_accuracy import greedy_accuracy
 
 
 def test_only_greedy_responses_count(world):
@@ -13,7 +13,7 @@ def test_only_greedy_responses_count(world):
         {"greedy": True, "problem": "q2", "correct": False, "checkpoint": "late"},
         {"greedy": True, "problem": "q3", "correct": False, "checkpoint": "late"},
     ]
-    base, late = world(samples, n=1).sql_rows(MEASURE)
+    base, late = world(samples, n=1).sql_rows(greedy_accuracy)
     assert (base["value"], base["n"]) == (pytest.approx(2 / 3), 3)
     assert (late["value"], late["low"]) == (0.0, 0.0)
     assert late["high"] == pytest.approx(3.8415 / (3 + 3.8415), abs=1e-4)  # Wilson at 0 of n: z²/(n+z²)
@@ -21,4 +21,4 @@ def test_only_greedy_responses_count(world):
 
 
 def test_without_greedy_responses_there_are_no_rows(world):
-    assert world([{"greedy": False}], n=1).sql_rows(MEASURE) == []
+    assert world([{"greedy": False}], n=1).sql_rows(greedy_accuracy) == []

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures.greedy_failure_f1 import MEASURE, compute, f1_interval
+from oversharp.diagnostics.measures.coverage.greedy_failure_f1 import f1_interval, greedy_failure_f1
 
 
 def problem(name, greedy, corrects, checkpoint="base"):
@@ -16,7 +16,7 @@ def problem(name, greedy, corrects, checkpoint="base"):
 
 def values(made):
     """(checkpoint, scope) → F1."""
-    return {(finding.checkpoint_id, finding.scope): finding.value for finding in compute(made.evidence())}
+    return {(finding.checkpoint_id, finding.scope): finding.value for finding in greedy_failure_f1(made.evidence())}
 
 
 @pytest.mark.parametrize("truth", list(itertools.product([False, True], repeat=3)))
@@ -44,7 +44,7 @@ def test_a_rate_of_six_tenths_is_solvable(world, hits, solvable):
 def test_nothing_to_find_and_nothing_found_is_unknown_not_zero(world):
     found = values(world(problem("q1", 1, [1, 1]) + problem("q2", 1, [1, 1]), n=2))
     assert found == {("base", "all"): None, ("base", "highly_solvable"): 1.0}
-    assert "0/0" in MEASURE.missing
+    assert "0/0" in greedy_failure_f1.missing
 
 
 def test_a_filter_that_never_hits_is_zero(world):
@@ -63,9 +63,9 @@ def test_a_checkpoint_without_all_greedy_responses_or_samples_is_unknown(world):
     whole = problem("q1", 1, [1, 0]) + problem("q2", 0, [0, 0])
     samples = [row | {"checkpoint": "late"} for row in whole[:-1]] + [row | {"checkpoint": "slow"} for row in whole[:3]]
     samples += [row | {"checkpoint": "none"} for row in whole if not row.get("greedy")]
-    findings = compute(world(whole + samples, n=2).evidence())
+    findings = greedy_failure_f1(world(whole + samples, n=2).evidence())
     assert {f.checkpoint_id for f in findings if f.value is not None} == {"base"}
-    assert {f.checkpoint_id for f in findings if f.why == MEASURE.missing} == {"late", "slow", "none"}
+    assert {f.checkpoint_id for f in findings if f.why == greedy_failure_f1.missing} == {"late", "slow", "none"}
 
 
 def test_intervals_are_over_problems_from_thirty_on(world):
@@ -76,12 +76,12 @@ def test_intervals_are_over_problems_from_thirty_on(world):
         for i, (greedy, solvable) in enumerate(zip(greedy_P, solvable_P, strict=True))
         for row in problem(f"q{i:02}", greedy, [solvable] * 2)
     ]
-    found = next(f for f in compute(world(samples, n=2).evidence()) if f.scope == "highly_solvable")
+    found = next(f for f in greedy_failure_f1(world(samples, n=2).evidence()) if f.scope == "highly_solvable")
     both_P, any_P = 2.0 * (greedy_P & solvable_P), greedy_P + 1.0 * solvable_P
     ratio = both_P.sum() / any_P.sum()
     residual_P = (both_P - ratio * any_P) / any_P.mean()
     assert found.value == pytest.approx(ratio)
     reach = 1.959964 * np.sqrt(39 * residual_P.var(ddof=1) + 1) / 40
     assert found.high - found.value == pytest.approx(reach, rel=1e-5)
-    few = compute(world(samples[: 29 * 3], n=2).evidence())
+    few = greedy_failure_f1(world(samples[: 29 * 3], n=2).evidence())
     assert {(f.low, f.high, f.n) for f in few} == {(None, None, 29)}

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
-compute = get_measure("interference").compute
+compute = get_measure("interference")
 
 COLUMNS = "checkpoint_id problem_id task sample_index correct logp_sum n_tokens"
 # problem → (task, panel responses: correct, log-probability under the base and later)
@@ -124,7 +124,7 @@ def magnitude(*changes_of_problems, correct=(True, False)):
         for i, changes in enumerate(changes_of_problems)
         for j, change in enumerate(changes)
     ]
-    whole, _ = get_measure("interference_magnitude").compute(tiny_evidence("panel_logps", COLUMNS, rows))
+    whole, _ = get_measure("interference_magnitude")(tiny_evidence("panel_logps", COLUMNS, rows))
     return whole
 
 
@@ -152,7 +152,7 @@ def steps(name, tasks=("sums", "sums")):
         for problem, task, pair in (("q1", tasks[0], (right, wrong)), ("q2", tasks[1], (other, other)))
         for index, logp in enumerate(pair)
     ]
-    findings = get_measure(name).compute(tiny_evidence("panel_logps", COLUMNS, rows))
+    findings = get_measure(name)(tiny_evidence("panel_logps", COLUMNS, rows))
     return [f for f in findings if f.scope != "median"]
 
 

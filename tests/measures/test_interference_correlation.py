@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
-compute = get_measure("interference_correlation").compute
-p_value = get_measure("interference_correlation_p").compute
+compute = get_measure("interference_correlation")
+p_value = get_measure("interference_correlation_p")
 
 NAMES = [f"{20 * t:03}" for t in range(8)]
 

@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.k_star import compute
+from oversharp.diagnostics.measures.coverage.k_star import k_star
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -14,7 +14,7 @@ def counts(checkpoint_id, *hits, n=8, n_problems=40):
 
 def findings_of(*rows, n=8, ks=(1,)):
     evidence = tiny_evidence("sampled_counts", COLUMNS, list(itertools.chain(*rows)), n=n, ks=ks)
-    return {f.checkpoint_id: f for f in compute(evidence)}
+    return {f.checkpoint_id: f for f in k_star(evidence)}
 
 
 def test_k_star_by_hand():
@@ -69,7 +69,7 @@ def test_k_goes_to_half_of_the_samples_whatever_was_asked_for():
 def test_unequal_samples_are_compared_up_to_half_of_the_fewest():
     columns = f"{COLUMNS} n_planned"
     rows = [(*row, 32) for row in counts("base", 8, n=32)] + [(*row, 8) for row in counts("late", 3)]
-    (found,) = compute(tiny_evidence("sampled_counts", columns, rows, n=8))
+    (found,) = k_star(tiny_evidence("sampled_counts", columns, rows, n=8))
     assert found.why == "pass@k does not fall below the base up to k = 4"
 
 

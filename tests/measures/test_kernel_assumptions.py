@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._kernel_example import gradients
-from oversharp.diagnostics.measures.kernel_assumptions import SCOPES
+from oversharp.diagnostics.measures.kernel.assumptions import SCOPES
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
 from tests.measures.kernels import at_base
 
 

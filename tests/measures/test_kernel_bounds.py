@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._kernel_example import gradients
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
 from tests.measures.kernels import OWN_PAIR_AND_PANEL, at_base
 
 UNIFORM = gradients((1, 1, 0, 0), (-1, 0, -1, 0), (1, 0, 0, 1))  # λ = 2, ρ = 1 once the wrong response's is turned

@@ -3,13 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
-from oversharp.diagnostics.measures.kernel_certificate import compute
+from oversharp.diagnostics.measures.kernel.certificate import kernel_certificate
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
 
 
 def test_the_stored_residual_or_the_stored_reason(found):
     evidence = tiny_kernels({"base": np.eye(1)}, [("q", "panel", True)], why={"late": "NaN in the weights of late"})
-    findings = found(compute(evidence))
+    findings = found(kernel_certificate(evidence))
     assert (findings["base", "all"].value, findings["base", "all"].n) == (1e-9, 1)
     assert findings["late", "all"].why == "NaN in the weights of late"
 
@@ -18,7 +18,9 @@ def test_a_checkpoint_that_was_never_tried_says_what_to_do(found):
     evidence = tiny_kernels({"base": np.eye(1), "late": np.eye(1)}, [("q", "panel", True)])
     runs = evidence.frames["kernel_runs"]
     evidence = replace(evidence, frames={**evidence.frames, "kernel_runs": runs[runs["checkpoint_id"] == "base"]})
-    assert found(compute(evidence))["late", "all"].why == "this checkpoint has no kernel; run the audit again"
+    assert (
+        found(kernel_certificate(evidence))["late", "all"].why == "this checkpoint has no kernel; run the audit again"
+    )
 
 
 def test_the_views_of_the_store_hold_what_tests_of_kernels_write_out(world, kernel_type):

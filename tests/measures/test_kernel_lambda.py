@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._kernel_example import tiny_kernels
+from oversharp.diagnostics.measures.kernel.gradients.examples import tiny_kernels
 from tests.measures.kernels import at_base
 
 
@@ -21,7 +21,7 @@ def test_a_response_in_two_roles_counts_once():
 @pytest.mark.parametrize("name", ["kernel_lambda", "kernel_lambda_per_token"])
 def test_a_checkpoint_without_a_kernel_keeps_its_reason(name):
     evidence = tiny_kernels({"base": np.eye(1)}, [("q", "panel", True)], why={"late": "response too long"})
-    whys = [f.why for f in get_measure(name).compute(evidence) if f.checkpoint_id == "late"]
+    whys = [f.why for f in get_measure(name)(evidence) if f.checkpoint_id == "late"]
     assert whys == ["response too long"] * 2
 
 

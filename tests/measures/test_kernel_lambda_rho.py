@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._kernel_example import gradients
-from oversharp.diagnostics.measures._kernel_pairs import fieller
-from oversharp.diagnostics.measures.kernel_lambda_rho import NOT_ABOVE, NOT_TOLD
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
+from oversharp.diagnostics.measures.kernel.gradients.pairs import fieller
+from oversharp.diagnostics.measures.kernel.lambda_rho import NOT_ABOVE, NOT_SIGNIFICANT
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from tests.measures.kernels import at_base
 
@@ -60,8 +60,8 @@ def test_no_ratio_is_below_1():
 def test_a_rho_that_is_not_told_from_0_has_no_ratio():
     kernel, rows = angled([0.02, -0.01, 0.03])
     findings = at_base("kernel_lambda_rho", kernel, rows)
-    assert {finding.why for finding in findings.values()} == {NOT_TOLD}
-    assert not any(letter.isdigit() for letter in NOT_TOLD.replace("from 0", ""))
+    assert {finding.why for finding in findings.values()} == {NOT_SIGNIFICANT}
+    assert not any(letter.isdigit() for letter in NOT_SIGNIFICANT.replace("from 0", ""))
 
 
 def test_fiellers_ends_are_where_t_just_tells_the_ratio():

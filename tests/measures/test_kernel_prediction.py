@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._kernel_example import gradients, tiny_kernels
-from oversharp.diagnostics.measures.kernel_prediction import compute
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
+from oversharp.diagnostics.measures.kernel.prediction import kernel_prediction
 
 
 def predicted(kernel, rows, logps):
     """Scope → finding of the second of two checkpoints with this kernel."""
-    findings = compute(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps))
+    findings = kernel_prediction(tiny_kernels({"base": kernel, "late": kernel}, rows, logps=logps))
     return {finding.scope: finding for finding in findings}
 
 
@@ -66,7 +66,7 @@ def test_responses_are_matched_by_what_they_are_not_by_their_row(found):
     members = evidence.frames["kernel_members"]
     late = members["checkpoint_id"] == "late"
     members.loc[late, "position"] = 7 - members.loc[late, "position"]
-    assert found(compute(evidence))["late", "own samples"].value > 0.9999
+    assert found(kernel_prediction(evidence))["late", "own samples"].value > 0.9999
 
 
 def test_a_response_that_the_later_kernel_lacks_is_left_out(found):
@@ -75,7 +75,7 @@ def test_a_response_that_the_later_kernel_lacks_is_left_out(found):
     members = evidence.frames["kernel_members"]
     gone = (members["checkpoint_id"] == "late") & (members["position"] == 0) & (members["role"] == "panel")
     evidence.frames["kernel_members"] = members[~gone]
-    finding = found(compute(evidence))["late", "own samples"]
+    finding = found(kernel_prediction(evidence))["late", "own samples"]
     assert finding.value > 0.9999
     assert finding.n == 7
 
@@ -129,7 +129,7 @@ def test_reasons_for_no_prediction(found):
     still = predicted(kernel, rows, None)
     assert still["own samples"].why.startswith("fewer than three fixed responses, or none of them moved")
     assert still["training batch"].why == "the run directory holds no responses of the trainer between the two"
-    broken = found(compute(tiny_kernels({"base": kernel}, rows, why={"late": "NaN in the weights"})))
+    broken = found(kernel_prediction(tiny_kernels({"base": kernel}, rows, why={"late": "NaN in the weights"})))
     assert broken["late", "own samples"].why == "NaN in the weights"
     assert ("base", "own samples") not in broken
 

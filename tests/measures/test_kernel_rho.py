@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._kernel_example import gradients
-from oversharp.diagnostics.measures._kernel_pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
+from oversharp.diagnostics.measures.kernel.gradients.pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from tests.measures.kernels import at_base
 

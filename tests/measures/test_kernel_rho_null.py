@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._kernel_example import gradients
+from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
 from tests.measures.kernels import at_base
 
 

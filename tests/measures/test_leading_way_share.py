@@ -1,9 +1,9 @@
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures.leading_way_share import compute
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.leading_way_share import leading_way_share
 
 
 def shares(rows, n=8):
-    return {f.checkpoint_id: f for f in compute(tiny_ways(rows, n=n))}
+    return {f.checkpoint_id: f for f in leading_way_share(tiny_ways(rows, n=n))}
 
 
 def test_the_leading_way_is_chosen_and_measured_on_different_samples_of_the_base():

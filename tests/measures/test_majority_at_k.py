@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.majority_at_k import majority_shares
+from oversharp.diagnostics.measures.coverage.majority_at_k import majority_shares
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n n_planned"
 
@@ -13,7 +13,7 @@ COLUMNS = "checkpoint_id problem_id answer mode correct n n_planned"
 def findings(rows, n, ks):
     return {
         (f.checkpoint_id, f.k): f
-        for f in get_measure("majority_at_k").compute(tiny_evidence("answer_counts", COLUMNS, rows, n=n, ks=ks))
+        for f in get_measure("majority_at_k")(tiny_evidence("answer_counts", COLUMNS, rows, n=n, ks=ks))
     }
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures.minority_ways_p import compute
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.minority_ways_p import minority_ways_p
 
 N = 32
 
@@ -16,7 +16,7 @@ def p_value(late_of, scope="all"):
             rows += [("base", f"q{i}", "a", half, int(led)), ("base", f"q{i}", "b", half, int(beside))]
         drawn = rng.multinomial(N, [*late_of, 1 - sum(late_of)])[:3]
         rows += [("late", f"q{i}", way, True, int(n)) for way, n in zip(("a", "b", None), drawn, strict=True)]
-    found = {one.scope: one.value for one in compute(tiny_ways([row for row in rows if row[-1]], n=N))}
+    found = {one.scope: one.value for one in minority_ways_p(tiny_ways([row for row in rows if row[-1]], n=N))}
     return found[scope]
 
 
@@ -40,9 +40,9 @@ def test_of_a_problem_without_any_known_way_the_unread_samples_are_like_those_of
     rows = [("base", f"q{i}", way, half, 8) for i in range(30) for way in "ab" for half in (True, False)]
     late = [("late", f"q{i}", way, True, 16) for i in range(15) for way in "ab"]
     unread = [("late", f"q{i}", None, True, 32) for i in range(15, 30)]
-    found = {one.scope: one.value for one in compute(tiny_ways([*rows, *late, *unread], n=32))}
+    found = {one.scope: one.value for one in minority_ways_p(tiny_ways([*rows, *late, *unread], n=32))}
     none = [("late", f"q{i}", "a", True, 32) for i in range(15)]
-    gone = {one.scope: one.value for one in compute(tiny_ways([*rows, *none, *unread], n=32))}
+    gone = {one.scope: one.value for one in minority_ways_p(tiny_ways([*rows, *none, *unread], n=32))}
     assert found["alike"] > 0.05
     assert gone["alike"] < 0.01
 
@@ -55,6 +55,6 @@ def test_of_a_problem_without_any_known_way_the_unread_samples_are_like_those_of
     ],
 )
 def test_without_a_leading_way_or_enough_samples_there_is_no_p(rows, why):
-    for found in compute(tiny_ways(rows, n=4 if "shows" in why else 2)):
+    for found in minority_ways_p(tiny_ways(rows, n=4 if "shows" in why else 2)):
         assert found.value is None
         assert found.why.startswith(why)

@@ -2,14 +2,14 @@ import math
 
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.mode_entropy_exact import compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.mode_entropy_exact import mode_entropy_exact
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 
 
 def entropies(*rows):
-    return {f.checkpoint_id: f for f in compute(tiny_evidence("mode_logps", COLUMNS, list(rows)))}
+    return {f.checkpoint_id: f for f in mode_entropy_exact(tiny_evidence("mode_logps", COLUMNS, list(rows)))}
 
 
 def test_entropy_is_conditional_on_being_correct():

@@ -2,15 +2,18 @@ import itertools
 
 import pytest
 
-from oversharp.diagnostics.measures._counts import ONE_MODE
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.mode_rarefaction import NO_MODES, compute
+from oversharp.diagnostics.measures.counts import ONE_MODE
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.mode_rarefaction import NO_MODES, mode_rarefaction
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 
 
 def expected_modes(*rows, n, ks):
-    return {(f.checkpoint_id, f.k): f for f in compute(tiny_evidence("answer_counts", COLUMNS, list(rows), n=n, ks=ks))}
+    return {
+        (f.checkpoint_id, f.k): f
+        for f in mode_rarefaction(tiny_evidence("answer_counts", COLUMNS, list(rows), n=n, ks=ks))
+    }
 
 
 def test_it_is_the_mean_over_all_ways_to_choose_k_samples():

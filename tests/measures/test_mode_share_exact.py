@@ -2,14 +2,14 @@ import math
 
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.mode_share_exact import compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.mode_share_exact import mode_share_exact
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 
 
 def shares(*rows):
-    findings = compute(tiny_evidence("mode_logps", COLUMNS, list(rows)))
+    findings = mode_share_exact(tiny_evidence("mode_logps", COLUMNS, list(rows)))
     return {(f.checkpoint_id, f.scope): f.value for f in findings}
 
 
@@ -40,5 +40,5 @@ def test_ties_go_to_the_first_mode_in_lexical_order():
 
 def test_where_every_problem_lists_one_response_there_is_nothing_to_share():
     rows = [("base", "q1", "a", -1.0), ("base", "q2", "b", -2.0)]
-    made = compute(tiny_evidence("mode_logps", COLUMNS, rows))
+    made = mode_share_exact(tiny_evidence("mode_logps", COLUMNS, rows))
     assert {f.why for f in made} == {"every problem lists one accepted response alone"}

@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.panel_probability_ratio import compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.panel.panel_probability_ratio import panel_probability_ratio
 
 COLUMNS = "checkpoint_id problem_id task sample_index correct logp_sum n_tokens"
 
@@ -23,7 +23,7 @@ def found(panel, *, noise=(("late", "q1", 1e-4),), tasks=None):
     columns = "checkpoint_id problem_id response_id logp_sum second_logp_sum"
     repeated = tiny_evidence("repeated_logps", columns, twice)
     evidence = replace(scores, frames={**scores.frames, **repeated.frames})
-    return {f.scope: f for f in compute(evidence)}
+    return {f.scope: f for f in panel_probability_ratio(evidence)}
 
 
 def test_ratios_not_their_logarithms_are_averaged_within_problems_first():

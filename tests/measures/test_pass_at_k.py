@@ -1,13 +1,13 @@
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
 
 def found(name, rows, *, n=4, ks=(1,), columns=COLUMNS):
-    findings = get_measure(name).compute(tiny_evidence("sampled_counts", columns, rows, n=n, ks=ks))
+    findings = get_measure(name)(tiny_evidence("sampled_counts", columns, rows, n=n, ks=ks))
     return {(f.checkpoint_id, f.scope, f.k): f for f in findings}
 
 

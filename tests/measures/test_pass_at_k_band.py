@@ -3,8 +3,8 @@ import itertools
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.pass_at_k_band import compute
+from oversharp.diagnostics.measures.coverage.pass_at_k_band import pass_at_k_band
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -25,7 +25,7 @@ def test_the_values_are_those_of_the_single_differences_and_the_band_is_wider():
     evidence = evidence_of(
         counts("base", 1, 3, 5, 2, 7), *(counts(f"c{t}", *[(h * t) % 9 for h in range(11)]) for t in range(1, 6))
     )
-    band, single = by_key(compute(evidence)), by_key(get_measure("pass_at_k_delta").compute(evidence))
+    band, single = by_key(pass_at_k_band(evidence)), by_key(get_measure("pass_at_k_delta")(evidence))
     assert band.keys() == single.keys()
     for key, found in band.items():
         assert found.value == pytest.approx(single[key].value)
@@ -34,19 +34,23 @@ def test_the_values_are_those_of_the_single_differences_and_the_band_is_wider():
 
 
 def test_a_planted_loss_lies_below_zero_and_the_clean_twin_does_not():
-    found = by_key(compute(evidence_of(counts("base", 2), counts("late", 8, 0), counts("twin", 2, 2, 3, 1))))
+    found = by_key(pass_at_k_band(evidence_of(counts("base", 2), counts("late", 8, 0), counts("twin", 2, 2, 3, 1))))
     assert found["late", 4].high < 0 < found["late", 1].low
     assert found["twin", 4].low < 0 < found["twin", 4].high
     assert {f.scope for f in found.values()} == {"all"}
 
 
 def test_k_are_the_powers_of_two_up_to_half_of_the_samples():
-    assert [k for _, k in by_key(compute(evidence_of(counts("base", 2), counts("late", 3), ks=(1, 8))))] == [1, 2, 4]
-    (only,) = compute(evidence_of(counts("base", 1, n=1), counts("late", 1, n=1), n=1))
+    assert [k for _, k in by_key(pass_at_k_band(evidence_of(counts("base", 2), counts("late", 3), ks=(1, 8))))] == [
+        1,
+        2,
+        4,
+    ]
+    (only,) = pass_at_k_band(evidence_of(counts("base", 1, n=1), counts("late", 1, n=1), n=1))
     assert (only.k, only.value) == (1, 0.0)
 
 
 def test_one_problem_has_values_but_no_band():
-    found = by_key(compute(evidence_of(counts("base", 2, n_problems=1), counts("late", 4, n_problems=1))))
+    found = by_key(pass_at_k_band(evidence_of(counts("base", 2, n_problems=1), counts("late", 4, n_problems=1))))
     assert found["late", 1].value == pytest.approx(0.25)
     assert {(f.low, f.high) for f in found.values()} == {(None, None)}

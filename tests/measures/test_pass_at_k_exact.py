@@ -3,15 +3,13 @@ import math
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 
 def found(name, *rows, ks=(1,)):
     """``rows``: (checkpoint, problem, log-probabilities of its modes)."""
     modes = [(c, problem, f"m{i}", logp) for c, problem, *logps in rows for i, logp in enumerate(logps)]
-    findings = get_measure(name).compute(
-        tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", modes, ks=ks)
-    )
+    findings = get_measure(name)(tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", modes, ks=ks))
     return {(f.checkpoint_id, f.k): f for f in findings}
 
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
-own_under_base = get_measure("perplexity_own_under_base").compute
-of_base_samples = get_measure("perplexity_base_samples").compute
-flow = get_measure("perplexity_base_samples_flow").compute
+own_under_base = get_measure("perplexity_own_under_base")
+of_base_samples = get_measure("perplexity_base_samples")
+flow = get_measure("perplexity_base_samples_flow")
 
 OWN = "checkpoint_id problem_id sample_index n_tokens base_logp_sum task"
 PANEL = "checkpoint_id problem_id sample_index correct n_tokens logp_sum"

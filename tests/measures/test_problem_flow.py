@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 FLOW = ("problems_lost", "problems_gained", "problems_kept")
 
@@ -12,7 +12,7 @@ def findings(now, before=(3, 1, 0, 0)):
     counts = {"base": before, "late": now}
     rows = [(c, f"q{i}", 4, correct) for c, row in counts.items() for i, correct in enumerate(row)]
     evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
-    return [get_measure(name).compute(evidence)[0] for name in FLOW]
+    return [get_measure(name)(evidence)[0] for name in FLOW]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_without_any_change_chance_gains_as_many_as_it_loses():
     rng = np.random.default_rng(3)
     rows = [(c, f"q{i:04}", 64, int(rng.binomial(64, 0.01))) for c in ("base", "late") for i in range(3000)]
     evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows, n=64)
-    lost, gained, _ = (get_measure(name).compute(evidence)[0] for name in FLOW)
+    lost, gained, _ = (get_measure(name)(evidence)[0] for name in FLOW)
     assert gained.value > 0.15
     assert gained.value == pytest.approx(lost.value, abs=0.04)
 
@@ -69,4 +69,4 @@ def rates(now, before=(3, 1, 0, 0)):
     """Of the rates whose base is not every problem."""
     rows = [(c, f"q{i}", 4, k) for c, row in (("base", before), ("late", now)) for i, k in enumerate(row)]
     evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
-    return {name: get_measure(name).compute(evidence)[0] for name in ("support_retention", "net_discovery")}
+    return {name: get_measure(name)(evidence)[0] for name in ("support_retention", "net_discovery")}

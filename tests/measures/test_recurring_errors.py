@@ -1,13 +1,13 @@
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.recurring_errors import compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.recurring_errors import recurring_errors
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 
 
 def recurring(*rows, n):
-    return {f.checkpoint_id: f for f in compute(tiny_evidence("answer_counts", COLUMNS, list(rows), n=n))}
+    return {f.checkpoint_id: f for f in recurring_errors(tiny_evidence("answer_counts", COLUMNS, list(rows), n=n))}
 
 
 def test_a_mistake_that_is_planted_everywhere_is_found_and_the_twin_errs_in_many_ways():

@@ -1,39 +1,45 @@
 import importlib
 import pkgutil
+import re
 from dataclasses import replace
+from inspect import getsource
 from typing import get_args
 
 import pytest
 
 import oversharp.diagnostics.measures as registry
 from oversharp.diagnostics.measures import FORMER_NAMES, all_measures, get_measure
-from oversharp.diagnostics.measures.contract import Section
+from oversharp.diagnostics.measures.contract import LAST, Section
 from oversharp.diagnostics.records.errors import ConfigError
 
 
-def test_a_file_defines_the_measure_of_its_name_or_a_family():
+def test_every_function_under_a_decorator_is_a_measure():
     modules = [
-        importlib.import_module(f"{registry.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(registry.__path__)
-        if not info.name.startswith("_") and info.name != "contract"
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(registry.__path__, f"{registry.__name__}.")
+        if info.name != f"{registry.__name__}.declare"  # its example is no measure
     ]
-    alone = {module.MEASURE.name: module.__name__.split(".")[-1] for module in modules if hasattr(module, "MEASURE")}
-    families = [measure.name for module in modules for measure in getattr(module, "MEASURES", ())]
-    assert all(name == file for name, file in alone.items())
-    assert sorted(all_measures()) == sorted([*alone, *families])
+    decorated = re.compile(
+        r"^@(?:per_checkpoint|against_base|against_previous|per_series|in_sql)\(.*?^def (\w+)", re.MULTILINE | re.DOTALL
+    )
+    declared = [name for module in modules for name in decorated.findall(getsource(module) if module.__file__ else "")]
+    assert len(declared) > 90
+    assert sorted(all_measures()) == sorted(declared)
     assert {name: measure.name for name, measure in all_measures().items()} == {name: name for name in all_measures()}
 
 
-def test_sections_come_in_reading_order_and_names_in_alphabetical():
+def test_measures_are_in_the_order_of_the_report():
     order = list(get_args(Section))
-    keys = [(order.index(measure.section), measure.name) for measure in all_measures().values()]
+    keys = [(order.index(measure.section), measure.rank, measure.name) for measure in all_measures().values()]
     assert keys == sorted(keys)
+    ranks = [key[:2] for key in keys if key[1] != LAST]
+    assert len(ranks) == len(set(ranks))
 
 
 def test_a_misspelt_name_gets_the_nearest():
     with pytest.raises(ConfigError, match="no measure is called 'answer_entrpy'; did you mean answer_entropy"):
         get_measure("answer_entrpy")
-    with pytest.raises(ConfigError, match="known: best_at_k, best_of_k, change_budget"):
+    with pytest.raises(ConfigError, match="known: pass_at_k, pass_at_k_delta, pass_at_k_band"):
         get_measure("zzz")
 
 

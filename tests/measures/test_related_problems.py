@@ -9,8 +9,8 @@ import pytest
 
 from oversharp.diagnostics.audit.measure import _over_its_units
 from oversharp.diagnostics.measures import all_measures
-from oversharp.diagnostics.measures._example import tiny_evidence
 from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 from oversharp.diagnostics.records.types import Finding
 
 CLUSTERS, SIZE = 12, 3
@@ -46,8 +46,7 @@ def _clustered(evidence: Evidence, n_clusters: int = CLUSTERS) -> Evidence:
 
 
 def _found(name: str, evidence: Evidence) -> list[Finding]:
-    compute = all_measures()[name].compute
-    assert compute is not None
+    compute = all_measures()[name]
     return list(compute(evidence))
 
 

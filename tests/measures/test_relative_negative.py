@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.relative_negative import compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.relative_negative import relative_negative
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 
@@ -17,7 +17,7 @@ def findings(*checkpoints):
         for problem, probabilities in problems.items()
         for i, p in enumerate(probabilities)
     ]
-    return compute(tiny_evidence("mode_logps", COLUMNS, rows))
+    return relative_negative(tiny_evidence("mode_logps", COLUMNS, rows))
 
 
 def payers(*checkpoints):
@@ -65,7 +65,7 @@ def test_problems_where_only_rounding_moved_anything_are_left_out():
 def test_a_gap_in_the_scores_leaves_the_next_checkpoint_unknown_too():
     rows = [("base", "q", m, -1.0) for m in "ab"] + [("gap", "q", "a", -1.0)]
     rows += [(late, "q", m, logp) for late, logp in (("late", -1.5), ("last", -2.0)) for m in "ab"]
-    found = {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("mode_logps", COLUMNS, rows))}
+    found = {(f.checkpoint_id, f.scope): f for f in relative_negative(tiny_evidence("mode_logps", COLUMNS, rows))}
     assert found["gap", "dominant"].why.startswith("1 of 2 modes are scored here")
     assert found["late", "dominant"].why.startswith("the checkpoint before: 1 of 2 modes")
     assert found["last", "dominant"].value is not None

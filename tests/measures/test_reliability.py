@@ -3,7 +3,7 @@ from math import comb
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 from oversharp.diagnostics.statistics.pass_at_k import at_least_table, pass_at_k_table
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
@@ -11,7 +11,7 @@ COLUMNS = "checkpoint_id problem_id n n_correct"
 
 def findings(name, counts, n, ks):
     rows = [(c, f"q{i:03}", n, k) for c, row in counts.items() for i, k in enumerate(row)]
-    made = get_measure(name).compute(tiny_evidence("sampled_counts", COLUMNS, rows, n=n, ks=ks))
+    made = get_measure(name)(tiny_evidence("sampled_counts", COLUMNS, rows, n=n, ks=ks))
     return {(f.checkpoint_id, f.scope, f.k): f for f in made}
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = {
     "sampler_scorer_gap": ("own_logps", "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"),
@@ -14,11 +14,11 @@ COLUMNS = {
 def found(name, *rows):
     """``rows``: (checkpoint, problem, index, tokens, one log-probability, the other)."""
     view, columns = COLUMNS[name]
-    return {(f.checkpoint_id, f.scope): f for f in get_measure(name).compute(tiny_evidence(view, columns, list(rows)))}
+    return {(f.checkpoint_id, f.scope): f for f in get_measure(name)(tiny_evidence(view, columns, list(rows)))}
 
 
 def in_store(name, store):
-    return {(f.checkpoint_id, f.scope): f for f in get_measure(name).compute(store.evidence())}
+    return {(f.checkpoint_id, f.scope): f for f in get_measure(name)(store.evidence())}
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.squeeze import EDGES, SCOPES, compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.modes.squeeze import EDGES, SCOPES, squeeze
 from oversharp.diagnostics.statistics.intervals import ratio_interval
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
@@ -14,7 +14,7 @@ def gains(base, late):
     """``base`` and ``late``: {(problem, mode): probability}."""
     rows = [("base", *key, math.log(p)) for key, p in base.items()]
     rows += [("late", *key, math.log(p) if p > 0 else -math.inf) for key, p in late.items()]
-    return {f.scope: f for f in compute(tiny_evidence("mode_logps", COLUMNS, rows))}
+    return {f.scope: f for f in squeeze(tiny_evidence("mode_logps", COLUMNS, rows))}
 
 
 def test_modes_are_binned_by_the_base_and_averaged_mode_by_mode():

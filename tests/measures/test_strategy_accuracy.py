@@ -1,6 +1,6 @@
 import pytest
 
-from oversharp.diagnostics.measures.strategy_accuracy import MEASURE
+from oversharp.diagnostics.measures.modes.strategy_accuracy import strategy_accuracy
 from tests.measures.samples import drawn
 
 CODE, PROSE = "```python```", "so"
@@ -14,7 +14,7 @@ def accuracy(world):
         *drawn("base", "q2", text=[PROSE] * 4, correct=[True] * 4),
         *drawn("late", "q2", text=[PROSE] * 4, correct=[True, True, False, False]),
     ]
-    return world(samples, n=4).values(MEASURE)
+    return world(samples, n=4).values(strategy_accuracy)
 
 
 def test_accuracy_is_a_mean_over_the_problems_where_a_strategy_is_used(accuracy):

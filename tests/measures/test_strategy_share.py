@@ -1,6 +1,6 @@
 import pytest
 
-from oversharp.diagnostics.measures.strategy_share import MEASURE
+from oversharp.diagnostics.measures.modes.strategy_share import strategy_share
 from tests.measures.samples import drawn
 
 
@@ -8,7 +8,7 @@ def test_the_share_is_a_mean_over_problems_and_the_pattern_is_the_audits(world):
     samples = drawn("base", "q1", text=["def f():", "hence"]) + drawn("base", "q2", text=["thus", "so"])
     samples += drawn("late", "q1", text=["def f():", "x\ndef g():"]) + drawn("late", "q2", text=["def h():", "so"])
     samples += [{"greedy": True, "problem": "q1", "text": "def f():"}]
-    found = world(samples, n=2, strategy_regex=r"\bdef \w+\(").values(MEASURE)
+    found = world(samples, n=2, strategy_regex=r"\bdef \w+\(").values(strategy_share)
     assert found == {
         ("base", "code"): 0.25,
         ("base", "prose"): 0.75,
@@ -22,7 +22,7 @@ def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world):
         samples = [
             row for i in range(problems) for row in drawn("base", f"q{i:02}", text=["```x```" if i % 2 else "so", "so"])
         ]
-        return {row["scope"]: row for row in world(samples, n=2).sql_rows(MEASURE)}
+        return {row["scope"]: row for row in world(samples, n=2).sql_rows(strategy_share)}
 
     assert rows(29)["code"]["low"] is None
     code, prose = rows(30)["code"], rows(30)["prose"]

@@ -1,7 +1,7 @@
 from oversharp.diagnostics.measures import all_measures
-from oversharp.diagnostics.measures._example import tiny_evidence
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
-RETURNS, PRICE = (all_measures()[name].compute for name in ("temperature_returns", "temperature_price"))
+RETURNS, PRICE = (all_measures()[name] for name in ("temperature_returns", "temperature_price"))
 COLUMNS = "checkpoint_id problem_id temperature own_temperature n n_correct"
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.temporal_forgetting import compute
+from oversharp.diagnostics.measures.coverage.temporal_forgetting import temporal_forgetting
+from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -10,7 +10,10 @@ COLUMNS = "checkpoint_id problem_id n n_correct"
 def forgotten(n, **counts):
     """(checkpoint, scope) → share; ``counts``: correct ones among n samples of every problem, by checkpoint."""
     rows = [(c, f"q{i:05}", n, int(k)) for c, row in counts.items() for i, k in enumerate(row)]
-    return {(f.checkpoint_id, f.scope): f.value for f in compute(tiny_evidence("problem_counts", COLUMNS, rows, n=n))}
+    return {
+        (f.checkpoint_id, f.scope): f.value
+        for f in temporal_forgetting(tiny_evidence("problem_counts", COLUMNS, rows, n=n))
+    }
 
 
 def test_what_any_checkpoint_before_solved_is_forgotten_until_it_is_solved_again():
@@ -46,5 +49,5 @@ def test_without_any_change_many_are_forgotten_by_chance_and_hardly_any_clearly(
 
 def test_a_checkpoint_that_lacks_samples_is_passed_over():
     rows = [("base", "q", 16, 0), ("middle", "q", 9, 9), ("late", "q", 16, 0)]
-    made = compute(tiny_evidence("problem_counts", COLUMNS, rows, n=16))
+    made = temporal_forgetting(tiny_evidence("problem_counts", COLUMNS, rows, n=16))
     assert {f.checkpoint_id: f.value for f in made} == {"middle": None, "late": 0.0}

@@ -1,13 +1,15 @@
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures.token_entropy import compute
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.tokens.token_entropy import token_entropy
 
 COLUMNS = "checkpoint_id problem_id sample_index entropy_sum n_tokens"
 
 
 def entropies(*rows):
-    return {(f.checkpoint_id, f.scope): f for f in compute(tiny_evidence("sample_entropies", COLUMNS, list(rows)))}
+    return {
+        (f.checkpoint_id, f.scope): f for f in token_entropy(tiny_evidence("sample_entropies", COLUMNS, list(rows)))
+    }
 
 
 def test_responses_count_equally_and_pooled_tokens_count_equally():

@@ -1,13 +1,13 @@
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures.ways_fallen import compute
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.ways_fallen import ways_fallen
 
 BASE = [("base", f"q{i}", way, True, 16) for i in range(10) for way in "ab"]
 
 
 def fallen(late):
-    return {f.scope: f.value for f in compute(tiny_ways([*BASE, *late], n=32)) if f.checkpoint_id == "late"}
+    return {f.scope: f.value for f in ways_fallen(tiny_ways([*BASE, *late], n=32)) if f.checkpoint_id == "late"}
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_a_way_falls_where_luck_cannot_explain_it(late, expected):
 
 
 def test_a_base_without_a_known_way_has_nothing_to_lose():
-    found = compute(tiny_ways([("base", "q", None, True, 4), ("late", "q", "a", True, 4)]))
+    found = ways_fallen(tiny_ways([("base", "q", None, True, 4), ("late", "q", "a", True, 4)]))
     assert {f.why for f in found} == {"the base goes no known way"}

@@ -1,11 +1,11 @@
 import pytest
 
-from oversharp.diagnostics.measures._example import tiny_ways
-from oversharp.diagnostics.measures.ways_rarefaction import NONE_KNOWN, compute
+from oversharp.diagnostics.measures.examples import tiny_ways
+from oversharp.diagnostics.measures.modes.ways.ways_rarefaction import NONE_KNOWN, ways_rarefaction
 
 
 def shown(rows, n, ks):
-    return {(f.checkpoint_id, f.k): f for f in compute(tiny_ways(rows, n=n, ks=ks))}
+    return {(f.checkpoint_id, f.k): f for f in ways_rarefaction(tiny_ways(rows, n=n, ks=ks))}
 
 
 def test_the_expected_number_of_ways_in_k_samples():

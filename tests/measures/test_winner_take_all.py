@@ -3,7 +3,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oversharp.diagnostics.measures.winner_take_all import MEASURE
+from oversharp.diagnostics.measures.modes.winner_take_all import winner_take_all
 from oversharp.diagnostics.statistics.intervals import share_interval
 from tests.measures.samples import drawn
 
@@ -38,7 +38,7 @@ def simulated(success_P, late_P, *, n_base, n, seed):
 def rows_of(graded_samples):
     with duckdb.connect() as db:
         db.register("graded_samples", graded_samples)
-        rows = db.execute(MEASURE.sql, {"series": "run"}).fetchall()
+        rows = db.execute(winner_take_all.sql, {"series": "run"}).fetchall()
     return {row[1]: dict(zip(("value", "low", "high", "n"), row[3:], strict=True)) for row in rows}
 
 
@@ -46,7 +46,7 @@ def test_even_base_samples_bin_and_odd_ones_are_the_level(world):
     samples = drawn("base", "q1", correct=[1, 0, 0, 0]) + drawn("late", "q1", correct=[1, 1, 1, 0])  # bin 1/2, level 0
     samples += drawn("base", "q2", correct=[0, 1, 0, 0]) + drawn("late", "q2", correct=[0, 0, 0, 1])  # bin 0, level 1/2
     samples += drawn("base", "q3", correct=[1, 1, 1, 1]) + drawn("late", "q3", correct=[1, 1, 0, 0])  # bin 1, level 1
-    found = world(samples, n=4).values(MEASURE)
+    found = world(samples, n=4).values(winner_take_all)
     assert found == {("late", "base 0"): -0.25, ("late", "base 40-50%"): 0.75, ("late", "base 90-100%"): -0.5}
 
 
@@ -56,7 +56,7 @@ def test_the_upper_edge_belongs_to_a_bin(world):
         # even samples: hits of 10
         samples += drawn("base", f"q{hits:02}", correct=[i % 2 == 0 and i // 2 < hits for i in range(20)])
         samples += drawn("late", f"q{hits:02}", correct=[True] * 20)
-    rows = world(samples, n=20).sql_rows(MEASURE)
+    rows = world(samples, n=20).sql_rows(winner_take_all)
     deciles = [f"base {10 * i}-{10 * i + 10}%" for i in range(10)]
     assert [row["scope"] for row in rows] == ["base 0", *deciles]
     assert [row["scope"] for row in rows] == sorted(row["scope"] for row in rows)
@@ -95,7 +95,9 @@ def test_the_interval_is_students_t_with_the_floor(n_problems):
 
 
 def test_one_problem_has_no_interval(world):
-    (row,) = world(drawn("base", "q", correct=[1, 1]) + drawn("late", "q", correct=[1, 0]), n=2).sql_rows(MEASURE)
+    (row,) = world(drawn("base", "q", correct=[1, 1]) + drawn("late", "q", correct=[1, 0]), n=2).sql_rows(
+        winner_take_all
+    )
     assert (row["value"], row["low"], row["high"]) == (-0.5, None, None)
 
 
@@ -104,17 +106,17 @@ def test_an_incomplete_checkpoint_has_no_row_and_an_incomplete_base_leaves_none(
     cut = drawn("cut", "q1", correct=[1, 0]) + drawn("cut", "q2", correct=[1])
     gap = drawn("gap", "q1", correct=[1, 0])
     late = drawn("late", "q1", correct=[1, 0]) + drawn("late", "q2", correct=[1, 1])
-    rows = world(whole + cut + gap + late, n=2).sql_rows(MEASURE)
+    rows = world(whole + cut + gap + late, n=2).sql_rows(winner_take_all)
     assert {row["checkpoint_id"] for row in rows} == {"late"}
-    assert world(whole[:-1] + late, n=2).sql_rows(MEASURE) == []
+    assert world(whole[:-1] + late, n=2).sql_rows(winner_take_all) == []
 
 
 def test_a_base_with_one_sample_cannot_be_split(world):
     samples = drawn("base", "q1", correct=[1]) + drawn("late", "q1", correct=[1])
-    assert world(samples, n=1).sql_rows(MEASURE) == []
+    assert world(samples, n=1).sql_rows(winner_take_all) == []
 
 
 def test_greedy_responses_do_not_count(world):
     samples = drawn("base", "q1", correct=[1, 1]) + drawn("late", "q1", correct=[1, 1])
     samples += [{"checkpoint": c, "problem": "q1", "greedy": True, "correct": 0} for c in ("base", "late")]
-    assert world(samples, n=2).values(MEASURE) == {("late", "base 90-100%"): 0.0}
+    assert world(samples, n=2).values(winner_take_all) == {("late", "base 90-100%"): 0.0}

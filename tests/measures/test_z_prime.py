@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures._example import tiny_evidence
-from oversharp.diagnostics.measures._z_prime import NONE_MIXED, partitions
+from oversharp.diagnostics.measures.examples import tiny_evidence
+from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import NONE_MIXED, partitions
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 MIXED, BETA_SMALL, BETA_1 = "mixed", "of mixed, beta 0.04", "of mixed, beta 1"
@@ -19,7 +19,7 @@ def own(*samples, problem="q", checkpoint="base"):
 
 
 def of_base(name, rows):
-    return {f.scope: f for f in get_measure(name).compute(tiny_evidence("own_logps", COLUMNS, rows))}
+    return {f.scope: f for f in get_measure(name)(tiny_evidence("own_logps", COLUMNS, rows))}
 
 
 def shares(rows):
@@ -75,7 +75,7 @@ def test_an_unscored_sample_is_a_reason(world, found):
         for q in ("q1", "q2")
         for i, score in enumerate((-1.0, None if (name, q) == ("late", "q2") else -2.0))
     ]
-    findings = found(get_measure("z_prime_share").compute(world(samples, n=2, panel=2).evidence()))
+    findings = found(get_measure("z_prime_share")(world(samples, n=2, panel=2).evidence()))
     assert findings["base", MIXED].n == 2
     assert findings["late", BETA_1].why == (
         "3 of 4 own samples are scored under the base; run the audit again to complete them"

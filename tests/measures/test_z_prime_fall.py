@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from oversharp.diagnostics.measures._z_prime import welch_difference
-from oversharp.diagnostics.measures.z_prime_fall import DIFFERENCE, ONE_KIND, compute
+from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import welch_difference
+from oversharp.diagnostics.measures.kernel.sampling_bias.z_prime_fall import DIFFERENCE, ONE_KIND, z_prime_fall
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 
@@ -34,7 +34,7 @@ def fallen(world, *, late_b=0.05, late_d=0.2, graded_mode="a"):
 
 
 def test_the_unsampled_mode_alone_is_compared(world, found):
-    findings = found(compute(fallen(world)))
+    findings = found(z_prime_fall(fallen(world)))
     assert findings["late", REALISED].value == pytest.approx(log(0.5))
     # Z′ = 0.4·(√e + 1/√e) + 0.2
     assert findings["late", PREDICTED].value == pytest.approx(-log(0.8 * cosh(0.5) + 0.2))
@@ -43,13 +43,13 @@ def test_the_unsampled_mode_alone_is_compared(world, found):
 
 
 def test_a_batch_without_advantage_is_the_control(world, found):
-    findings = found(compute(fallen(world, late_d=0.1)))
+    findings = found(z_prime_fall(fallen(world, late_d=0.1)))
     assert findings["late", BESIDE].value == pytest.approx(log(0.5))
     assert findings["late", BESIDE].n == 1
 
 
 def test_modes_are_matched_by_the_verifiers_name_for_them(world, found):
-    findings = found(compute(fallen(world, graded_mode="b")))
+    findings = found(z_prime_fall(fallen(world, graded_mode="b")))
     assert findings["late", REALISED].value == pytest.approx(log(0.9 / 0.4))
 
 
@@ -58,13 +58,13 @@ def test_without_the_batch_of_the_checkpoint_before_nothing_is_predicted(world, 
     own = evidence.frames["own_logps"]
     part = own[(own["checkpoint_id"] != "base") | (own["problem_id"] != "q1")]
     evidence = replace(evidence, frames={**evidence.frames, "own_logps": part})
-    assert found(compute(evidence))["late", PREDICTED].value is None
+    assert found(z_prime_fall(evidence))["late", PREDICTED].value is None
 
 
 def test_the_difference_is_realised_with_less_realised_without(world, found):
-    finding = found(compute(fallen(world, late_b=0.05, late_d=0.1)))["late", DIFFERENCE]
+    finding = found(z_prime_fall(fallen(world, late_b=0.05, late_d=0.1)))["late", DIFFERENCE]
     assert finding.value == pytest.approx(0.0)
-    finding = found(compute(fallen(world, late_b=0.05, late_d=0.2)))["late", DIFFERENCE]
+    finding = found(z_prime_fall(fallen(world, late_b=0.05, late_d=0.2)))["late", DIFFERENCE]
     assert (finding.value, finding.low, finding.n) == (pytest.approx(log(0.5)), None, 2)
 
 
@@ -72,7 +72,7 @@ def test_one_kind_of_problem_is_no_comparison(world, found):
     evidence = fallen(world)
     read = {view: evidence.frames[view] for view in ("own_logps", "mode_logps", "graded_samples")}
     frames = {view: frame[frame["problem_id"] == "q1"] for view, frame in read.items()}
-    findings = found(compute(replace(evidence, frames=frames)))
+    findings = found(z_prime_fall(replace(evidence, frames=frames)))
     assert findings["late", REALISED].value is not None
     assert findings["late", DIFFERENCE].why == ONE_KIND
 

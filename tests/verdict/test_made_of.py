@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oversharp.diagnostics.measures.change_budget import PARTS
+from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS
 from oversharp.diagnostics.verdict.made_of import PARTS_IN_WORDS, is_fall_shown, is_sure, made_of_text
 from oversharp.diagnostics.verdict.record import Estimate, Verdict, VerdictLabel
 

@@ -17,7 +17,7 @@ PLACE = Path(oversharp.diagnostics.measures.__file__).parent
 
 
 def _texts() -> list[str]:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PLACE.glob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PLACE.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return [node.value for node in nodes if isinstance(node.value, str) and "\n" not in node.value]
 

@@ -31,7 +31,7 @@ def drawn(store_of: Callable[..., Path]) -> Callable[[str, Sequence[Finding]], F
         with Store.open(path, read_only=True) as store:
             source = read_source(store, "audit.duckdb")
         measure = all_measures()[name]
-        return split_by_scope(source, measure, measure_block(source, measure), log_y=True)
+        return split_by_scope(source, measure, measure_block(source, measure))
 
     return make
 

@@ -21,7 +21,7 @@ from oversharp.reports.context import Context
 from oversharp.reports.page import build_page, read_context
 from oversharp.reports.records import Figure, Folded, Section, Table
 from oversharp.reports.render import render_page
-from oversharp.reports.sections.kernel import FIRST, FURTHER, kernel
+from oversharp.reports.sections.kernel import kernel
 from oversharp.reports.sections.kernel_figures import MAX_ROWS
 from tests.reports.parts import audit_key, block, blocks, texts
 
@@ -266,8 +266,12 @@ def test_five_numbers_come_first_and_the_rest_is_folded(context_of: Callable[...
     assert fold < html.index('id="measure-kernel-effective-rank"')
 
 
-def test_every_measure_of_the_section_has_its_place() -> None:
-    assert {m.name for m in all_measures().values() if m.section == "kernel"} == {*FIRST, *FURTHER}
+def test_measures_stand_where_they_are_declared(context: Context) -> None:
+    names = replace(context, measures=all_measures()).in_section("kernel")
+    assert names[:2] == ("kernel_prediction", "kernel_rho_correct")
+    folded = [all_measures()[name].folded for name in names]
+    assert folded == sorted(folded)
+    assert 0 < sum(folded) < len(folded)
 
 
 def test_only_the_base_foretells_nothing(store_of: Callable[..., Path]) -> None:

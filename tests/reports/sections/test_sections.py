@@ -90,7 +90,8 @@ def test_a_constant_metric_is_a_sentence(page_of: Callable[..., Page]) -> None:
 
 def test_a_strategy_never_seen_is_one_sentence(context: Context) -> None:
     code = rates(context.source.findings, measure="strategy_share", scope="code", value=0.0)
-    measure = replace(context.measures["mode_share"], name="strategy_share", title="Strategy")
+    mode_share = context.measures["mode_share"]
+    measure = replace(mode_share, name="strategy_share", title="Strategy", section="strategy")
     never = strategy(with_findings(context, code, code.assign(scope="prose", value=1.0), measure=measure))
     assert never.lead == ()
     (only,) = never.blocks

@@ -1,0 +1,1 @@
+"""Coverage: what share of the problems a checkpoint solves within k samples."""

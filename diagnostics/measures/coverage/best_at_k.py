@@ -1,0 +1,164 @@
+"""The best of k responses by a reward that another tool recorded: its reward, and how often it is correct."""
+
+from __future__ import annotations
+
+from oversharp.diagnostics.measures.contract import Plot
+from oversharp.diagnostics.measures.declare import in_sql
+
+_SQL = """
+WITH asked AS (
+    SELECT unnest($ks::INTEGER[]) AS k
+),
+rewards AS (
+    SELECT checkpoint_id, step, problem_id, {reward} AS reward, count(*) AS n, {worth} AS worth
+    FROM {view}
+    WHERE series = $series AND NOT greedy AND {recorded}
+    GROUP BY checkpoint_id, step, problem_id, {reward}
+),
+ranked AS (
+    SELECT
+        *,
+        sum(n) OVER (PARTITION BY checkpoint_id, step, problem_id ORDER BY reward)::DOUBLE AS upto,
+        sum(n) OVER (PARTITION BY checkpoint_id, step, problem_id)::DOUBLE AS total
+    FROM rewards
+),
+chances AS (
+    -- that the best of k has this reward: drawn without replacement, and with
+    SELECT
+        r.*,
+        a.k,
+        CASE WHEN upto >= k
+            THEN exp(lgamma(upto + 1) - lgamma(upto - k + 1) - lgamma(total + 1) + lgamma(total - k + 1)) ELSE 0 END
+        - CASE WHEN upto - n >= k
+            THEN exp(lgamma(upto - n + 1) - lgamma(upto - n - k + 1) - lgamma(total + 1) + lgamma(total - k + 1))
+            ELSE 0 END AS once,
+        pow(upto / total, k) - pow((upto - n) / total, k) AS again
+    FROM ranked AS r
+    JOIN asked AS a ON a.k <= r.total
+),
+problems AS (
+    -- in a stated order: a parallel sum of doubles has other last bits every time
+    SELECT checkpoint_id, step, problem_id, k, scope, sum(worth * chance ORDER BY reward) AS value
+    FROM (
+        SELECT *, 'all' AS scope, once AS chance FROM chances
+        {biased}
+    )
+    GROUP BY ALL
+),
+counted AS (
+    SELECT checkpoint_id, step, count(DISTINCT problem_id) AS n_problems, {least} AS least, {most} AS most
+    FROM rewards
+    GROUP BY ALL
+),
+moments AS (
+    SELECT
+        checkpoint_id,
+        step,
+        scope,
+        k,
+        least,
+        most,
+        n_problems,
+        count(*) AS n,
+        avg(value ORDER BY problem_id) AS value,
+        -- (P−1)s² + r² over P²: one more problem that deviates by all that rewards can
+        1.959964 * sqrt((count(*) - 1) * var_samp(value ORDER BY problem_id) + (most - least) ** 2) / count(*)
+            AS half_width
+    FROM problems
+    JOIN counted USING (checkpoint_id, step)
+    GROUP BY checkpoint_id, step, scope, k, least, most, n_problems
+)
+SELECT
+    checkpoint_id,
+    scope,
+    k,
+    value,
+    CASE WHEN scope = 'all' AND n >= 30 THEN greatest(least, value - half_width) END AS low,
+    CASE WHEN scope = 'all' AND n >= 30 THEN least(most, value + half_width) END AS high,
+    n
+FROM moments
+WHERE n = n_problems  -- every problem has k samples
+ORDER BY step, scope, k
+"""
+_WITH_REPLACEMENT = "UNION ALL SELECT *, 'with_replacement' AS scope, again AS chance FROM chances"
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing="no other tool recorded rewards of k samples of every problem",
+    title="Best@k of the recorded reward",
+    unit="reward",
+    section="coverage",
+    plot=Plot(x="k", group="checkpoint", y_label="highest reward of k responses", log_x=True),
+)
+def best_at_k() -> str:
+    """Best@k: the highest of the rewards that another tool recorded for k responses, averaged over problems.
+
+    Meaning: scope ``all`` is the expected reward of the best of k fresh responses; if every reward is 0 or 1 it is
+    pass@k. Scope ``with_replacement`` is what verl logs as ``best@k/mean``: it draws the k responses of a problem from
+    its n with replacement, so the same response may be drawn twice. That is too low for the best of k different
+    responses, most of all for k near n: 1 − (1 − c/n)^k instead of 1 − C(n−c, k)/C(n, k). Compare curves of one scope.
+    Unit: reward, as the tool recorded it. Estimator: the exact mean over all choices of k samples; 95 % normal
+    interval over problems with a floor, from 30 problems on, of ``all`` alone. n counts problems.
+    Limits: only for dumps whose rewards were imported. verl takes 1,000 random draws instead of the exact mean, so its
+    logged value scatters around ``with_replacement``. If several responses share the highest reward, there is no
+    single best one.
+    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1, for rewards of any value; verl's validation metrics.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "state": None, "problem_id": "q", "reward": [0.0, 0.0, 0.5, 1.0]})
+    >>> rows = duckdb.execute(best_at_k.sql, {"series": "run", "ks": [1, 2, 4, 8]}).fetchall()
+    >>> [(row[1], row[2], round(row[3], 4)) for row in rows]  # doctest: +NORMALIZE_WHITESPACE
+    [('all', 1, 0.375), ('all', 2, 0.6667), ('all', 4, 1.0),
+     ('with_replacement', 1, 0.375), ('with_replacement', 2, 0.5938), ('with_replacement', 4, 0.8105)]
+    """
+    return _SQL.format(
+        view="graded_samples",
+        reward="reward",
+        worth="min(reward)",
+        recorded="state IS NULL",
+        biased=_WITH_REPLACEMENT,
+        least="min(worth)",
+        most="max(worth)",
+    )
+
+
+@in_sql(
+    needs=("regraded_samples",),
+    missing="no series whose rewards another tool recorded was graded again; `oversharp regrade` does that",
+    title="Best-of-k by the recorded reward",
+    unit="probability",
+    section="coverage",
+    plot=Plot(x="k", group="checkpoint", y_label="chance that the chosen one is correct", log_x=True),
+)
+def best_of_k() -> str:
+    """Best-of-k: the probability that the response with the highest recorded reward of k responses is correct.
+
+    Meaning: the accuracy of choosing among k responses by that reward, judged by the verifier of this series and
+    averaged over problems. pass@k is what a perfect reward would reach, ``majority_at_k`` needs no reward. A curve
+    that falls as k grows is a reward that prefers wrong responses: over-optimised, or hacked.
+    Unit: probability. Estimator: the exact mean over all choices of k samples; among responses that share the highest
+    reward one is chosen at random. 95 % normal interval over problems with a floor, from 30 problems on; n counts
+    problems.
+    Limits: after ``oversharp regrade`` of samples with recorded rewards. If the reward is 0 or 1 itself, this compares
+    two verifiers: see ``verifier_disagreement``.
+    Source: Gao et al. 2022 (arXiv 2210.10760), best-of-n sampling; the estimator is that of pass@k.
+
+    >>> import duckdb, pandas as pd
+    >>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "problem_id": "q", "own_verifier": "recorded:tool", "own_reward": [0.1, 0.2, 0.9, 0.9],
+    ...     "correct": [True, False, True, False]})
+    >>> rows = duckdb.execute(best_of_k.sql, {"series": "run", "ks": [1, 2, 4]}).fetchall()
+    >>> [(row[2], round(row[3], 4)) for row in rows]
+    [(1, 0.5), (2, 0.4167), (4, 0.5)]
+    """
+    return _SQL.format(
+        view="regraded_samples",
+        reward="own_reward",
+        worth="avg(correct::INTEGER)",
+        recorded="own_verifier LIKE 'recorded:%'",
+        biased="",
+        least="0",
+        most="1",
+    )

@@ -1,0 +1,1 @@
+"""Decomposition of a change of pass@k into causes."""

@@ -1,0 +1,115 @@
+"""Greedy failure as a filter for hard problems."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Results, Unknown
+from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
+from oversharp.diagnostics.statistics.units import Interval
+
+Z = 1.959964
+LEAST_PROBLEMS = 30
+MISSING = (
+    "some problem lacks its greedy response or planned samples, "
+    "or F1 is 0/0 because no problem is of the kind to be found and none is predicted to be"
+)
+
+
+def _load(evidence: Evidence) -> Loaded[pd.DataFrame]:
+    """Load the problems of every checkpoint where all have a greedy response and the planned samples."""
+    problems = _problems(evidence.frames["greedy_grades"], evidence.frames["problem_counts"])
+    n_problems = problems["problem_id"].nunique()
+    complete = dict(iter(problems[problems["complete"]].groupby("checkpoint_id")))
+    complete = {i: rows for i, rows in complete.items() if len(rows) == n_problems}
+    return complete, {i: MISSING for i in evidence.checkpoint_ids if i not in complete}
+
+
+@per_checkpoint(
+    input=Input(load=_load, needs=("greedy_grades", "problem_counts"), missing=MISSING),
+    title="Greedy failure as a filter (F1)",
+    unit="F1 score",
+    section="dynamics",
+    rank=40,
+    plot=Plot(x="step", group="scope", y_label="F1 score", y_range=(0.0, 1.0)),
+)
+def greedy_failure_f1(problems: pd.DataFrame) -> Results:
+    """Greedy failure as a filter: how well one greedy response separates hard from solvable problems.
+
+    Meaning: F1, the harmonic mean of precision and recall, of a prediction from the greedy response alone. Scope
+    ``all``: "greedy failed" predicts a success rate below 0.6. Scope ``highly_solvable``: "greedy is correct" predicts
+    a success rate of at least 0.6, the direction of the paper. A training method that learns only where greedy fails
+    needs both.
+    Unit: F1 score, 0 to 1. 95 % normal interval over problems (ratio estimator with a variance floor), from 30
+    problems on; n counts problems. The success rate is that of the samples which a problem has at every checkpoint.
+    Limits: F1 rises with the share of positives alone: a filter that always says yes reaches 2s/(1+s) at share s. The
+    paper takes 16 samples at temperature 0.6 and top-p 0.95; here they are the audit's, at its temperature and top-p,
+    so levels differ from Table 5. Few samples mislabel problems near 0.6. If no problem is positive and none is
+    predicted to be, F1 is 0/0 and unknown.
+    Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
+
+    >>> from dataclasses import replace
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> greedy = tiny_evidence("greedy_grades", "checkpoint_id problem_id correct", [
+    ...     ("base", "q1", True), ("base", "q2", False), ("base", "q3", False)])
+    >>> drawn = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct n_planned", [
+    ...     ("base", "q1", 1, 1, 1), ("base", "q2", 1, 0, 1), ("base", "q3", 1, 1, 1)])
+    >>> evidence = replace(greedy, frames={**greedy.frames, **drawn.frames})
+    >>> [(f.scope, round(f.value, 3), f.n) for f in greedy_failure_f1(evidence)]  # one hit, one miss each
+    [('all', 0.667, 3), ('highly_solvable', 0.667, 3)]
+    """
+    is_greedy_P = problems["greedy_correct"].to_numpy(dtype=bool)
+    is_solvable_P = problems["solvable"].to_numpy(dtype=bool)
+    return {
+        "all": f1_interval(~is_greedy_P, ~is_solvable_P) or Unknown(why=MISSING, n=len(problems)),
+        "highly_solvable": f1_interval(is_greedy_P, is_solvable_P) or Unknown(why=MISSING, n=len(problems)),
+    }
+
+
+def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.ndarray, " problem"]) -> Interval | None:
+    """Return F1 over problems, with its interval from 30 problems on, or None for 0/0.
+
+    >>> f1_interval(np.array([True, True, False]), np.array([True, False, True])).mean  # 2·1 / (2·1 + 1 + 1)
+    0.5
+    >>> f1_interval(np.array([False]), np.array([False])) is None
+    True
+    """
+    from sklearn.metrics import f1_score  # takes a second to import
+
+    f1, n = float(f1_score(positive_P, predicted_P, zero_division=np.nan)), len(predicted_P)
+    if math.isnan(f1):
+        return None
+    if n < LEAST_PROBLEMS:
+        return Interval(mean=f1, low=None, high=None, n=n)
+    # F1 = 2 TP / (2 TP + FP + FN), a ratio of two sums over problems, linearised
+    above_P, below_P = 2 * (predicted_P & positive_P), predicted_P.astype(int) + positive_P
+    deviation_P = (above_P - f1 * below_P) / (int(below_P.sum()) / n)
+    # (P−1)s² + 1 over P²: one more problem that deviates by a full point
+    half_width = Z * math.sqrt((n - 1) * _variance(deviation_P) + 1) / n
+    return Interval(mean=f1, low=max(0.0, f1 - half_width), high=min(1.0, f1 + half_width), n=n)
+
+
+def _problems(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
+    """Return each problem of each checkpoint by problem id, with the columns greedy_correct, solvable and complete.
+
+    ``solvable`` is a success rate of at least 0.6; ``complete`` has its greedy response and all planned samples.
+    """
+    keys = ["checkpoint_id", "problem_id"]
+    solved = greedy[[*keys, "correct"]].rename(columns={"correct": "greedy_correct"})
+    table = solved.merge(drawn[[*keys, "n", "n_correct", "n_planned"]], on=keys, how="outer").sort_values(keys)
+    table["complete"] = table["greedy_correct"].notna() & (table["n"] == table["n_planned"])
+    table["solvable"] = 5 * table["n_correct"] >= 3 * table["n"]  # a rate of 0.6 or more, in whole numbers
+    return table
+
+
+def _variance(values_P: Float[np.ndarray, " problem"]) -> float:
+    """Return the sample variance, bit by bit that of SQL's var_samp (Welford 1962)."""
+    mean = squares = 0.0
+    for count, value in enumerate(values_P.tolist(), start=1):
+        before, mean = mean, mean + (value - mean) / count
+        squares += (value - mean) * (value - before)
+    return squares / (len(values_P) - 1)

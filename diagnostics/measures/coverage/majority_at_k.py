@@ -1,0 +1,164 @@
+"""Maj@k, the accuracy of a majority vote among k responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, NO_SAMPLES, reasons, too_few_samples, within_reach
+from oversharp.diagnostics.measures.declare import per_series
+from oversharp.diagnostics.statistics.intervals import share_interval
+
+#: Random orders of a problem's samples. The spread between problems is so much larger than the one between 50 orders
+#: that more orders would hardly narrow an interval.
+DRAWS = 50
+SEED = 20_260_229
+#: By problem: the counts of answers, which are correct, and the number of samples without an answer.
+_Votes = Mapping[str, tuple[np.ndarray, np.ndarray, int]]
+
+
+def majority_shares(
+    count_A: Int[np.ndarray, " answer"],
+    correct_A: Bool[np.ndarray, " answer"],
+    silent: int,
+    ks: Sequence[int],
+    *,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+) -> Float[np.ndarray, " k"]:
+    """Return the probability that a vote among k of one problem's samples, without replacement, is correct.
+
+    ``count_A`` are the samples of each answer; ``silent`` samples have no answer and do not vote. Ties are broken at
+    random; without a vote nothing is correct. ``ks`` ascend, up to the number of samples. Unit: probability.
+
+    >>> rng = np.random.default_rng(0)
+    >>> majority_shares(np.array([3, 1]), np.array([True, False]), 0, [1, 4], rng=rng).tolist()
+    [0.75, 1.0]
+    """
+    once_A = (count_A == 1) & ~correct_A  # wrong answers that lead with one vote or never: they are counted together
+    count_C, correct_C, n_once = count_A[~once_A], correct_A[~once_A], int(once_A.sum())
+    n = int(count_A.sum()) + silent
+    label_N = rng.permutation(np.repeat(np.arange(len(count_C) + 2), np.concatenate([count_C, [n_once, silent]])))
+    drawn = [k for k in ks if k not in (1, n)]  # the others are known without drawing
+    shares: dict[int, float] = {1: float(count_A[correct_A].sum() / n)}
+    if n in ks and n > 1:
+        shares[n] = _won(count_C[:, None], np.array([n_once]), correct_C).item()
+    if drawn:
+        # one count over all k and orders: a call per k took three times as long
+        n_labels = len(count_C) + 2
+        place_DN = _firsts(draws, tuple(drawn)) * n_labels + label_N[_orders(n, draws)[:, : drawn[-1]]]
+        size = len(drawn) * n_labels * draws
+        places_DN = place_DN * draws + np.arange(draws)[:, None]
+        votes_KCD = np.bincount(places_DN.ravel(), minlength=size).reshape(len(drawn), n_labels, draws)
+        for before, votes_CD in pairwise(votes_KCD):
+            votes_CD += before
+        won_KD = _won(votes_KCD[:, :-2], votes_KCD[:, -2], correct_C)
+        shares |= dict(zip(drawn, won_KD.mean(axis=1).tolist(), strict=True))
+    return np.array([shares[k] for k in ks])
+
+
+@lru_cache(maxsize=4)
+def _firsts(draws: int, ks: tuple[int, ...]) -> Int[np.ndarray, "draw sample"]:
+    """Return for each place in an order the index of the first k that includes it, up to the largest k."""
+    return np.tile(np.searchsorted(ks, np.arange(ks[-1]), side="right"), (draws, 1))
+
+
+@lru_cache(maxsize=4)
+def _orders(n: int, draws: int) -> Int[np.ndarray, "draw n"]:
+    """Return random orders of n places, the same for all problems; each problem's samples are permuted separately."""
+    return np.random.default_rng((SEED, n)).permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
+
+
+def _won(
+    votes_CD: Int[np.ndarray, "*k answer draw"],
+    once_D: Int[np.ndarray, "*k draw"],
+    correct_C: Bool[np.ndarray, " answer"],
+) -> Float[np.ndarray, "*k draw"]:
+    """Return the share of correct answers among the leading ones; ``once`` further wrong answers have one vote each."""
+    most_D = votes_CD.max(axis=-2, initial=1)
+    # bytes are added up ten times as fast as truth values
+    leads_CD = (votes_CD == most_D[..., None, :]).view(np.uint8)
+    n_leading_D = leads_CD.sum(axis=-2, dtype=np.int32) + np.where(most_D == 1, once_D, 0)
+    return np.asarray(leads_CD[..., correct_C, :].sum(axis=-2, dtype=np.int32) / np.maximum(1, n_leading_D))
+
+
+@per_series(
+    needs=("answer_counts",),
+    missing=NO_SAMPLES,
+    columns=ANSWER_COLUMNS,
+    title="Maj@k",
+    unit="probability",
+    section="coverage",
+    plot=Plot(x="k", group="checkpoint", y_label="maj@k", log_x=True, y_range=(0.0, 1.0)),
+)
+def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Maj@k: the probability that the most frequent answer of k responses is correct, averaged over problems.
+
+    Meaning: the accuracy of self-consistency. At k = 1 it is the accuracy; if the correct answer is each problem's
+    most frequent one it tends to 1. Sharpening over answers moves pass@1 towards the base's own maj@k: a gain up to
+    there is also had without training, by a vote of the base's samples.
+    Unit: probability. Estimator: mean over the first k of a problem's samples in 50 orders by a fixed seed, so
+    unbiased; answers with equally many votes share; 95 % t interval over problems with a variance floor. Equally many
+    samples of a problem at every checkpoint.
+    Limits: wrong answers are one vote only if the grader parses them as the same text (0.5 and 1/2 are two), correct
+    ones if they are of one mode; if many modes are correct, they split the vote. Responses without a parsed answer do
+    not vote. Unknown for k > n; no interval for n/2 < k.
+    Source: Wang et al. 2022 (arXiv 2203.11171), self-consistency by majority vote.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n n_planned", [
+    ...     ("base", "q1", "7", "7", True, 3, 4), ("base", "q1", "8", None, False, 1, 4),
+    ...     ("base", "q2", "1", None, False, 3, 4), ("base", "q2", "2", "2", True, 1, 4)], n=4, ks=(1, 4))
+    >>> [(f.k, f.value) for f in majority_at_k(evidence)]
+    [(1, 0.5), (4, 0.5)]
+    """
+    frame = evidence.frames["answer_counts"]
+    why = reasons(evidence, frame, frame["n"])
+    votes = _votes(frame)
+    for checkpoint_id in evidence.checkpoint_ids:
+        incomplete = why.get(checkpoint_id)
+        own = {} if incomplete else votes[checkpoint_id]
+        fewest = min((int(count_A.sum()) + silent for count_A, _, silent in own.values()), default=0)
+        ks = sorted({k for k in evidence.ks if k <= fewest})
+        shares = dict(zip(ks, _shares(own, ks).T, strict=True))
+        results: dict[int, Result] = {}
+        for k in evidence.ks:
+            if k not in shares:
+                results[k] = str(incomplete or too_few_samples(k, fewest))
+            else:
+                results[k] = within_reach(share_interval(shares[k], cluster_P=evidence.clusters(own)), k, fewest)
+        yield checkpoint_id, results
+
+
+def _shares(own: _Votes, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
+    # one start for all checkpoints: equal counts of a problem give equal shares
+    rows = [
+        majority_shares(count_A, correct_A, silent, ks, rng=np.random.default_rng((SEED, place)))
+        for place, (count_A, correct_A, silent) in enumerate(own.values())
+    ]
+    return np.array(rows).reshape(len(rows), len(ks))
+
+
+def _votes(frame: pd.DataFrame) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray, int]]]:
+    """Return by checkpoint and problem the counts of answers, which are correct, and the samples without an answer.
+
+    A grader may accept an answer in one response and reject it in another (units, format): these are two answers.
+    """
+    keys = ["checkpoint_id", "problem_id"]
+    vote = frame["mode"].where(frame["correct"].astype(bool) & frame["mode"].notna(), frame["answer"])
+    silent = frame[vote.isna()].groupby(keys)["n"].sum().to_dict()
+    counted = frame.assign(vote=vote).groupby([*keys, "vote", "correct"], sort=True)["n"].sum().reset_index()
+    places_of = counted.groupby(keys).indices
+    n_A, correct_A = counted["n"].to_numpy(dtype=np.int64), counted["correct"].to_numpy(dtype=bool)
+    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray, int]]] = {}
+    for checkpoint_id, problem_id in sorted(set(places_of) | set(silent)):
+        at = places_of.get((checkpoint_id, problem_id), np.zeros(0, dtype=np.int64))
+        counts = (n_A[at], correct_A[at], int(silent.get((checkpoint_id, problem_id), 0)))
+        found.setdefault(str(checkpoint_id), {})[str(problem_id)] = counts
+    return found

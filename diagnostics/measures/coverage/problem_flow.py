@@ -1,0 +1,139 @@
+"""Problems solved at least once in n samples: by the base, by a checkpoint, by both."""
+
+from __future__ import annotations
+
+from oversharp.diagnostics.measures.contract import Plot, Result
+from oversharp.diagnostics.measures.counts import COMMON_COUNTS, Counts, clusters_among
+from oversharp.diagnostics.measures.declare import against_base
+from oversharp.diagnostics.statistics.intervals import yes_no_interval
+from oversharp.diagnostics.statistics.units import Interval
+
+_PLOT = Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0))
+
+
+@against_base(
+    input=COMMON_COUNTS, title="Problems lost", unit="share of problems", section="problems", rank=10, plot=_PLOT
+)
+def problems_lost(base: Counts, late: Counts) -> Interval:
+    """Problems lost: solved at least once in n samples by the base, never by the checkpoint.
+
+    Meaning: the problems that the model no longer solves at this sampling budget.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
+    Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
+    problems show as many lost as gained. Compare it with ``problems_gained``; a single lost problem needs fresh
+    samples as evidence. The value depends on n, which is the same for both.
+    Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_lost(evidence)]
+    [('late', 0.25, 4)]
+    """
+    return yes_no_interval(base.is_solved & ~late.is_solved, cluster_P=late.cluster_P)
+
+
+@against_base(
+    input=COMMON_COUNTS, title="Problems gained", unit="share of problems", section="problems", rank=20, plot=_PLOT
+)
+def problems_gained(base: Counts, late: Counts) -> Interval:
+    """Problems gained: never solved in n samples by the base, at least once by the checkpoint.
+
+    Meaning: the problems that the model newly solves at this sampling budget.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
+    Limits: part of the gain is chance, as for ``problems_lost``; interpret the two together. The value depends on n,
+    which is the same for both.
+    Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_gained(evidence)]
+    [('late', 0.25, 4)]
+    """
+    return yes_no_interval(~base.is_solved & late.is_solved, cluster_P=late.cluster_P)
+
+
+@against_base(
+    input=COMMON_COUNTS, title="Problems kept", unit="share of problems", section="problems", rank=30, plot=_PLOT
+)
+def problems_kept(base: Counts, late: Counts) -> Interval:
+    """Problems kept: solved at least once in n samples by the base and by the checkpoint.
+
+    Meaning: the problems that the model still solves. 1 less kept, lost and gained is the share of problems that
+    neither solves.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
+    Limits: the value depends on n, which is the same for both.
+    Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_kept(evidence)]
+    [('late', 0.5, 4)]
+    """
+    return yes_no_interval(base.is_solved & late.is_solved, cluster_P=late.cluster_P)
+
+
+@against_base(
+    input=COMMON_COUNTS,
+    title="Support retention rate",
+    unit="share of problems",
+    section="problems",
+    rank=50,
+    plot=_PLOT,
+)
+def support_retention(base: Counts, late: Counts) -> Result:
+    """Support retention rate (SRR): of the problems that the base solves, the share that the checkpoint solves.
+
+    Meaning: ``problems_kept`` over kept + lost. A problem is solved if at least one of n samples is correct. 1 means
+    that no problem was lost at this sampling budget.
+    Unit: share of problems, of those that the base solves; n counts these. 95 % exact binomial interval over them. The
+    base has no row.
+    Limits: below 1 without any change: rare successes of the base are chance and need not recur (see
+    ``problems_lost``). Compare it with ``net_discovery``, which the same chance raises. The value depends on n, which
+    is the same for both.
+    Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solutions; here a problem counts as
+    one.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+    >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in support_retention(evidence)]
+    [('late', 0.667, 3)]
+    """
+    if not base.is_solved.any():
+        return "the base solves no problem"
+    cluster_P = clusters_among(late.cluster_P, base.is_solved)
+    return yes_no_interval(late.is_solved[base.is_solved], cluster_P=cluster_P)
+
+
+@against_base(
+    input=COMMON_COUNTS, title="Net discovery rate", unit="share of problems", section="problems", rank=60, plot=_PLOT
+)
+def net_discovery(base: Counts, late: Counts) -> Result:
+    """Net discovery rate (NDR): of the problems that the checkpoint solves, the share that the base never solved.
+
+    Meaning: ``problems_gained`` over kept + gained. A problem is solved if at least one of n samples is correct.
+    Unit: share of problems, of those that the checkpoint solves; n counts these. 95 % exact binomial interval over
+    them. The base has no row.
+    Limits: above 0 without any change: some problems that the base missed by chance are hit by the checkpoint (see
+    ``problems_gained``). It does not measure losses: compare it with ``support_retention``. The value depends on n,
+    which is the same for both.
+    Source: Wu et al. 2025 (arXiv 2507.14843), net discovery rate, there of solutions; here a problem counts as one.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
+    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
+    >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in net_discovery(evidence)]
+    [('late', 0.333, 3)]
+    """
+    if not late.is_solved.any():
+        return "no problem is solved here"
+    cluster_P = clusters_among(late.cluster_P, late.is_solved)
+    return yes_no_interval(~base.is_solved[late.is_solved], cluster_P=cluster_P)

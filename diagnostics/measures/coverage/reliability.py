@@ -1,0 +1,95 @@
+"""Reliability: the probability that all of k responses are correct (Pass^k), or a share of them (G-Pass@k)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float
+
+from oversharp.diagnostics.measures.contract import Plot, Result, Results
+from oversharp.diagnostics.measures.counts import SAMPLED_COUNTS, Counts, by_counts, too_few_samples, within_reach
+from oversharp.diagnostics.measures.declare import per_checkpoint
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.pass_at_k import at_least_table
+
+#: Scope of the mean over all shares above one half.
+MEAN = "mean"
+SHARES = (25, 50, 75)
+
+
+@per_checkpoint(
+    input=SAMPLED_COUNTS,
+    by_k=True,
+    title="Pass^k",
+    unit="probability",
+    section="coverage",
+    plot=Plot(x="k", group="checkpoint", y_label="pass^k", log_x=True, y_range=(0.0, 1.0)),
+)
+def pass_hat_k(counts: Counts, k: int) -> Result:
+    """Pass^k: the probability that all of k responses are correct, averaged over problems.
+
+    Meaning: reliability, the other end of pass@k: at k = 1 both are the accuracy, then pass@k rises with k and pass^k
+    falls. Sharpening raises it. A model that lost coverage while pass^k rose became reliable on fewer problems.
+    Unit: probability. Estimator: unbiased C(c, k)/C(n, k) per problem, c of n samples correct; 95 % t interval over
+    problems with a variance floor.
+    Limits: unknown for k > n. No interval for n/2 < k. Assumes independent draws: a user who tries again after a
+    failure has other chances. A response that could not be graded counts as not correct.
+    Source: Yao et al. 2024 (arXiv 2406.12045), pass^k.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 3), ("late", "q1", 4, 0), ("late", "q2", 4, 4)], n=4, ks=(1, 2))
+    >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in pass_hat_k(evidence)]
+    [('base', 1, 0.5), ('base', 2, 0.25), ('late', 1, 0.5), ('late', 2, 0.5)]
+    """
+    return _estimate(counts, k, partial(at_least_table, k=k, least=k))
+
+
+@per_checkpoint(
+    input=SAMPLED_COUNTS,
+    by_k=True,
+    scopes=(*(f"tau {percent / 100:g}" for percent in SHARES), MEAN),
+    title="G-Pass@k",
+    unit="probability",
+    section="coverage",
+    plot=Plot(x="step", group="scope", y_label="G-Pass@k", y_range=(0.0, 1.0)),
+)
+def g_pass_at_k(counts: Counts, k: int) -> Results:
+    """G-Pass@k: the probability that at least a share τ of k responses is correct, averaged over problems.
+
+    Meaning: between pass@k (one of k) and pass^k (all of k). Scopes are ``tau 0.25``, ``tau 0.5``, ``tau 0.75``, and
+    ``mean``, the mean over shares above one half (mG-Pass@k). Training that only sharpens raises it for large τ.
+    Unit: probability. Estimator: the unbiased hypergeometric tail per problem, at least ⌈τ k⌉ of k, for c of n samples
+    correct; 95 % t interval over problems with a variance floor.
+    Limits: for small k several τ need the same number of responses. ``mean`` is unknown at k = 1. Unknown for k > n;
+    no interval for n/2 < k. A response that could not be graded counts as not correct.
+    Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k and mG-Pass@k.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 8, 2), ("base", "q2", 8, 6)], n=8, ks=(4,))
+    >>> [(f.scope, round(f.value, 4)) for f in g_pass_at_k(evidence)]
+    [('tau 0.25', 0.8929), ('tau 0.5', 0.6071), ('tau 0.75', 0.3929), ('mean', 0.25)]
+    """
+    # in whole numbers: 0.55 * 20 is more than 11
+    results = {
+        f"tau {percent / 100:g}": _estimate(counts, k, partial(at_least_table, k=k, least=-(-percent * k // 100)))
+        for percent in SHARES
+    }
+    if k < 2 and counts.fewest >= k:
+        return results | {MEAN: "the mean over shares above one half needs k of 2 or more"}
+    return results | {MEAN: _estimate(counts, k, partial(_mean_above_half, k=k))}
+
+
+def _estimate(counts: Counts, k: int, table: Callable[[int], Float[np.ndarray, " correct"]]) -> Result:
+    if why_not := too_few_samples(k, counts.fewest):
+        return why_not
+    value_P = by_counts(counts.n_P, counts.correct_P, table)
+    return within_reach(share_interval(value_P, cluster_P=counts.cluster_P), k, counts.fewest)
+
+
+def _mean_above_half(n: int, *, k: int) -> Float[np.ndarray, " correct"]:
+    least = range(-(-k // 2) + 1, k + 1)
+    return np.asarray(2.0 / k * np.sum([at_least_table(n, k, number) for number in least], axis=0))

@@ -1,0 +1,81 @@
+"""Pass@k of samples at other temperatures, and of the base's samples reweighted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, pass_at_k_of, sampled_counts
+from oversharp.diagnostics.measures.coverage.sharpening.controls import EXPONENTS, load_controls
+from oversharp.diagnostics.measures.declare import per_series
+from oversharp.diagnostics.statistics.intervals import share_interval
+
+MISSING = "not drawn at another temperature: --controls does"
+
+
+@per_series(
+    needs=("control_counts",),
+    missing=MISSING,
+    also=("sampled_counts", "base_responses", "greedy_grades", "answer_counts"),
+    columns=ANSWER_COLUMNS,
+    title="Pass@k of the controls",
+    unit="probability",
+    section="coverage",
+    plot=Plot(x="step", group="scope", y_label="pass@k", y_range=(0.0, 1.0)),
+)
+def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Pass@k of the controls: the base at lower temperatures and reweighted, a checkpoint at higher temperatures.
+
+    Meaning: the points of the sharpening frontiers, and pass@k of a checkpoint at a higher temperature. The scope
+    names the temperature, as ``T=0.6``, or for the base the exponent, as ``power=2``: its sampled responses reweighted
+    to p², if they hold 90 % of its probability. Do not pool them with the audit's own samples: the settings and the
+    random numbers differ.
+    Unit: probability. Estimator: mean over problems of the unbiased estimate; 95 % t interval over problems with a
+    variance floor. n counts problems. k are 1 and the powers of two up to the number of samples; of the power, up to
+    half of them.
+    Limits: only with ``--controls``. Top-p or top-k of the audit's own samples truncate these too.
+    Source: ours; pass@k as in Chen et al. 2021 (arXiv 2107.03374).
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> columns = "checkpoint_id problem_id temperature own_temperature n n_correct"
+    >>> evidence = tiny_evidence("control_counts", columns, [("base", f"q{i}", 0.5, 1.0, 2, 1) for i in range(40)], n=2)
+    >>> [(f.checkpoint_id, f.scope, f.k, f.value) for f in control_pass_at_k(evidence)]
+    [('base', 'T=0.5', 1, 0.5), ('base', 'T=0.5', 2, 1.0)]
+    """
+    controls = evidence.frames["control_counts"]
+    n_problems = controls["problem_id"].nunique()
+    for checkpoint_id in evidence.checkpoint_ids:
+        own = controls[controls["checkpoint_id"] == checkpoint_id]
+        if own.empty:
+            yield checkpoint_id, MISSING
+        for temperature, rows in own.sort_values("problem_id").groupby("temperature"):
+            yield checkpoint_id, _at_temperature(evidence, rows, f"T={temperature:g}", n_problems)
+    if len(evidence.frames.get("sampled_counts", ())):
+        yield evidence.base_id, _reweighted(evidence)
+
+
+def _at_temperature(evidence: Evidence, rows: pd.DataFrame, scope: str, n_problems: int) -> Results:
+    if len(rows) < n_problems or (rows["n"] != rows["n_planned"]).any():
+        return {scope: "its samples are incomplete"}
+    n_P, correct_P = rows["n"].to_numpy(np.int64), rows["n_correct"].to_numpy(np.int64)
+    cluster_P = evidence.clusters(rows["problem_id"])
+    return {
+        (scope, k): share_interval(pass_at_k_of(n_P, correct_P, k), cluster_P=cluster_P)
+        for k in (2**power for power in range(int(n_P.min()).bit_length()))
+    }
+
+
+def _reweighted(evidence: Evidence) -> dict[tuple[str, int | None], Result]:
+    """Return pass@k of the base's sampled responses reweighted; empty if it is unknown."""
+    power = next(control for control in load_controls(evidence) if control.name == "power")
+    if power.rate_SP is None:
+        return {}
+    cluster_P = sampled_counts(evidence)[0][evidence.base_id].cluster_P
+    return {
+        (f"power={exponent:g}", k): share_interval(1.0 - (1.0 - rate_P) ** k, cluster_P=cluster_P)
+        for exponent, rate_P in zip(EXPONENTS[1:], power.rate_SP, strict=True)
+        for k in (2**i for i in range(power.k.bit_length()))
+    }

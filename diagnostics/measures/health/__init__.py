@@ -1,0 +1,1 @@
+"""Health of samples and scores: truncation, parsing, grading, lengths and numeric noise."""

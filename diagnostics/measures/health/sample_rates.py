@@ -1,0 +1,323 @@
+"""Rates of samples: truncated, unparsed, ungraded, by style of answer, or graded differently by two verifiers."""
+
+from __future__ import annotations
+
+from oversharp.diagnostics.measures.contract import Plot
+from oversharp.diagnostics.measures.declare import in_sql
+
+_NO_STATE = "no graded samples, or another tool graded them, which does not tell"
+_NO_STYLE = "no grade tells: the verifier reads no text, another tool graded, or the grades are old"
+_STYLES = ("boxed", "tagged", "hashes", "labelled", "bare", "prose", "none")
+
+
+def _rate(condition: str, *, view: str = "graded_samples", scopes: str = "('all', NULL)", counted: str = "*") -> str:
+    """Return the query for the share of samples g of ``view`` with ``condition``, by the rows c (scope, told)."""
+    return f"""
+WITH scopes AS (
+    SELECT * FROM (VALUES {scopes}) AS t (scope, told)
+)
+SELECT
+    g.checkpoint_id,
+    c.scope,
+    NULL::INTEGER AS k,
+    avg(({condition})::INTEGER) AS value,
+    NULL::DOUBLE AS low,
+    NULL::DOUBLE AS high,
+    count({counted}) AS n
+FROM {view} AS g
+CROSS JOIN scopes AS c
+WHERE g.series = $series AND NOT g.greedy
+GROUP BY g.checkpoint_id, g.step, c.scope
+ORDER BY g.step, c.scope
+"""
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing="no graded sample tells why it ended",
+    title="Truncated responses",
+    unit="share of samples",
+    section="health",
+    rank=10,
+    plot=Plot(x="step", y_label="share of samples cut off", y_range=(0.0, 1.0)),
+)
+def truncation_rate() -> str:
+    """Truncation rate: the share of samples truncated at the token limit.
+
+    Meaning: a truncated response rarely contains its answer. A checkpoint with longer responses then seems to have lost
+    modes.
+    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. Of samples
+    of another tool, those with a finish reason count; without any, the rate is unknown.
+    Source: sample health; finish reasons as the sampler reports them.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "finish_reason": ["stop", "length", "stop", "stop"]})
+    >>> duckdb.execute(truncation_rate.sql, {"series": "run"}).fetchall()
+    [('base', 'all', None, 0.25, None, None, 4)]
+    """
+    return _rate("g.finish_reason = 'length'", counted="g.finish_reason")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing=_NO_STATE,
+    title="Responses without an answer",
+    unit="share of samples",
+    section="health",
+    rank=20,
+    plot=Plot(x="step", y_label="share of samples without an answer", y_range=(0.0, 1.0)),
+)
+def parse_failure_rate() -> str:
+    """Parse failure rate: the share of samples without a parsed final answer.
+
+    Meaning: the grader had no answer to compare. Such a sample is not correct, because of its form, not of its content.
+    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Limits: a new answer format under training looks like lost modes: check a few such responses before concluding a
+    loss.
+    Source: sample health; states of the grades.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "state": ["ok", "parse_fail", "ok", "timeout"]})
+    >>> duckdb.execute(parse_failure_rate.sql, {"series": "run"}).fetchall()
+    [('base', 'all', None, 0.25, None, None, 4)]
+    """
+    return _rate("g.state = 'parse_fail'")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing=_NO_STATE,
+    title="Responses without a single answer",
+    unit="share of samples",
+    section="health",
+    rank=30,
+    plot=Plot(x="step", y_label="share of samples", y_range=(0.0, 1.0)),
+)
+def ambiguous_rate() -> str:
+    """Ambiguous rate: the share of samples whose answer is negated, compared, a range or one of several.
+
+    Meaning: "not 42", "at least 42", "42 or 41", "between 42 and 50" cannot be compared with the gold answer. Such a
+    sample is not correct, whatever the gold is. The reason of the grade names the rule.
+    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Limits: rules over words, so a clear answer in unusual words may be counted here; check a few such responses if the
+    rate moves from checkpoint to checkpoint.
+    Source: sample health; states of the grades.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "state": ["ok", "parse_fail", "ok", "ambiguous"]})
+    >>> duckdb.execute(ambiguous_rate.sql, {"series": "run"}).fetchall()
+    [('base', 'all', None, 0.25, None, None, 4)]
+    """
+    return _rate("g.state = 'ambiguous'")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing=_NO_STATE,
+    title="Ungraded responses",
+    unit="share of samples",
+    section="health",
+    rank=40,
+    plot=Plot(x="step", group="scope", y_label="share of samples not graded", y_range=(0.0, 1.0)),
+)
+def timeout_rate() -> str:
+    """Timeout rate: the share of samples that could not be graded.
+
+    Meaning: scope ``all`` counts grades that timed out, ``error`` grades on which the verifier failed. Both count as
+    not correct in every other measure, without being wrong.
+    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Limits: more than a trace of either makes pass@k a lower bound: raise the time limit or fix the verifier.
+    Source: sample health; states of the grades.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "state": ["ok", "timeout", "timeout", "error"]})
+    >>> [(row[1], row[3]) for row in duckdb.execute(timeout_rate.sql, {"series": "run"}).fetchall()]
+    [('all', 0.5), ('error', 0.25)]
+    """
+    return _rate("g.state = c.told", scopes="('all', 'timeout'), ('error', 'error')")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing=_NO_STYLE,
+    title="How answers are stated",
+    unit="share of samples",
+    section="health",
+    rank=50,
+    plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
+)
+def answer_style() -> str:
+    r"""Answer style: the share of samples by the form of their answer, such as a box, tags, #### or a label.
+
+    Meaning: scope ``boxed`` is \boxed{…}, ``tagged`` <answer>…</answer>, ``hashes`` a line that starts with ####,
+    ``labelled`` "The answer is" and the like, ``bare`` a response that consists of its answer, ``prose`` one without
+    any mark, ``none`` a blank one, or one whose thoughts end without an answer. The scopes sum to 1.
+    Unit: share of the samples whose style is known; n counts them. No interval: it describes the samples at hand.
+    Limits: a change of style is no loss. ``lenient_gap`` shows whether the verifier parses the new style.
+    Source: sample health; recorded while grading.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "answer_style": ["boxed", "boxed", "labelled", None]})
+    >>> rows = duckdb.execute(answer_style.sql, {"series": "run"}).fetchall()
+    >>> [(row[1], round(row[3], 2), row[6]) for row in rows if row[3]]
+    [('boxed', 0.67, 3), ('labelled', 0.33, 3)]
+    """
+    scopes = ", ".join(f"('{style}', '{style}')" for style in _STYLES)
+    return _rate("g.answer_style = c.told", scopes=scopes, counted="g.answer_style")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing=_NO_STYLE,
+    title="Answers that only a lenient reader accepts",
+    unit="share of samples",
+    section="health",
+    rank=60,
+    plot=Plot(x="step", y_label="share of samples", y_range=(0.0, 1.0)),
+)
+def lenient_gap() -> str:
+    """Lenient gap: the share of samples that are not correct but accepted by a deliberately lenient reader.
+
+    Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold, whatever the
+    words around it are. A gap that grows over training means that answers have a style that the verifier does not
+    parse: a fall of pass@k that the lenient reader does not show is then "Explained by format".
+    Unit: share of the samples that both readers parsed; n counts them. No interval: it describes the samples at hand.
+    Limits: the lenient reader accepts wrong responses that end on the right number; the level of the gap has no
+    meaning.
+    Source: sample health; recorded while grading.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "correct": [True, False, False, False], "lenient": [True, True, False, None]})
+    >>> [(row[1], round(row[3], 2), row[6]) for row in duckdb.execute(lenient_gap.sql, {"series": "run"}).fetchall()]
+    [('all', 0.33, 3)]
+    """
+    return _rate("CASE WHEN g.lenient IS NOT NULL THEN g.lenient AND NOT g.correct END", counted="g.lenient")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing="no grade tells: the verifier does not look at boxes, another tool graded, or the grades are old",
+    title="Responses with several different boxes",
+    unit="share of samples",
+    section="health",
+    rank=70,
+    plot=Plot(x="step", y_label="share of samples", y_range=(0.0, 1.0)),
+)
+def several_boxes_rate() -> str:
+    """Several boxes rate: the share of samples with different contents in several boxes.
+
+    Meaning: of several boxes the last counts, as everywhere in the field, so a response may try one answer after the
+    other. ``oversharp regrade STORE --verifier math_strict`` grades the same samples with such responses as ambiguous.
+    Unit: share of the samples whose boxes were counted; n counts them. No interval: it describes the samples at hand.
+    Limits: contents are compared as text without spaces: ``0.5`` and ``1/2`` differ. A long solution may box its parts.
+    Source: sample health; counted while grading.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "n_boxed": pd.array([1, 0, 2, None], dtype="Int64")})
+    >>> [(row[3], row[6]) for row in duckdb.execute(several_boxes_rate.sql, {"series": "run"}).fetchall()]
+    [(0.3333333333333333, 3)]
+    """
+    return _rate("g.n_boxed > 1", counted="g.n_boxed")
+
+
+@in_sql(
+    needs=("regraded_samples",),
+    missing="graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its own",
+    title="Disagreement of two verifiers",
+    unit="share of samples",
+    section="health",
+    rank=80,
+    plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
+)
+def verifier_disagreement() -> str:
+    """Verifier disagreement: the share of samples that one of two verifiers accepts and the other does not.
+
+    Meaning: scope ``all`` counts both directions; ``only here`` are those that the verifier of this series alone
+    accepts, ``only own`` those that the problem's own verifier alone accepts. A rate that changes from checkpoint to
+    checkpoint is a change of how answers are written or parsed, which one of the two verifiers mistakes for a change of
+    ability.
+    Unit: share of samples that both graded; n counts samples. No interval: it describes the samples at hand.
+    Limits: two verifiers that agree may both be wrong; check the samples of the view ``grade_disagreements``.
+    Source: sample health; grades by two verifiers, after ``oversharp regrade``.
+
+    >>> import duckdb, pandas as pd
+    >>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "correct": [True, True, False, False], "own_correct": [True, False, True, False]})
+    >>> [(row[1], row[3]) for row in duckdb.execute(verifier_disagreement.sql, {"series": "run"}).fetchall()]
+    [('all', 0.5), ('only here', 0.25), ('only own', 0.25)]
+    """
+    return _rate(
+        "g.correct <> g.own_correct AND coalesce(g.correct = c.told, true)",
+        view="regraded_samples",
+        scopes="('all', NULL), ('only here', true), ('only own', false)",
+    )
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing="no graded sample tells why it ended",
+    title="Responses cut off in a loop",
+    unit="share of samples",
+    section="health",
+    plot=Plot(x="step", y_label="share of samples cut off while repeating themselves", y_range=(0.0, 1.0)),
+)
+def looped_rate() -> str:
+    """Looped rate: the share of samples truncated at the token limit while they repeated one passage.
+
+    Meaning: degenerate repetition. The last 60 characters or more are one passage of at most 200 characters, three
+    times or more. A higher token limit does not help such a response; the other samples of ``truncation_rate`` ran out
+    of tokens.
+    Unit: share of the samples with a finish reason; n counts them. No interval: it describes the samples at hand.
+    Limits: a loop of longer passages, or one that changes a number in each round, is not detected, nor one that
+    stopped.
+    Source: sample health; greedy failures of [C] (The Reasoning Boundary Paradox), tables 6 and 7.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "looped": pd.array([False, True, False, None], dtype="boolean")})
+    >>> [(row[3], row[6]) for row in duckdb.execute(looped_rate.sql, {"series": "run"}).fetchall()]
+    [(0.3333333333333333, 3)]
+    """
+    return _rate("g.looped", counted="g.looped")
+
+
+@in_sql(
+    needs=("graded_samples",),
+    missing="no graded samples",
+    title="Responses that take something back",
+    unit="share of samples",
+    section="health",
+    plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
+)
+def self_correction() -> str:
+    """Self-correction: the share of samples that retract something ("wait, …", "let me re-check", "that is wrong").
+
+    Meaning: scope ``all`` is their share; ``correct with`` is their accuracy, ``correct without`` that of the others.
+    Training that rewards whole trajectories may remove the habit, or reward a wrong start together with its correction;
+    a share that rises while ``correct with`` falls is doubt without use.
+    Unit: share of the first 32 samples of each problem; n counts the samples of the scope. No interval: it describes
+    the samples at hand.
+    Limits: English words alone; a correction without such words is not detected, and a mere "wait" is counted. Harder
+    problems may cause more of it, and so fewer correct ones: compare how the two move, not which is higher.
+    Source: [B] (the two-stage dynamic view), case study of section 4.3; [C] (The Reasoning Boundary Paradox), tables 6
+    and 7.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "reconsiders": [True, True, False, False], "correct": [True, False, True, True]})
+    >>> [(row[1], row[3], row[6]) for row in duckdb.execute(self_correction.sql, {"series": "run"}).fetchall()]
+    [('all', 0.5, 4), ('correct with', 0.5, 2), ('correct without', 1.0, 2)]
+    """
+    return _rate(
+        "CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN g.correct END",
+        scopes="('all', NULL), ('correct with', true), ('correct without', false)",
+        counted="CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN true END",
+    )

@@ -1,0 +1,1 @@
+"""Gradient kernel: which responses an update can only move together."""

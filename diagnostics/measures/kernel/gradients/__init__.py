@@ -1,0 +1,1 @@
+"""Arrays and inputs that the measures of the gradient kernel share."""

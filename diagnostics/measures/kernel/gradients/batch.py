@@ -1,0 +1,64 @@
+"""The draws of one problem as a training batch of [A] (arXiv 2601.15609), with their advantages.
+
+A mode is here a distinct response. Rewards are binary, advantages are normalised within the batch with the population's
+standard deviation; a batch that is all correct or all wrong has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from oversharp.diagnostics.theory.coupling import target_shifts
+from oversharp.diagnostics.theory.influence import group_advantages
+
+#: Weight of the KL term. The trainer's is unknown to the audit.
+BETA = 1.0
+NO_ADVANTAGE = (
+    "at no problem are the own samples part correct and part not, so no advantage differs from 0; "
+    "audit more problems, or more own samples"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBatch:
+    """The draws at one problem: ``mode_S`` labels equal responses alike."""
+
+    problem_id: str
+    mode_S: Int[np.ndarray, " draw"]
+    correct_S: Bool[np.ndarray, " draw"]
+    advantage_S: Float[np.ndarray, " draw"]
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether any advantage differs from 0."""
+        return bool(self.advantage_S.any())
+
+    @property
+    def targets(self) -> Float[np.ndarray, " draw"]:
+        """y = N·A/G with the advantage's sign: the shift of log π that the batch asks for, in nats at β = 1."""
+        return target_shifts(self.mode_S, self.advantage_S, beta=BETA, signed=True)
+
+    @property
+    def first_draws(self) -> Int[np.ndarray, " mode"]:
+        """The first draw of every mode, in the order of their labels."""
+        return np.unique(self.mode_S, return_index=True)[1]
+
+    @property
+    def counts(self) -> Int[np.ndarray, " mode"]:
+        """N: how often each mode was drawn, in the order of ``first_draws``."""
+        return np.unique(self.mode_S, return_counts=True)[1]
+
+
+def batch_of(problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]) -> TrainingBatch:
+    """Make the batch of the draws ``mode_S`` at one problem.
+
+    >>> batch = batch_of("q", np.array([7, 7, 9, 8]), np.array([True, True, False, False]))
+    >>> batch.advantage_S.tolist(), batch.targets.tolist(), batch.counts.tolist()
+    ([1.0, 1.0, -1.0, -1.0], [0.5, 0.5, -0.25, -0.25], [2, 1, 1])
+    """
+    reward_S = correct_S.astype(np.float64)
+    advantage_S = group_advantages(reward_S, ddof=0) if len(reward_S) > 1 else np.zeros(len(reward_S))
+    return TrainingBatch(problem_id=problem_id, mode_S=mode_S, correct_S=correct_S, advantage_S=advantage_S)

@@ -1,0 +1,218 @@
+"""The gradient kernel of every checkpoint as arrays.
+
+K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters. Three normalisations: ``sum`` is K itself
+(log π summed over tokens; its diagonal grows with the length), ``per token`` is K_ij/(T_i·T_j), ``cosine`` is
+K_ij/√(K_ii·K_jj) and the primary one, for it compares responses of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from oversharp.diagnostics.measures.contract import Evidence, Result
+from oversharp.diagnostics.measures.declare import Input, Loaded
+from oversharp.diagnostics.measures.kernel.gradients.batch import TrainingBatch, batch_of
+from oversharp.diagnostics.statistics.intervals import mean_interval, share_interval
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.theory.coupling import cosine_kernel, kernel_of_means
+
+NO_KERNEL = "no checkpoint has a kernel; kernel_certificate says why, or run the audit with --kernel-problems 8"
+NO_FIXED = "no response of the panel and no mode is in the kernel; run the audit with --panel 4"
+NO_GRADIENT = "the gradient of every response in the kernel is 0: the model is certain of all of them"
+NOT_STORED = "this checkpoint has no kernel; run the audit again"
+NO_OWN = "no own sample is in the kernel: only those drawn at temperature 1 and untruncated are"
+
+#: Eigenvalues below this part of the largest are rounding: gradients are computed in float32.
+RESOLUTION = 1e-6
+#: Above it log π leaves the gradient fewer than two right digits: 1 − π is what float32 rounds at 6e-8.
+CERTAIN_NATS = -5e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Distinct responses, the kernel between them, and their properties; ``logp_N`` in nats, summed over tokens."""
+
+    kernel_NN: Float[np.ndarray, "row row"]
+    logp_N: Float[np.ndarray, " row"]
+    n_tokens_N: Int[np.ndarray, " row"]
+    problem_N: np.ndarray
+    related_N: np.ndarray
+    response_N: np.ndarray
+    correct_N: Bool[np.ndarray, " row"]
+
+    def __len__(self) -> int:
+        return len(self.logp_N)
+
+    @property
+    def cosines(self) -> Float[np.ndarray, "row row"]:
+        """K_ij/√(K_ii·K_jj). Raises ``ValueError`` for a row without gradient: see ``live``."""
+        return cosine_kernel(self.kernel_NN)
+
+    @property
+    def per_token(self) -> Float[np.ndarray, "row row"]:
+        """K_ij/(T_i·T_j): the kernel of log-probabilities averaged over tokens."""
+        return kernel_of_means(self.kernel_NN, self.n_tokens_N)
+
+    def live(self) -> Rows:
+        """Return the rows whose gradient is above rounding; the model is certain of the other responses."""
+        return self.take(np.flatnonzero((np.diag(self.kernel_NN) > 0.0) & (self.logp_N < CERTAIN_NATS)))
+
+    def take(self, place: np.ndarray) -> Rows:
+        """Return the rows at these places and the kernel between them."""
+        return Rows(
+            kernel_NN=self.kernel_NN[np.ix_(place, place)],
+            logp_N=self.logp_N[place],
+            n_tokens_N=self.n_tokens_N[place],
+            problem_N=self.problem_N[place],
+            related_N=self.related_N[place],
+            response_N=self.response_N[place],
+            correct_N=self.correct_N[place],
+        )
+
+    def by_problem(self) -> Iterator[Rows]:
+        """Yield the rows of each problem, in the order of problem ids."""
+        for problem_id in np.unique(self.problem_N):
+            yield self.take(np.flatnonzero(self.problem_N == problem_id))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coupling:
+    """The kernel of one checkpoint. Positions count all rows; ``fixed_F`` are those of the panel and the modes.
+
+    ``own_S`` and ``batch_S`` hold the position of every draw, duplicates included, sorted by problem and index: the
+    checkpoint's own samples, and the trainer's between this checkpoint and the next.
+    """
+
+    rows: Rows
+    fixed_F: Int[np.ndarray, " member"]
+    own_S: Int[np.ndarray, " draw"]
+    batch_S: Int[np.ndarray, " draw"]
+
+    @property
+    def fixed(self) -> Rows:
+        """The fixed members: the same responses at every checkpoint."""
+        return self.rows.take(self.fixed_F)
+
+    def batches(self, draw_S: Int[np.ndarray, " draw"]) -> Iterator[TrainingBatch]:
+        """Yield the draws of each problem as a batch whose modes are positions in the kernel."""
+        problem_S = self.rows.problem_N[draw_S]
+        for problem_id in np.unique(problem_S):
+            position_S = draw_S[problem_S == problem_id]
+            yield batch_of(str(problem_id), position_S, self.rows.correct_N[position_S])
+
+    def aligned_kernel(self, batch: TrainingBatch) -> Float[np.ndarray, "draw draw"]:
+        """Return the batch's kernel with the sign of every advantage in its gradient, as in [A] 2.3."""
+        sign_S = np.sign(batch.advantage_S)
+        return self.rows.kernel_NN[np.ix_(batch.mode_S, batch.mode_S)] * sign_S[:, None] * sign_S
+
+    def informative(self) -> list[TrainingBatch]:
+        """Return the own batches with correct and wrong responses, all of them with a gradient."""
+        live_N = np.diag(self.rows.kernel_NN) > 0.0
+        return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]
+
+
+def couplings(evidence: Evidence) -> Loaded[Coupling]:
+    """Load the kernel of every checkpoint that has one."""
+    return evidence.once(_couplings)
+
+
+def _couplings(evidence: Evidence) -> Loaded[Coupling]:
+    runs, members, pairs = (evidence.frames[view] for view in ("kernel_runs", "kernel_members", "kernel_pairs"))
+    why_of = runs.set_index("checkpoint_id")["why"]
+    members_of = dict(iter(members.groupby("checkpoint_id")))
+    pairs_of = dict(iter(pairs.groupby("checkpoint_id")))
+    found, why = {}, {}
+    for checkpoint_id in evidence.checkpoint_ids:
+        if checkpoint_id in members_of and checkpoint_id in pairs_of:
+            found[checkpoint_id] = coupling_of(members_of[checkpoint_id], pairs_of[checkpoint_id])
+            continue
+        why_not = why_of.get(checkpoint_id)
+        why[checkpoint_id] = str(why_not) if isinstance(why_not, str) else NOT_STORED
+    return found, why
+
+
+def fixed_rows(evidence: Evidence) -> Loaded[Rows]:
+    """Load the fixed members of every kernel."""
+    found, why = couplings(evidence)
+    fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in found.items()}
+    return fixed, why | {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
+
+
+def live_rows(evidence: Evidence) -> Loaded[Rows]:
+    """Load the fixed members of every kernel that have a gradient."""
+    fixed, why = fixed_rows(evidence)
+    live = {checkpoint_id: rows.live() for checkpoint_id, rows in fixed.items()}
+    return live, {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)} | why
+
+
+KERNEL_VIEWS = ("kernel_runs", "kernel_members", "kernel_pairs")
+COUPLINGS = Input(load=couplings, needs=KERNEL_VIEWS, missing=NO_KERNEL)
+FIXED_ROWS = Input(load=fixed_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
+LIVE_ROWS = Input(load=live_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
+
+
+def coupling_of(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
+    """Make the coupling of one checkpoint from its rows of ``kernel_members`` and ``kernel_pairs``."""
+    facts = members.sort_values("position").drop_duplicates("position").set_index("position")
+    n_rows = len(facts)
+    row_E, column_E = (pairs[name].to_numpy(dtype=np.int64) for name in ("row_position", "column_position"))
+    kernel_NN = np.zeros((n_rows, n_rows))
+    kernel_NN[row_E, column_E] = kernel_NN[column_E, row_E] = pairs["value"].to_numpy(dtype=np.float64)
+    rows = Rows(
+        kernel_NN=kernel_NN,
+        logp_N=facts["logp_sum"].to_numpy(dtype=np.float64),
+        n_tokens_N=facts["n_tokens"].to_numpy(dtype=np.int64),
+        problem_N=facts["problem_id"].to_numpy(dtype=str),
+        related_N=facts["related"].to_numpy(dtype=str),
+        response_N=facts["response_id"].to_numpy(dtype=str),
+        correct_N=facts["correct"].to_numpy(dtype=bool),
+    )
+    draws = members.sort_values(["problem_id", "sample_index"])
+
+    def positions(role: str) -> Int[np.ndarray, " draw"]:
+        return draws.loc[draws["role"] == role, "position"].to_numpy(dtype=np.int64)
+
+    fixed = members.loc[members["role"].isin(["panel", "mode"]), "position"]
+    # By content and not by position: the order of rows in a kernel is no fact about the model.
+    fixed_F = np.unique(fixed.to_numpy(dtype=np.int64))
+    fixed_F = fixed_F[np.lexsort((rows.response_N[fixed_F], ~rows.correct_N[fixed_F], rows.problem_N[fixed_F]))]
+    return Coupling(rows=rows, fixed_F=fixed_F, own_S=positions("own"), batch_S=positions("batch"))
+
+
+def match_rows(before: Rows, after: Rows) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+    """Return the places of common responses in ``before`` and ``after``, in the order of ``before``."""
+    keys = list(zip(after.problem_N, after.response_N, strict=True))
+    place = {key: i for i, key in enumerate(keys)}
+    both = [
+        (i, place[key]) for i, key in enumerate(zip(before.problem_N, before.response_N, strict=True)) if key in place
+    ]
+    places = np.array(both, dtype=np.int64).reshape(len(both), 2)
+    return places[:, 0], places[:, 1]
+
+
+def mean_diagonal(kernel_NN: Float[np.ndarray, "row row"]) -> float:
+    """Return λ̄, the mean of K_ii."""
+    return float(np.mean(np.diag(kernel_NN)))
+
+
+def off_diagonal(kernel_NN: Float[np.ndarray, "row row"]) -> Float[np.ndarray, " pair"]:
+    """Return K_ij of every pair i < j."""
+    return kernel_NN[np.triu_indices(len(kernel_NN), k=1)]
+
+
+def mean_over_problems(values: Sequence[float], *, why_none: str, is_share: bool = False) -> Result:
+    """Return the mean of one value per problem with its interval, or ``why_none`` without a value."""
+    if not values:
+        return why_none
+    value_P = np.array(values, dtype=np.float64)
+    return share_interval(value_P) if is_share else mean_interval(value_P)
+
+
+def number(value: float, n: int) -> Interval:
+    """Return a value without interval."""
+    return Interval(mean=float(value), low=None, high=None, n=n)

@@ -1,0 +1,117 @@
+"""The partition function Z′(q) of [A] Theorem 2.2 from own samples and their probabilities under the base."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from scipy.stats import t as student_t
+
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.declare import Input, Loaded
+from oversharp.diagnostics.measures.kernel.gradients.batch import BETA, TrainingBatch, batch_of
+from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, own_samples
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
+
+#: |log Z′| below this is rounding: π_ref comes from float32 log-probabilities.
+ROUNDING = 1e-9
+#: Below it exp() is 0; a mode this unlikely has no effect on Z′, but its logarithm is needed.
+LEAST_PROBABILITY = 1e-300
+NONE_MIXED = "at no problem are the own samples part correct, part wrong; a larger --panel makes more of them so"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One problem: its sampled modes and, last, everything unsampled. Probabilities are those of the base."""
+
+    batch: TrainingBatch
+    reference_M: Float[np.ndarray, " mode"]
+    count_M: Int[np.ndarray, " mode"]
+    advantage_M: Float[np.ndarray, " mode"]
+    correct_M: Bool[np.ndarray, " mode"]
+
+    def log_z(self, beta: float) -> float:
+        """Return log Z′, exactly 0 for a batch without advantage. −log Z′ is the change of unsampled modes in nats."""
+        if not self.batch.is_informative:
+            return 0.0
+        return batch_optimal_policy(self.reference_M, self.count_M, self.advantage_M, beta=beta).log_partition
+
+    def is_above_one(self, beta: float) -> bool:
+        """Return whether Z′ > 1 by more than rounding, which suppresses unsampled modes."""
+        return self.log_z(beta) > ROUNDING
+
+    def bounds(self) -> PartitionBounds:
+        """Return the lower bounds of Theorem 2.3 at β = 1."""
+        return partition_bounds(self.reference_M, self.count_M, self.advantage_M, self.correct_M, beta=BETA)
+
+
+def partitions(rows: pd.DataFrame) -> list[Partition]:
+    """Make a partition of every problem from one checkpoint's rows of ``own_logps``, in the order of problem ids."""
+    problem_R, problem_ids = pd.factorize(rows["problem_id"], sort=True)
+    order_R = np.argsort(problem_R, kind="stable")
+    response_R = rows["response_id"].to_numpy(dtype=object)
+    correct_R = rows["correct"].to_numpy(dtype=bool)
+    logp_R = rows["base_logp_sum"].to_numpy(dtype=np.float64)
+    ends = np.cumsum(np.bincount(problem_R, minlength=len(problem_ids)))[:-1]
+    made = []
+    for problem_id, place_S in zip(problem_ids, np.split(order_R, ends), strict=True):
+        label: dict[str, int] = {}
+        mode_S = np.array([label.setdefault(one, len(label)) for one in response_R[place_S]], dtype=np.int64)
+        made.append(_partition(batch_of(str(problem_id), mode_S, correct_R[place_S]), logp_R[place_S]))
+    return made
+
+
+def own_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
+    """Load the partitions of every checkpoint whose own samples the base has all scored."""
+    return evidence.once(_own_partitions)
+
+
+def _own_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
+    complete, why = own_samples(evidence, "base_logp_sum")
+    return {checkpoint_id: partitions(rows) for checkpoint_id, rows in complete.items()}, why
+
+
+PARTITIONS = Input(load=own_partitions, needs=("own_logps",), missing=NO_OWN_LOGPS)
+
+
+def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
+    sampled_M = np.maximum(np.exp(logp_S[batch.first_draws]), LEAST_PROBABILITY)
+    # Rounding in the scores can push the sum of near-certain modes above 1.
+    rest = max(1.0 - float(sampled_M.sum()), LEAST_PROBABILITY)
+    reference_M = np.append(sampled_M, rest)
+    return Partition(
+        batch=batch,
+        reference_M=reference_M / reference_M.sum(),
+        count_M=np.append(batch.counts, 0),
+        advantage_M=np.append(batch.advantage_S[batch.first_draws], 0.0),
+        correct_M=np.append(batch.correct_S[batch.first_draws], False),
+    )
+
+
+def welch_difference(these: Sequence[float], those: Sequence[float]) -> Interval:
+    """Return the mean of ``these`` minus the mean of ``those`` with Welch's interval.
+
+    One value per problem, no problem in both; ``n`` counts the problems of both. No interval if one of the two has a
+    single problem. Needs a value of either.
+    Source: Welch 1947 (Biometrika 34:28).
+
+    >>> apart = welch_difference([1.0, 3.0], [-1.0, 1.0])
+    >>> apart.mean, round(apart.low, 3), round(apart.high, 3), apart.n  # 2 ± 4.303·√2
+    (2.0, -4.085, 8.085, 4)
+    """
+    groups = [np.array(values, dtype=np.float64) for values in (these, those)]
+    difference, n = float(groups[0].mean() - groups[1].mean()), len(these) + len(those)
+    if min(map(len, groups)) < 2:
+        return Interval(mean=difference, low=None, high=None, n=n)
+    square_errors = [float(values_P.var(ddof=1)) / len(values_P) for values_P in groups]
+    total = sum(square_errors)
+    if total == 0.0:
+        return Interval(mean=difference, low=difference, high=difference, n=n)
+    parts = [(part / total) ** 2 / (len(values_P) - 1) for part, values_P in zip(square_errors, groups, strict=True)]
+    half_width = float(student_t.ppf(0.975, 1.0 / sum(parts))) * math.sqrt(total)
+    return Interval(mean=difference, low=difference - half_width, high=difference + half_width, n=n)

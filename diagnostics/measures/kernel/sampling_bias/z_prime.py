@@ -1,0 +1,151 @@
+"""Z′ of a batch of own samples, its lower bounds, and the gap Δ_π that one of them uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from oversharp.diagnostics.measures.contract import Plot, Result, Results
+from oversharp.diagnostics.measures.declare import per_checkpoint
+from oversharp.diagnostics.measures.kernel.gradients.batch import BETA
+from oversharp.diagnostics.measures.kernel.gradients.coupling import mean_over_problems
+from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import NONE_MIXED, PARTITIONS, ROUNDING, Partition
+
+BETAS = (0.04, 1.0)
+MIXED = "mixed"
+OF_MIXED = (*(f"of mixed, beta {beta:g}" for beta in BETAS), "of mixed, first bound", "of mixed, second bound")
+
+
+@per_checkpoint(
+    input=PARTITIONS,
+    scopes=(MIXED, *OF_MIXED),
+    title="Mixed batches, and those of them with Z′ above 1",
+    unit="share of problems",
+    section="kernel",
+    rank=180,
+    folded=True,
+    plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
+)
+def z_prime_share(partitions: Sequence[Partition]) -> Results:
+    """Z′ above 1: how often learning the own samples takes probability from everything unsampled.
+
+    Meaning: a policy fitted to a batch divides the probability of every unsampled response, right or wrong, by
+    Z′ = Σ π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem,
+    π_ref their probability under the base. Only a mixed batch, partly correct and partly wrong, has an advantage; any
+    other has Z′ = 1. Scope ``mixed``: the share of problems whose batch is mixed. Of the mixed batches, the share with
+    Z′ > 1: ``of mixed, beta 0.04`` and ``of mixed, beta 1`` for the weight β of the KL term, which is unknown to the
+    audit; ``of mixed, first bound`` and ``of mixed, second bound``: those for which that lower bound alone, at any β,
+    proves it.
+    Unit: share of problems. 95 % t interval over problems with a variance floor; n counts problems, for ``of mixed``
+    those whose batch is mixed.
+    Limits: the sampling bias of one batch of few samples at the target of the update, not of a training step. More
+    samples make more batches mixed, and as β falls every mixed batch gets Z′ > 1. Modes are distinct responses; for
+    long responses, π_ref is near 0 and so is Z′ − 1 unless β is small: differences below 1e-9 count as none.
+    Advantages are of correctness, normalised in the batch.
+    Source: [A] (arXiv 2601.15609), Theorems 2.2 and 2.3.
+
+    >>> from math import log
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
+    >>> evidence = tiny_evidence("own_logps", columns, [
+    ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2)),
+    ...     ("base", "q2", 0, "c", True, log(0.1)), ("base", "q2", 1, "d", False, log(0.8))])
+    >>> [(f.scope, f.value) for f in z_prime_share(evidence)][:3]
+    [('mixed', 1.0), ('of mixed, beta 0.04', 1.0), ('of mixed, beta 1', 0.5)]
+    """
+    above = [_is_above_one(one) for one in partitions if one.batch.is_informative]
+    mixed = [float(one.batch.is_informative) for one in partitions]
+    of_mixed = {scope: [float(of_one[i]) for of_one in above] for i, scope in enumerate(OF_MIXED)}
+    return {
+        scope: mean_over_problems(values, why_none=NONE_MIXED, is_share=True)
+        for scope, values in {MIXED: mixed, **of_mixed}.items()
+    }
+
+
+@per_checkpoint(
+    input=PARTITIONS,
+    scopes=("exact", "first bound", "second bound"),
+    title="Z′ and its lower bounds at β = 1",
+    unit="Z′ − 1",
+    section="kernel",
+    rank=190,
+    folded=True,
+    plot=Plot(x="step", group="scope", y_label="Z′ − 1, mean over problems"),
+    signed=True,
+)
+def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
+    """Z′ and its two lower bounds: how strongly a batch suppresses unsampled responses, and how much is proved.
+
+    Meaning: the mean of Z′ − 1 at β = 1 over problems whose own samples are partly correct, partly wrong, and the two
+    lower bounds of [A] for it: scopes ``exact``, ``first bound`` (from counts and probabilities) and ``second bound``
+    (from Δ_π alone). Both bounds minus 1 are proportional to 1/β; Z′ − 1 grows faster as β falls.
+    Unit: Z′ − 1, signed, a number without dimension. 95 % t interval over problems; n counts problems.
+    Limits: as ``z_prime_share``. The bounds are below the exact value by the theorem; a second bound below 0 proves
+    nothing, neither Z′ > 1 nor its opposite.
+    Source: [A] (arXiv 2601.15609), Theorem 2.3.
+
+    >>> from math import log
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
+    >>> evidence = tiny_evidence("own_logps", columns, [
+    ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2))])
+    >>> findings = z_prime_bounds(evidence)  # 0.6·(√e − 1) + 0.2·(1/√e − 1), then ½·(0.6 − 0.2)
+    >>> [(f.scope, round(f.value, 4)) for f in findings]
+    [('exact', 0.3105), ('first bound', 0.2), ('second bound', 0.2)]
+    """
+    mixed = [one for one in partitions if one.batch.is_informative]
+    lower = [_lower_bounds(one) for one in mixed]
+    values = {
+        "exact": [math.expm1(one.log_z(BETA)) for one in mixed],
+        "first bound": [first - 1.0 for first, _ in lower],
+        "second bound": [second - 1.0 for _, second in lower],
+    }
+    return {scope: mean_over_problems(own, why_none=NONE_MIXED) for scope, own in values.items()}
+
+
+@per_checkpoint(
+    input=PARTITIONS,
+    title="Probability gap Δ_π",
+    unit="difference of probabilities",
+    section="kernel",
+    rank=200,
+    folded=True,
+    plot=Plot(x="step", y_label="π⁺_min − π⁻_max under the base"),
+    signed=True,
+)
+def delta_pi(partitions: Sequence[Partition]) -> Result:
+    """Δ_π: the probability of the least likely sampled correct response minus that of the likeliest wrong one.
+
+    Meaning: π⁺_min − π⁻_max, under the base, over a checkpoint's own samples of a problem; the mean over problems with
+    both kinds. Above 0 the base already preferred every correct sample, and then a batch is certain to take probability
+    from everything unsampled (``z_prime_share``). Below 0 nothing follows.
+    Unit: difference of probabilities, −1 to 1. 95 % t interval over problems; n counts problems.
+    Limits: probabilities of whole responses: near 0 for long responses. The minimum and the maximum of few samples
+    diverge with more of them, so compare checkpoints of one audit.
+    Source: [A] (arXiv 2601.15609), Theorem 2.3. Δ_π > 0 is sufficient for Z′ > 1, not necessary.
+
+    >>> from math import log
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> columns = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
+    >>> evidence = tiny_evidence("own_logps", columns, [
+    ...     ("base", "q1", 0, "a", True, log(0.6)), ("base", "q1", 1, "b", False, log(0.2)),
+    ...     ("base", "q2", 0, "c", True, log(0.1)), ("base", "q2", 1, "d", True, log(0.8))])
+    >>> [(round(f.value, 4), f.n) for f in delta_pi(evidence)]
+    [(0.4, 1)]
+    """
+    gaps = [one.bounds().gap.value for one in partitions]
+    return mean_over_problems([gap for gap in gaps if gap is not None], why_none=NONE_MIXED)
+
+
+def _is_above_one(partition: Partition) -> tuple[bool, ...]:
+    """Return whether Z′ of a mixed batch, and each of its lower bounds, is above 1, in the order of ``OF_MIXED``."""
+    return (
+        *(partition.is_above_one(beta) for beta in BETAS),
+        *(bound > 1.0 + ROUNDING for bound in _lower_bounds(partition)),
+    )
+
+
+def _lower_bounds(partition: Partition) -> tuple[float, float]:
+    bounds = partition.bounds()
+    assert bounds.from_gap.value is not None  # a mixed batch has both correct and wrong samples
+    return bounds.from_counts, bounds.from_gap.value

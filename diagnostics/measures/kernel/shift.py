@@ -1,0 +1,83 @@
+"""Exact shift of other responses by a step on the own samples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oversharp.diagnostics.measures.contract import Plot, Results
+from oversharp.diagnostics.measures.declare import per_checkpoint
+from oversharp.diagnostics.measures.kernel.gradients.batch import NO_ADVANTAGE, TrainingBatch
+from oversharp.diagnostics.measures.kernel.gradients.coupling import (
+    COUPLINGS,
+    NO_OWN,
+    RESOLUTION,
+    Coupling,
+    mean_over_problems,
+)
+from oversharp.diagnostics.theory.coupling import induced_shift
+
+SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "related correct")
+
+
+@per_checkpoint(
+    input=COUPLINGS,
+    scopes=SCOPES,
+    title="Exact shift by the own samples",
+    unit="nats at β = 1",
+    section="kernel",
+    rank=40,
+    plot=Plot(x="step", group="scope", y_label="kᵀK⁺y (nats at β = 1)"),
+    signed=True,
+)
+def kernel_shift(coupling: Coupling) -> Results:
+    """Exact shift: the effect of the checkpoint's own samples, learned as one batch, on each kind of response.
+
+    Meaning: the smallest step of the weights that moves the log-probability of every own sample of a problem by
+    y = N·A/G also moves everything else, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples),
+    ``unseen correct`` and ``unseen wrong`` (fixed responses to the same problem that were not sampled), ``related
+    correct`` (correct fixed responses of the other problems of the group). Over-sharpening: seen ones rise while unseen
+    correct ones rise less or fall.
+    Unit: nats at β = 1; a trainer's β divides them. Mean within a problem, then over the problems whose own samples
+    are partly correct, partly wrong; 95 % t interval over these; n counts them.
+    Limits: first order and minimum norm: no optimiser takes this step. K⁺ drops eigenvalues below 1e-6 of the largest,
+    the precision of float32 gradients. Advantages are of correctness, normalised within the problem.
+    Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D, with the pseudo-inverse, because repeated samples leave
+    K without an inverse. Seen responses move by y exactly; the others by the kernel.
+
+    >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
+    >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
+    >>> findings = kernel_shift(tiny_kernels({"base": gradients((2, 0), (0, 1), (1, 1))}, rows))
+    >>> [(f.scope, round(f.value, 4)) for f in findings if f.value is not None]  # α = ½/4 and −½/1
+    [('seen correct', 0.5), ('seen wrong', -0.5), ('unseen correct', -0.25)]
+    """
+    batches = coupling.informative()
+    values: dict[str, list[float]] = {scope: [] for scope in SCOPES}
+    for batch in batches:
+        for scope, position_T in _targets(coupling, batch).items():
+            if len(position_T):
+                values[scope].append(float(_shift(coupling, batch, position_T).mean()))
+    why = "no such response in the kernel beside a batch with advantages" if batches else NO_ADVANTAGE
+    why = why if len(coupling.own_S) else NO_OWN
+    return {scope: mean_over_problems(values[scope], why_none=why) for scope in SCOPES}
+
+
+def _targets(coupling: Coupling, batch: TrainingBatch) -> dict[str, np.ndarray]:
+    rows, fixed_F = coupling.rows, coupling.fixed_F
+    correct_F = rows.correct_N[fixed_F]
+    here_F = rows.problem_N[fixed_F] == batch.problem_id
+    unseen_F = here_F & ~np.isin(fixed_F, batch.mode_S)
+    kin_F = ~here_F & (rows.related_N[fixed_F] == rows.related_N[batch.mode_S[0]])
+    return {
+        "seen correct": np.unique(batch.mode_S[batch.correct_S]),
+        "seen wrong": np.unique(batch.mode_S[~batch.correct_S]),
+        "unseen correct": fixed_F[unseen_F & correct_F],
+        "unseen wrong": fixed_F[unseen_F & ~correct_F],
+        "related correct": fixed_F[kin_F & correct_F],
+    }
+
+
+def _shift(coupling: Coupling, batch: TrainingBatch, position_T: np.ndarray) -> np.ndarray:
+    kernel_NN = coupling.rows.kernel_NN
+    batch_SS = kernel_NN[np.ix_(batch.mode_S, batch.mode_S)]
+    cross_TS = kernel_NN[np.ix_(position_T, batch.mode_S)]
+    return induced_shift(batch_SS, cross_TS, batch.targets, relative_cutoff=RESOLUTION)

@@ -1,0 +1,114 @@
+"""Exact probabilities of all correct modes, for problems whose accepted responses can be enumerated.
+
+There a response is correct if and only if it is one of the modes, so teacher forcing gives the success probability
+p⁺ = Σ π(mode | problem) without sampling noise, and Definition 2.1 of [A] (arXiv 2601.15609) is decided, not estimated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.declare import Input, Loaded
+
+#: Two fp32 scores of the same response under the same weights differ by up to this much (batch shape, kernels).
+#: A smaller fall is no fall: Definition 2.1 counts equality as moderate.
+NOISE_NATS = 1e-4
+NO_MODES = "the problems do not list every accepted response (modes), so exact probabilities are unknown"
+ALL_IMPOSSIBLE = "every mode of every problem has probability 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactModes:
+    """Log-probabilities of all modes at one checkpoint, sorted by problem and mode; the order is that of all others.
+
+    ``problem_M`` numbers the problem of each mode; the modes of problem i start at ``start_P[i]``. ``logp_M`` is in
+    nats, summed over tokens. ``cluster_P`` has the cluster of each problem if the audit has clusters.
+    """
+
+    problem_M: Int[np.ndarray, " mode"]
+    start_P: Int[np.ndarray, " problem"]
+    logp_M: Float[np.ndarray, " mode"]
+    cluster_P: Int[np.ndarray, " problem"] | None = None
+
+    @property
+    def why_undivided(self) -> str | None:
+        """The reason why modes cannot share the probability, or None."""
+        return "every problem lists one accepted response alone" if len(self.problem_M) == self.n_problems else None
+
+    @property
+    def n_problems(self) -> int:
+        """Problems that list their modes."""
+        return len(self.start_P)
+
+    def sum_by_problem(self, values_M: Float[np.ndarray, " mode"]) -> Float[np.ndarray, " problem"]:
+        """Sum over the modes of each problem."""
+        return np.bincount(self.problem_M, weights=values_M, minlength=self.n_problems)
+
+    @cached_property
+    def success_probability(self) -> Float[np.ndarray, " problem"]:
+        """p⁺ of each problem; rounding in the scores cannot push it above 1."""
+        return np.minimum(self.sum_by_problem(np.exp(self.logp_M)), 1.0)
+
+    def conditional_shares(self) -> tuple[Float[np.ndarray, " mode"], Bool[np.ndarray, " problem"]]:
+        """Return π(mode | correct), and which problems have it (not those where every mode has probability 0)."""
+        top_P = np.maximum.reduceat(self.logp_M, self.start_P)
+        is_possible_P = np.isfinite(top_P)
+        # Relative to the likeliest mode, so that long responses do not underflow.
+        weight_M = np.exp(self.logp_M - np.where(is_possible_P, top_P, 0.0)[self.problem_M])
+        total_P = self.sum_by_problem(weight_M)
+        return weight_M / np.where(is_possible_P, total_P, 1.0)[self.problem_M], is_possible_P
+
+    def change_nats(self, before: ExactModes) -> Float[np.ndarray, " mode"]:
+        """Return log π(mode) − log π_before(mode) in nats, 0 if both are impossible."""
+        is_same_M = before.logp_M == self.logp_M  # also −inf = −inf, whose difference is undefined
+        now_M, before_M = np.where(is_same_M, 0.0, self.logp_M), np.where(is_same_M, 0.0, before.logp_M)
+        return np.where(is_same_M, 0.0, now_M - before_M)
+
+    def by_likelihood(self) -> Int[np.ndarray, " mode"]:
+        """Return the places of the modes in order of problem, then falling probability; ties keep lexical order."""
+        return np.lexsort((-self.logp_M, self.problem_M))
+
+
+def pass_at_k_from_success(success_P: Float[np.ndarray, " problem"], k: int) -> Float[np.ndarray, " problem"]:
+    """Return 1 − (1 − p⁺)^k without cancellation for small p⁺."""
+    is_certain_P = success_P >= 1.0
+    return np.where(is_certain_P, 1.0, -np.expm1(k * np.log1p(-np.where(is_certain_P, 0.0, success_P))))
+
+
+def exact_modes(evidence: Evidence) -> Loaded[ExactModes]:
+    """Load the view ``mode_logps``."""
+    return evidence.once(_exact_modes)
+
+
+def _exact_modes(evidence: Evidence) -> Loaded[ExactModes]:
+    ids = evidence.checkpoint_ids
+    table = (
+        evidence.frames["mode_logps"]
+        .pivot(index=["problem_id", "mode"], columns="checkpoint_id", values="logp_sum")
+        .reindex(columns=ids)
+    )
+    problem_M, problem_ids = table.index.get_level_values("problem_id").factorize()
+    scored = table.notna().sum()
+    why = {
+        i: f"{int(scored[i])} of {len(table)} modes are scored here; run the audit again to complete them"
+        for i in ids
+        if scored[i] < len(table)
+    }
+    start_P = np.flatnonzero(np.diff(problem_M, prepend=-1))
+    cluster_P = evidence.clusters(map(str, problem_ids))
+    modes = {
+        i: ExactModes(
+            problem_M=problem_M, start_P=start_P, logp_M=table[i].to_numpy(dtype=np.float64), cluster_P=cluster_P
+        )
+        for i in ids
+        if i not in why
+    }
+    return modes, why
+
+
+EXACT_MODES = Input(load=exact_modes, needs=("mode_logps",), missing=NO_MODES)

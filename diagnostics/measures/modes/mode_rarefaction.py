@@ -1,0 +1,76 @@
+"""Distinct correct modes among k samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import (
+    ANSWER_COLUMNS,
+    NO_SAMPLES,
+    ONE_MODE,
+    rarefaction,
+    reasons,
+    shows_a_second_mode,
+    too_few_samples,
+    within_reach,
+)
+from oversharp.diagnostics.measures.declare import per_series
+from oversharp.diagnostics.statistics.intervals import sparse_interval
+
+NO_MODES = "no correct sample has a named mode"
+
+
+@per_series(
+    needs=("answer_counts",),
+    missing=NO_SAMPLES,
+    columns=ANSWER_COLUMNS,
+    title="Distinct correct modes among k samples",
+    unit="modes",
+    section="modes",
+    rank=40,
+    plot=Plot(x="k", group="checkpoint", y_label="distinct correct modes", log_x=True),
+)
+def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Mode rarefaction: the expected number of distinct correct modes among k samples of a problem.
+
+    Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the probability that a mode drawn c times
+    in n samples is among k of them, averaged over problems. Pass@k measures whether any correct answer is among k
+    samples, this how many: it falls with every mode that training makes rare, even while pass@k stays at 1.
+    Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and if five
+    problems or more show one. Equally many samples of a problem at every checkpoint.
+    Limits: modes that were never sampled do not count; falls under moderate sharpening too, so it is never a verdict
+    alone. Needs a verifier that names the mode of a solution; unknown if no problem shows a second correct mode at any
+    checkpoint, as with verifiers whose modes are the answers.
+    Source: Hurlbert 1971, Ecology 52:577, Eq 14.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
+    ...     ("base", "q", "42", "6 * 7", True, 2), ("base", "q", "42", "7 * 6", True, 1),
+    ...     ("base", "q", "1", None, False, 1),
+    ...     ("late", "q", "42", "6 * 7", True, 4)], n=4, ks=(1, 2))
+    >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in mode_rarefaction(evidence)]  # 1 − 1/6, and 1 − 3/6
+    [('base', 1, 0.75), ('base', 2, 1.3333), ('late', 1, 1.0), ('late', 2, 1.0)]
+    """
+    frame = evidence.frames["answer_counts"]
+    why = reasons(evidence, frame, frame["n"])
+    n_of_problem = frame.groupby(["checkpoint_id", "problem_id"])["n"].sum()
+    modes = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
+    counts = modes.groupby(["checkpoint_id", "problem_id", "mode"])["n"].sum().reset_index()
+    why_none = NO_MODES if modes.empty else None if shows_a_second_mode(evidence) else ONE_MODE
+    for checkpoint_id in evidence.checkpoint_ids:
+        if why_not := why.get(checkpoint_id) or why_none:
+            yield checkpoint_id, dict.fromkeys(evidence.ks, why_not)
+            continue
+        n_of = n_of_problem[checkpoint_id]
+        own = counts[counts["checkpoint_id"] == checkpoint_id]
+        place_M, n_P = n_of.index.get_indexer(own["problem_id"]), n_of.to_numpy()
+        fewest, cluster_P = int(n_P.min()), evidence.clusters(n_of.index)
+        results: dict[int, Result] = {}
+        for k in evidence.ks:
+            if why_not := too_few_samples(k, fewest):
+                results[k] = why_not
+                continue
+            seen_P = rarefaction(n_P, place_M, own["n"].to_numpy(), k)
+            results[k] = within_reach(sparse_interval(seen_P, cluster_P=cluster_P), k, fewest)
+        yield checkpoint_id, results

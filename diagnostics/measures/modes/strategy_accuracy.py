@@ -1,0 +1,106 @@
+"""Accuracy by strategy."""
+
+from __future__ import annotations
+
+from oversharp.diagnostics.measures.contract import Plot
+from oversharp.diagnostics.measures.declare import in_sql
+
+_SQL = """
+WITH rates AS (
+    SELECT
+        checkpoint_id,
+        step,
+        is_base,
+        problem_id,
+        coalesce(any_value(share) FILTER (strategy = 'code'), 0) AS alpha,
+        any_value(n_correct / n) FILTER (strategy = 'code') AS rho_code,
+        any_value(n_correct / n) FILTER (strategy = 'prose') AS rho_prose
+    FROM strategy_counts
+    WHERE series = $series
+    GROUP BY ALL
+),
+beside_base AS (
+    SELECT r.*, b.alpha AS base_alpha
+    FROM rates AS r
+    LEFT JOIN rates AS b
+        ON b.problem_id = r.problem_id
+        AND b.is_base
+),
+scopes AS (
+    SELECT checkpoint_id, step, problem_id, 'code' AS scope, rho_code AS rate FROM beside_base
+    UNION ALL
+    SELECT checkpoint_id, step, problem_id, 'prose' AS scope, rho_prose AS rate FROM beside_base
+    UNION ALL
+    SELECT
+        checkpoint_id,
+        step,
+        problem_id,
+        'same_mixture' AS scope,
+        -- a strategy of weight 0 needs no rate
+        CASE WHEN base_alpha = 0 THEN 0 ELSE base_alpha * rho_code END
+        + CASE WHEN base_alpha = 1 THEN 0 ELSE (1 - base_alpha) * rho_prose END AS rate
+    FROM beside_base
+),
+moments AS (
+    SELECT
+        checkpoint_id,
+        step,
+        scope,
+        count(*) AS n,
+        -- in a stated order: a parallel sum of doubles has other last bits every time
+        avg(rate ORDER BY problem_id) AS rate,
+        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        CASE
+            WHEN count(*) >= 30
+            THEN 1.959964 * sqrt((count(*) - 1) * var_samp(rate ORDER BY problem_id) + 1) / count(*)
+        END AS half_width
+    FROM scopes
+    WHERE rate IS NOT NULL
+    GROUP BY ALL
+)
+SELECT
+    checkpoint_id,
+    scope,
+    NULL::INTEGER AS k,
+    rate AS value,
+    CASE WHEN half_width IS NOT NULL THEN greatest(0, rate - half_width) END AS low,
+    CASE WHEN half_width IS NOT NULL THEN least(1, rate + half_width) END AS high,
+    n
+FROM moments
+ORDER BY step, scope
+"""
+
+
+@in_sql(
+    needs=("strategy_counts",),
+    missing="no graded samples",
+    title="Accuracy of each strategy",
+    unit="share of samples",
+    section="strategy",
+    rank=80,
+    plot=Plot(x="step", group="scope", y_label="share of samples that are correct", y_range=(0.0, 1.0)),
+)
+def strategy_accuracy() -> str:
+    """Strategy accuracy: the accuracy of responses by strategy, and the effect of switching between strategies.
+
+    Meaning: scopes ``code`` and ``prose`` are the mean over problems of ρ(x), the share of correct samples among those
+    of that strategy. A strategy that training gives up for a less accurate one costs pass@1. Scope ``same_mixture`` is
+    pass@1 if every problem still had the base's mixture α(x) of the two: compare it with ``pass_at_k`` at k = 1 for the
+    effect of the switch alone. The view ``strategy_counts`` has α(x) and ρ(x) of every problem.
+    Unit: share of samples. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
+    problems with a sample of that strategy, for ``same_mixture`` those with a sample of every strategy that the base
+    has there.
+    Limits: strategies as the audit's pattern detects them, as in ``strategy_share``. Problems that left a strategy
+    altogether are no longer in its mean, so means of different problems are compared; n counts them.
+    Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixture fixed at the base's is ours.
+
+    >>> import duckdb, pandas as pd
+    >>> strategy_counts = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 2 + ["late"] * 2,
+    ...     "step": [0] * 2 + [9] * 2, "is_base": [True] * 2 + [False] * 2, "problem_id": "q",
+    ...     "strategy": ["code", "prose"] * 2, "n": [2, 2, 1, 3], "n_correct": [2, 1, 1, 1],
+    ...     "share": [0.5, 0.5, 0.25, 0.75]})
+    >>> rows = duckdb.execute(strategy_accuracy.sql, {"series": "run"}).fetchall()
+    >>> [(row[0], row[1], round(row[3], 3)) for row in rows][3:]
+    [('late', 'code', 1.0), ('late', 'prose', 0.333), ('late', 'same_mixture', 0.667)]
+    """
+    return _SQL

@@ -1,0 +1,1 @@
+"""Ways of solving a problem, read from the text of correct samples."""

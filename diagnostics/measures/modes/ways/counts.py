@@ -1,0 +1,114 @@
+"""Counts of the ways in which correct samples solve their problems, level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.counts import Counts, common_counts
+from oversharp.diagnostics.measures.declare import Input, Loaded
+from oversharp.diagnostics.ways.contract import MOST_SAMPLES
+
+#: From fine to coarse. The first is the way itself.
+LEVELS = ("way", "written", "operations", "final", "strategy")
+SCOPES = ("all", *LEVELS[1:])
+MISSING = f"no correct sample was read for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
+NO_PAIR = "no problem has two correct samples with a known way"
+#: Columns that measures read of the view.
+WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "way_counts": ("checkpoint_id", "problem_id", "level", "way", "first_half", "n")
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayRows:
+    """Rows of the view ``way_counts`` of one checkpoint, its counts of samples, and the leading way of each problem.
+
+    ``leading`` maps a problem to the most frequent way of the first half of the base's samples, the first by name
+    among equals.
+    """
+
+    checkpoint_id: str
+    rows: pd.DataFrame
+    counts: Counts
+    leading: pd.Series
+    evidence: Evidence
+
+    @property
+    def is_base(self) -> bool:
+        """Whether this is the base."""
+        return self.checkpoint_id == self.evidence.base_id
+
+    def at_level(self, level: str) -> pd.DataFrame:
+        """Return the rows of one level, known ways and unknown ones."""
+        return self.rows[self.rows["level"] == level]
+
+    def not_used_for_choice(self) -> pd.DataFrame:
+        """Return the rows that did not choose the leading way: the second half of the base, or all of another one."""
+        rows = self.at_level(LEVELS[0])
+        return rows[~rows["first_half"].astype(bool)] if self.is_base else rows
+
+
+def way_rows(evidence: Evidence) -> Loaded[WayRows]:
+    """Load the views ``way_counts`` and ``problem_counts``."""
+    return evidence.once(_way_rows)
+
+
+def _way_rows(evidence: Evidence) -> Loaded[WayRows]:
+    counts, why = common_counts(evidence)
+    frame = evidence.frames["way_counts"]
+    rows_of = dict(iter(frame.groupby("checkpoint_id", observed=True)))
+    leading = _leading_ways(rows_of.get(evidence.base_id, frame[:0]))
+    rows = {
+        i: WayRows(checkpoint_id=i, rows=rows_of.get(i, frame[:0]), counts=own, leading=leading, evidence=evidence)
+        for i, own in counts.items()
+    }
+    return rows, why
+
+
+def _leading_ways(base_rows: pd.DataFrame) -> pd.Series:
+    rows = base_rows[base_rows["level"] == LEVELS[0]]
+    first = rows[rows["first_half"].astype(bool) & rows["way"].notna()]
+    ordered = first.sort_values(["problem_id", "n", "way"], ascending=[True, False, True])
+    return ordered.drop_duplicates("problem_id").set_index("problem_id")["way"]
+
+
+WAYS = Input(load=way_rows, needs=("problem_counts", "way_counts"), missing=MISSING, columns=WAY_COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayPairs:
+    """Correct samples of the same problems by way, at the base and at one checkpoint, ``n_W`` samples of each.
+
+    ``base_W`` and ``late_W`` count the samples of one way of one problem. ``unknown_W`` counts the correct samples at
+    the checkpoint whose way is unknown: any of them may be of that way.
+    """
+
+    n_W: Int[np.ndarray, " way"]
+    base_W: Int[np.ndarray, " way"]
+    late_W: Int[np.ndarray, " way"]
+    unknown_W: Int[np.ndarray, " way"]
+
+
+def pair_ways(base: WayRows, late: WayRows) -> WayPairs:
+    """Return every way of every problem that the base or the checkpoint used."""
+    rows = pd.concat([base.at_level(LEVELS[0]), late.at_level(LEVELS[0])])
+    is_known = rows["way"].notna()
+    counts = rows[is_known].pivot_table(
+        index=["problem_id", "way"], columns="checkpoint_id", values="n", aggfunc="sum", fill_value=0, observed=True
+    )
+    counts = counts.reindex(columns=[base.checkpoint_id, late.checkpoint_id], fill_value=0)
+    unknown = rows[~is_known & (rows["checkpoint_id"] == late.checkpoint_id)].groupby("problem_id")["n"].sum()
+    problems = counts.index.get_level_values("problem_id")
+    n_of = dict(zip(late.counts.problem_ids, late.counts.n_P, strict=True))
+    return WayPairs(
+        n_W=np.array([n_of[problem] for problem in problems], dtype=np.int64),
+        base_W=counts[base.checkpoint_id].to_numpy(dtype=np.int64),
+        late_W=counts[late.checkpoint_id].to_numpy(dtype=np.int64),
+        unknown_W=unknown.reindex(problems, fill_value=0).to_numpy(dtype=np.int64),
+    )

@@ -1,0 +1,102 @@
+"""Test of whether minority ways of solving were lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from oversharp.diagnostics.measures.contract import Plot, Results
+from oversharp.diagnostics.measures.declare import against_base
+from oversharp.diagnostics.measures.modes.ways.counts import WAYS, WayRows
+from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks
+from oversharp.diagnostics.statistics.units import Interval
+
+SEED = 0
+SCOPES = ("all", "alike")
+
+
+@against_base(
+    input=WAYS,
+    scopes=SCOPES,
+    title="Were minority ways lost?",
+    unit="probability",
+    section="strategy",
+    rank=40,
+    plot=Plot(x="step", group="scope", y_label="p, no minority way was lost", y_range=(0.0, 1.0)),
+)
+def minority_ways_p(base: WayRows, late: WayRows) -> Results:
+    """Minority ways, p: the p value of the hypothesis that no way other than the leading ones was lost.
+
+    Meaning: a small p proves that correct samples outside each problem's leading way became rarer on these very
+    problems: the verdict's test of modes, applied to ways. Under moderate sharpening they cannot. In scope ``all`` no
+    sample of unknown way can appear as a loss; scope ``alike`` assumes that samples of unknown way are distributed
+    like the others.
+    Unit: probability, one-sided, for each checkpoint alone: if nothing was lost, p is 0.05 or less with a probability
+    of 5 % at most; compare the least of T checkpoints with 0.05 / T. The first half of the base's samples chooses the
+    leading way of each problem, the second is compared. n counts problems that show a way in the first half.
+    Limits: it tests all k at once and does not measure the size of the loss. In ``all`` a correct sample of unknown
+    way counts as a minority way at the checkpoint, and as none under the base; if some percent are unknown it misses
+    losses. In ``alike`` its way is drawn (seeded) from the ways of its problem's other samples at that checkpoint, or
+    of all problems if there are none: that detects more, and is wrong if minority ways are the unknown ones. If the
+    two differ, read some responses. Every problem must have equally many samples.
+    Source: ``oversharp.diagnostics.statistics.keys.exact_key``, with its sources; Definition 2.1 of [A] (arXiv
+    2601.15609).
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_ways
+    >>> rows = [("base", f"q{i}", way, half, 8) for i in range(30) for way in "ab" for half in (True, False)]
+    >>> evidence = tiny_ways([*rows, *[("late", f"q{i}", "a", True, 32) for i in range(30)]], n=32)
+    >>> [(f.checkpoint_id, f.scope, f.value < 0.01, f.n) for f in minority_ways_p(evidence)]
+    [('late', 'all', True, 30), ('late', 'alike', True, 30)]
+    """
+    n_P, leading = late.counts.n_P, base.leading
+    if leading.empty:
+        return dict.fromkeys(SCOPES, "no problem shows a way in the first half of the base's samples")
+    if n_P.min() < n_P.max() or n_P.min() < 4:
+        return dict.fromkeys(SCOPES, "problems have unequal numbers of samples here, or fewer than 4 each")
+    before, after = (_split(ways.not_used_for_choice(), leading) for ways in (base, late))
+    minority_P = {
+        "all": (before.minority_P, after.minority_P + after.unknown_P),
+        "alike": (
+            before.completed(np.random.default_rng([SEED, 1])),
+            after.completed(np.random.default_rng([SEED, 2])),
+        ),
+    }
+    n = int(n_P[0])
+    results = {}
+    for scope, (base_P, late_P) in minority_P.items():
+        counts = PairedCounts(base_P=base_P, late_P=late_P, n_base=n - n // 2, n_late=n)
+        p = exact_key(counts, ks=inference_ks(n - n // 2), rng=np.random.default_rng(SEED))
+        results[scope] = Interval(mean=p, low=None, high=None, n=len(leading))
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CorrectByWay:
+    """Correct samples of each problem: of the leading way, of another way, of an unknown way."""
+
+    leading_P: Int[np.ndarray, " problem"]
+    minority_P: Int[np.ndarray, " problem"]
+    unknown_P: Int[np.ndarray, " problem"]
+
+    def completed(self, rng: np.random.Generator) -> Int[np.ndarray, " problem"]:
+        """Return minority samples, with unknown ways drawn from the others of their problem, or of all problems."""
+        known_P = self.leading_P + self.minority_P
+        overall = self.minority_P.sum() / max(int(known_P.sum()), 1)
+        share_P = np.where(known_P > 0, self.minority_P / np.maximum(known_P, 1), overall)
+        return np.asarray(self.minority_P + rng.binomial(self.unknown_P, share_P))
+
+
+def _split(own: pd.DataFrame, leading: pd.Series) -> _CorrectByWay:
+    own = own[own["problem_id"].isin(leading.index)]
+    is_known, is_leading = own["way"].notna(), own["way"] == own["problem_id"].map(leading)
+
+    def count(is_counted: pd.Series) -> np.ndarray:
+        by_problem = own[is_counted].groupby("problem_id")["n"].sum()
+        return np.asarray(by_problem.reindex(leading.index, fill_value=0).to_numpy(dtype=np.int64))
+
+    return _CorrectByWay(
+        leading_P=count(is_known & is_leading), minority_P=count(is_known & ~is_leading), unknown_P=count(~is_known)
+    )

@@ -1,0 +1,1 @@
+"""Log-probabilities of fixed responses under every checkpoint."""

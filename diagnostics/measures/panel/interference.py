@@ -1,0 +1,217 @@
+"""Changes of the log-probabilities of the base's responses: against the base, and from checkpoint to checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import clusters_among, without_interval
+from oversharp.diagnostics.measures.declare import comparisons, per_series, steps
+from oversharp.diagnostics.measures.panel.scores import (
+    NO_PANEL,
+    NONE_CORRECT,
+    PanelScores,
+    Scope,
+    base_success_scopes,
+    panel_scores,
+)
+from oversharp.diagnostics.statistics.intervals import median_interval
+
+#: The checkpoint before, the checkpoint after, and the reason why the two cannot be compared.
+Pair = tuple[str, str, str | None]
+
+
+@per_series(
+    needs=("panel_logps", "sampled_counts"),
+    missing=NO_PANEL,
+    title="Interference against base",
+    unit="nats per response",
+    section="interference",
+    rank=10,
+    plot=Plot(x="step", group="scope", y_label="Δ⁺ (nats per response)"),
+    signed=True,
+    of_base=False,
+)
+def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Interference against base: the change in log-probability of the base's correct responses.
+
+    Meaning: Δ⁺. Correct responses sampled once from the base, separate from the audit's samples, are scored under every
+    checkpoint; below 0, training made solutions that the base had less likely. Scope ``all`` is the whole problem set,
+    ``task:NAME`` one task of several, ``base 0`` the problems that no base sample solved, ``base 0-10%`` …
+    ``base 90-100%`` those with a base success rate above the lower and up to the upper bound. These rates use other
+    samples than the panel. The base has no row.
+    Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem,
+    then over problems (Def 4.1 averages over pairs of problem and response; problems with many correct responses would
+    weigh more). n counts problems with a correct panel response. Means have no interval: if 3 % of problems move thirty
+    times as far as the rest, a t interval over 30 problems misses in 40 % of audits. Scope ``median`` is the median
+    over the problems of ``all``, with a 95 % interval that is valid for any distribution, from six problems on.
+    Limits: no test of Def 2.1 of [A]: a mode keeps its probability while its wordings exchange theirs, and one nat of
+    such phrasing noise makes Δ⁺ negative in nearly all unchanged modes. The panel is sampled at the panel temperature,
+    which favours what the base finds likely if it is below 1. Long responses change by more nats. Intervals of single
+    checkpoints have no correction for multiple comparisons.
+    Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ and all training as the update.
+
+    >>> from dataclasses import replace
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q1", 1, False, -7.0, 9), ("base", "q2", 0, True, -5.0, 9),
+    ...     ("base", "q2", 1, True, -4.0, 9), ("late", "q1", 0, True, -9.0, 9), ("late", "q1", 1, False, -1.0, 9),
+    ...     ("late", "q2", 0, True, -5.5, 9), ("late", "q2", 1, True, -7.5, 9)])
+    >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 0), ("base", "q2", 4, 3), ("late", "q1", 4, 0), ("late", "q2", 4, 4)])
+    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> [(f.scope, f.value, f.n) for f in interference(evidence)]  # q2: (−0.5 − 3.5) / 2 = −2
+    [('all', -1.5, 2), ('base 0', -1.0, 1), ('base 70-80%', -2.0, 1), ('median', -1.5, 2)]
+    """
+    scores, why = panel_scores(evidence)
+    why_not = base_success_scopes(evidence, next(iter(scores.values())).problem_ids)[1] if scores else None
+    for checkpoint_id, results in _changes(evidence, _pairs_with_base(evidence, why), squared=False):
+        yield checkpoint_id, results | {"base success": why_not} if why_not else results
+
+
+@per_series(
+    needs=("panel_logps", "sampled_counts"),
+    missing=NO_PANEL,
+    title="Interference between checkpoints",
+    unit="nats per response",
+    section="interference",
+    rank=20,
+    plot=Plot(x="step", group="scope", y_label="Δ⁺ since the checkpoint before (nats per response)"),
+    signed=True,
+    of_base=False,
+)
+def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Interference between checkpoints: the change of the base's correct responses since the checkpoint before.
+
+    Meaning: Δ⁺ of the training between two neighbouring checkpoints. Below 0, these updates made solutions that the
+    base had less likely (negative interference). Scope ``all`` is the whole problem set, ``task:NAME`` one task of
+    several, ``base 0-10%`` and so on problems by base success. The base has no row.
+    Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem,
+    then over problems. n counts problems with a correct panel response. Means have no interval, because a few problems
+    may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from six
+    problems on.
+    Limits: the paper's update is one optimiser step; here it is all of them between two checkpoints, so values compare
+    only if checkpoints are evenly spaced. Not a test of Def 2.1 of [A]: wordings of one mode that exchange probability
+    (phrasing noise) move it too. The panel is sampled at the panel temperature. The steps sum to ``interference``.
+    Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, Fig 2C, with the base as μ.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, True, -5.0, 9),
+    ...     ("20", "q1", 0, True, -6.0, 9), ("20", "q2", 0, True, -4.0, 9),
+    ...     ("40", "q1", 0, True, -7.0, 9), ("40", "q2", 0, True, -6.0, 9)])
+    >>> [(f.checkpoint_id, f.value) for f in interference_step(evidence) if f.scope == "all"]
+    [('20', 1.5), ('40', -1.5)]
+    """
+    return _changes(evidence, steps(evidence, panel_scores(evidence)[1]), squared=False)
+
+
+@per_series(
+    needs=("panel_logps", "sampled_counts"),
+    missing=NO_PANEL,
+    title="Interference magnitude against base",
+    unit="nats²",
+    section="interference",
+    rank=30,
+    plot=Plot(x="step", group="scope", y_label="mean squared change (nats²)"),
+    of_base=False,
+)
+def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Interference magnitude against base: the mean squared change in log-probability of the base's responses.
+
+    Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed; no
+    loss of coverage is possible then. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several,
+    ``base 0-10%`` and so on problems by base success. The base has no row.
+    Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
+    responses of a problem, then over problems. n counts problems of the panel. Means have no interval, because a few
+    problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
+    six problems on.
+    Limits: a few responses that moved far make most of it. It has no direction: sharpening that only raises correct
+    responses has a large magnitude too. Long responses move further. The panel is sampled at the panel temperature,
+    and wordings of one mode that exchange probability (phrasing noise) count as movement.
+    Source: [C] (The Reasoning Boundary Paradox), Def 4.1, with the base as μ and all training as the update.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, False, -5.0, 9),
+    ...     ("late", "q1", 0, True, -6.0, 9), ("late", "q2", 0, False, -8.0, 9)])
+    >>> findings = interference_magnitude(evidence)  # (2² + 3²) / 2 nats²
+    >>> [(f.checkpoint_id, f.value, f.n) for f in findings if f.scope == "all"]
+    [('late', 6.5, 2)]
+    """
+    return _changes(evidence, _pairs_with_base(evidence, panel_scores(evidence)[1]), squared=True)
+
+
+@per_series(
+    needs=("panel_logps", "sampled_counts"),
+    missing=NO_PANEL,
+    title="Interference magnitude between checkpoints",
+    unit="nats²",
+    section="interference",
+    rank=40,
+    plot=Plot(x="step", group="scope", y_label="mean squared change since the checkpoint before (nats²)"),
+    of_base=False,
+)
+def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Interference magnitude between checkpoints: the mean squared change of the base's responses in one step.
+
+    Meaning: ‖Δ‖ of the training between two neighbouring checkpoints, over correct and wrong responses, up or down. If
+    it grows, updates reach further beyond their batches: the model distinguishes problems less. Scope ``all`` is the
+    whole problem set, ``task:NAME`` one task of several, ``base 0-10%`` and so on problems by base success. The base
+    has no row.
+    Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
+    responses of a problem, then over problems. n counts problems of the panel. Means have no interval, because a few
+    problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
+    six problems on.
+    Limits: the paper's update is one optimiser step; here it is all of them between two checkpoints, so values compare
+    only if checkpoints are evenly spaced, and grow with the learning rate. A few responses that moved far make most of
+    it. The panel is sampled at the panel temperature, and wordings of one mode that exchange probability (phrasing
+    noise) count as movement. Squares do not add up: the steps' sum is not ``interference_magnitude``.
+    Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as μ.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q2", 0, False, -5.0, 9),
+    ...     ("20", "q1", 0, True, -6.0, 9), ("20", "q2", 0, False, -8.0, 9),
+    ...     ("40", "q1", 0, True, -7.0, 9), ("40", "q2", 0, False, -8.0, 9)])
+    >>> [(f.checkpoint_id, f.value) for f in interference_magnitude_step(evidence) if f.scope == "all"]
+    [('20', 6.5), ('40', 0.5)]
+    """
+    return _changes(evidence, steps(evidence, panel_scores(evidence)[1]), squared=True)
+
+
+def _pairs_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[Pair]:
+    return ((evidence.base_id, checkpoint_id, why_not) for checkpoint_id, why_not in comparisons(evidence, why))
+
+
+def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Iterator[tuple[str, dict[str, Result]]]:
+    """Yield the later checkpoint of each pair with its change in nats by scope, problem means first.
+
+    The change is Δ⁺ over correct responses, or ‖Δ‖ (``squared``) over all; scopes are tasks, bins of base success, and
+    the median over all problems.
+    """
+    scores, _ = panel_scores(evidence)
+    for before_id, after_id, why_not in pairs:
+        if why_not:
+            yield after_id, {"all": why_not}
+        elif not (squared or scores[after_id].correct_R.any()):
+            yield after_id, {"all": NONE_CORRECT}
+        else:
+            yield after_id, _by_scope(evidence, scores[before_id], scores[after_id], squared=squared)
+
+
+def _by_scope(evidence: Evidence, before: PanelScores, after: PanelScores, *, squared: bool) -> dict[str, Result]:
+    change_R = after.change_nats(before)
+    values_R, is_counted_R = (change_R**2, None) if squared else (change_R, after.correct_R)
+    # A few problems that moved far dominate the mean, and a sample that lacks them does not show it.
+    means = after.intervals(values_R, _scopes(evidence, after), is_counted_R=is_counted_R)
+    mean_P, has_mean_P = after.problem_means(values_R, is_counted_R)
+    median = median_interval(mean_P[has_mean_P], cluster_P=clusters_among(after.cluster_P, has_mean_P))
+    return {scope: without_interval(interval) for scope, interval in means.items()} | {"median": median}
+
+
+def _scopes(evidence: Evidence, scores: PanelScores) -> list[Scope]:
+    """Return the tasks, and the bins of base success if these are known."""
+    if "sampled_counts" not in evidence.frames:
+        return scores.task_scopes()
+    return [*scores.task_scopes(), *base_success_scopes(evidence, scores.problem_ids)[0]]

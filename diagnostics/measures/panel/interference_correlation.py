@@ -1,0 +1,141 @@
+"""Correlation of Δ⁺ and pass@k over a series: of two curves, and problem by problem with a test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from jaxtyping import Float
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.declare import per_series
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL
+from oversharp.diagnostics.measures.panel.trajectories import Trajectories, load_trajectories
+from oversharp.diagnostics.statistics.permutation import link_test, within_correlation
+from oversharp.diagnostics.statistics.units import Interval
+
+PERMUTATIONS = 1999
+SEED = 0
+
+
+@per_series(
+    needs=("panel_logps", "sampled_counts"),
+    missing=NO_PANEL,
+    title="Interference and pass@k, correlation",
+    unit="correlation",
+    section="interference",
+    rank=50,
+    plot=Plot(x="k", group="checkpoint", y_label="r of Δ⁺ and Δ pass@k", log_x=True, y_range=(-1.0, 1.0)),
+    signed=True,
+)
+def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Interference and pass@k: the correlation of their changes between checkpoints.
+
+    Meaning: Pearson's r over all pairs of an earlier and a later checkpoint, between Δ⁺ (the change in log-probability
+    of the base's correct panel responses) and the change of pass@k. Near 1: checkpoints that lost the base's solutions
+    lost coverage too. One value for the series, at its last checkpoint.
+    Unit: correlation, −1 to 1. Δ⁺ is the mean over the correct panel responses of a problem, then over problems;
+    pass@k is the unbiased estimate averaged over all sampled problems. The panel's responses are not among the samples
+    of pass@k, so the two axes share no noise. n counts pairs of checkpoints; no interval, because pairs overlap (each
+    checkpoint is in many).
+    Limits: a description, not evidence. Two curves that merely trend have |r| near .8; ``interference_correlation_p``
+    is the test. Checkpoints without a complete panel or without all samples are excluded; with fewer than 3 left, or a
+    curve that does not move, r is unknown. The paper's y⁺ are correct solutions of its test set, here the base's panel
+    responses. The panel is sampled at the panel temperature, and teacher-forced Δ⁺ contains phrasing noise and is no
+    test of Def 2.1 of [A].
+    Source: [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3.
+
+    >>> from dataclasses import replace
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     ("base", "q1", 0, True, -8.0, 9), ("20", "q1", 0, True, -6.0, 9), ("40", "q1", 0, True, -7.0, 9)])
+    >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("20", "q1", 4, 3), ("40", "q1", 4, 2)])
+    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> [(f.checkpoint_id, f.k, round(f.value, 4), f.n) for f in interference_correlation(evidence)]
+    [('40', 1, 1.0, 3)]
+    """
+    return _at_last(evidence, _correlation)
+
+
+@per_series(
+    needs=("panel_logps", "sampled_counts"),
+    missing=NO_PANEL,
+    title="Interference and pass@k, permutation test",
+    unit="p-value",
+    section="interference",
+    rank=60,
+    plot=Plot(x="k", group="checkpoint", y_label="p-value", log_x=True, y_range=(0.0, 1.0)),
+)
+def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Interference and pass@k, tested: whether the problems that lost log-probability are those that lost pass@k.
+
+    Meaning: the p-value of a permutation test. In every pair of neighbouring checkpoints, the change in
+    log-probability of a problem's correct panel responses is correlated, over problems, with the change of the
+    problem's pass@k; deviations are taken from the mean of the pair (and of the task), so a trend that all problems
+    share adds nothing. Small: the correlation is between problems, not only between two curves that both trend. One
+    value for the series, at its last checkpoint.
+    Unit: p-value, two-sided, never 0: (1 + number of permutations as extreme) / (1 + 1999). 1999 permutations, seed 0;
+    each assigns problems the whole trajectory of another problem of the task, which preserves what repeats within a
+    problem from step to step. n counts problems with a correct panel response. The panel's responses are not among the
+    samples of pass@k, so common noise cannot cause the correlation.
+    Limits: one p-value per k, without a correction for multiple tests. It is valid for these problems if those of a
+    task are exchangeable; a common cause of both changes (a problem's difficulty, say) counts as a correlation too,
+    and no cause is shown. With the noise of few samples, or when pass@k is near 0 or 1 on most problems, a true
+    correlation is not detected. Checkpoints without a complete panel or without all samples are excluded. The panel is
+    sampled at the panel temperature, and teacher-forced Δ⁺ contains phrasing noise and is no test of Def 2.1 of [A].
+    Source: the claim is [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3; the test is ours, after Pitman 1937
+    (J. R. Stat. Soc. Suppl. 4:225), pooled over pairs.
+
+    >>> from dataclasses import replace
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     (c, f"q{i}", 0, True, -9.0 - i * t, 9) for t, c in enumerate(("base", "20", "40")) for i in range(8)])
+    >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     (c, f"q{i}", 16, 16 - i * t) for t, c in enumerate(("base", "20", "40")) for i in range(8)], n=16)
+    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> findings = interference_correlation_p(evidence)  # log-probability and pass@1 fall alike
+    >>> [(f.checkpoint_id, f.k, f.value, f.n) for f in findings]
+    [('40', 1, 0.0005, 8)]
+    """
+    return _at_last(evidence, _p_value)
+
+
+def _at_last(
+    evidence: Evidence, estimate: Callable[[Trajectories, int], Result]
+) -> Iterator[tuple[str, dict[int, Result]]]:
+    """Yield the last checkpoint with an estimate for every k; the reason with fewer than 3 complete checkpoints."""
+    loaded = load_trajectories(evidence)
+    yield (
+        evidence.checkpoint_ids[-1],
+        {k: loaded if isinstance(loaded, str) else loaded.why_too_few(k) or estimate(loaded, k) for k in evidence.ks},
+    )
+
+
+def _correlation(trajectories: Trajectories, k: int) -> Result:
+    interference_C = _changes(trajectories.logp_TP.mean(axis=1))
+    coverage_C = _changes(trajectories.pass_at_k(k).mean(axis=1))
+    r = within_correlation(interference_C[None], coverage_C[None])
+    if r is None:
+        return f"Δ⁺ or pass@{k} is the same at every checkpoint, so they have no correlation"
+    return Interval(mean=r, low=None, high=None, n=len(interference_C))
+
+
+def _changes(level_T: Float[np.ndarray, " checkpoint"]) -> Float[np.ndarray, " pair"]:
+    """Return later less earlier for every pair of checkpoints."""
+    return np.array([later - earlier for earlier, later in itertools.combinations(level_T, 2)])
+
+
+def _p_value(trajectories: Trajectories, k: int) -> Result:
+    interference_SP = np.diff(trajectories.logp_TP, axis=0)
+    test = link_test(
+        interference_SP,
+        np.diff(trajectories.pass_at_k(k)[:, trajectories.place_P], axis=0),
+        stratum_P=trajectories.counts[0].task_P[trajectories.place_P],
+        n_permutations=PERMUTATIONS,
+        seed=SEED,
+    )
+    if test.p_value is None:
+        return f"Δ⁺ or pass@{k}: {test.why}"
+    return Interval(mean=test.p_value, low=None, high=None, n=interference_SP.shape[1])

@@ -1,0 +1,110 @@
+"""Ratio of the panel's probabilities under a checkpoint and under the base."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.declare import Input, Loaded, against_base
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PanelScores, panel_scores
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.statistics.units import Interval
+
+NO_NOISE = "no panel response is scored twice here, so the noise is unknown; run the audit again"
+LEAST_EFFECTIVE_SHARE = 0.8
+MOST_NATS = 700.0  # exp(709) is the largest that a double holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ScoresAndNoise:
+    """Panel scores of a checkpoint, and the ratio that scoring again causes; None if nothing is scored twice."""
+
+    scores: PanelScores
+    noise: Interval | None
+
+
+def _load(evidence: Evidence) -> Loaded[_ScoresAndNoise]:
+    """Load the panel, and the mean of exp(|second score − first score|), problem means first."""
+    scores, why = panel_scores(evidence)
+    repeated = evidence.frames["repeated_logps"]
+    factor = np.exp((repeated["second_logp_sum"] - repeated["logp_sum"]).abs())
+    noise = {}
+    for checkpoint_id, factors in factor.groupby(repeated["checkpoint_id"]):
+        per_problem = factors.groupby(repeated["problem_id"], sort=True).mean()
+        noise[checkpoint_id] = mean_interval(per_problem.to_numpy(dtype=np.float64), bounds=(1.0, math.inf))
+    return {i: _ScoresAndNoise(scores=own, noise=noise.get(i)) for i, own in scores.items()}, why
+
+
+@against_base(
+    input=Input(load=_load, needs=("panel_logps", "repeated_logps"), missing=NO_PANEL),
+    title="Panel probability ratio",
+    unit="ratio",
+    section="interference",
+    rank=70,
+    plot=Plot(x="step", group="scope", y_label="π_t / π_base of correct panel responses (ratio)"),
+)
+def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Results:
+    """Panel probability ratio: the probability of the base's correct responses, divided by that under the base.
+
+    Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss.
+    If the panel is sampled at temperature 1, a problem's mean estimates the success probability of the checkpoint
+    divided by that of the base, counting only what the base can produce: rewordings cancel, which they do not in
+    ``interference``. Scope ``noise`` is the effect of scoring again: the mean of exp(|difference|) of two scores of
+    the same response under the same weights. Scope ``task:NAME`` is one task of several. The base has no row.
+    Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval
+    over problems; n counts problems. Reported only if the effective sample size (Σw)²/Σw² of the ratios w is above
+    80 % of the number of correct responses; otherwise a few responses decide, and the reason names it.
+    Limits: a ratio between 1/noise and noise is no change. Small drifts of long responses already push the effective
+    sample size below 80 %, so it is often unknown late in training: unknown is no loss. A panel temperature other than
+    1 weighs responses differently from the base. No test of Def 2.1 of [A]: it averages over modes.
+    Source: importance sampling with the base as proposal; effective sample size after Kong 1992 (technical report 348,
+    University of Chicago). The limits of teacher forcing concern Δ⁺ of [C] (The Reasoning Boundary Paradox), Def 4.1.
+
+    >>> import math
+    >>> from dataclasses import replace
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
+    ...     ("base", "q1", 0, True, math.log(0.4), 9), ("base", "q2", 0, True, math.log(0.5), 9),
+    ...     ("late", "q1", 0, True, math.log(0.2), 9), ("late", "q2", 0, True, math.log(0.4), 9)])
+    >>> repeated = tiny_evidence("repeated_logps", "checkpoint_id problem_id response_id logp_sum second_logp_sum", [
+    ...     ("late", "q1", "r1", -1.0, -1.001)])
+    >>> evidence = replace(panel, frames={**panel.frames, **repeated.frames})
+    >>> [(f.scope, round(f.value, 4), f.n) for f in panel_probability_ratio(evidence)]  # (0.5 + 0.8) / 2
+    [('all', 0.65, 2), ('noise', 1.001, 1)]
+    """
+    scores = late.scores
+    if not scores.correct_R.any():
+        return NONE_CORRECT
+    if late.noise is None:
+        return NO_NOISE
+    change_R = scores.change_nats(base.scores)
+    results: dict[str, Result] = {}
+    for scope, in_scope_P in scores.task_scopes():
+        is_used_R = scores.correct_R & in_scope_P[scores.problem_R]
+        if not is_used_R.any():
+            continue
+        if why_not := _why_uneven(change_R[is_used_R]):
+            results[scope] = why_not
+            continue
+        ratio_R = np.exp(np.where(is_used_R, change_R, 0.0))
+        bounds = (0.0, math.inf)
+        results |= scores.intervals(ratio_R, [(scope, in_scope_P)], is_counted_R=is_used_R, bounds=bounds)
+    return results | {"noise": late.noise}
+
+
+def _why_uneven(change_R: Float[np.ndarray, " response"]) -> str | None:
+    """Return why a mean of exp(change) depends on too few of the responses, or None."""
+    weight_R = np.exp(change_R - change_R.max())  # relative to the largest: no overflow
+    n_effective = float(weight_R.sum() ** 2 / np.sum(weight_R**2))
+    if n_effective > LEAST_EFFECTIVE_SHARE * len(change_R):
+        # One response, or a panel that moved as one: even, but beyond what a double holds.
+        return None if change_R.max() < MOST_NATS else f"the change exceeds {MOST_NATS:.0f} nats"
+    share = 100 * n_effective / len(change_R)
+    return (
+        f"the ratios are too uneven: {n_effective:.1f} of {len(change_R)} responses are effective ({share:.0f} %), "
+        "above 80 % is needed"
+    )

@@ -1,0 +1,223 @@
+"""Perplexity of single responses: the base's under a checkpoint, and a checkpoint's own under the base."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import common_counts, scopes_by_task, without_interval
+from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
+from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, own_samples
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PANEL, PanelScores, panel_scores
+from oversharp.diagnostics.statistics.intervals import mean_interval
+
+#: A uniform guess over a million tokens costs 14 nats; far beyond it the exponential swamps or overflows the mean.
+MOST_NATS_PER_TOKEN = 100.0
+
+
+def perplexity_of(
+    logp_R: Float[np.ndarray, " response"], n_tokens_R: Int[np.ndarray, " response"]
+) -> tuple[Float[np.ndarray, " response"], str | None]:
+    """Return exp(−log π(y) / |y|) of each response, and the reason if their mean is meaningless ([C] Eq 6).
+
+    ``logp_R`` in nats, summed over ``n_tokens_R`` tokens.
+
+    >>> perplexity_of(np.log([0.25, 0.5]), np.array([2, 1]))
+    (array([2., 2.]), None)
+    >>> perplexity_of(np.array([-500.0]), np.array([2]))[1]
+    'a response has 250 nats per token here, more than any guess costs; check the weights'
+    """
+    nats_per_token_R = -logp_R / n_tokens_R
+    most = float(nats_per_token_R.max(initial=0.0))
+    if most > MOST_NATS_PER_TOKEN:
+        why = f"a response has {most:.0f} nats per token here, more than any guess costs; check the weights"
+        return np.exp(np.minimum(nats_per_token_R, MOST_NATS_PER_TOKEN)), why
+    return np.exp(nats_per_token_R), None
+
+
+@per_checkpoint(
+    input=Input(
+        load=lambda evidence: own_samples(evidence, "base_logp_sum"), needs=("own_logps",), missing=NO_OWN_LOGPS
+    ),
+    title="Perplexity of own samples under the base",
+    unit="perplexity",
+    section="perplexity",
+    rank=10,
+    plot=Plot(x="step", group="scope", y_label="perplexity under the base"),
+)
+def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
+    """Perplexity of own samples under the base: how likely the base finds the responses of a checkpoint.
+
+    Meaning: exp of the mean negative log-probability per token that the base gives to the first samples of each
+    checkpoint, including the base's own, averaged within a problem, then over problems. A fall means that training
+    moved the model towards what the base already finds likely. Scope ``all``, and ``task:NAME`` if there are several
+    tasks.
+    Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
+    Limits: a sharper model falls, whether or not it lost a mode, so this is never a verdict. A mean of exponentials:
+    few unlikely responses, mostly short ones, dominate it. Responses truncated at the token limit are included, so
+    compare it with ``truncation_rate``.
+    Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of the base on y ~ checkpoint. Appendix
+    H takes 16 responses per problem; here it is as many as the panel has.
+
+    >>> from math import log
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("own_logps", "checkpoint_id problem_id sample_index n_tokens base_logp_sum", [
+    ...     ("base", "q1", 0, 2, 2 * log(1 / 6)), ("base", "q2", 0, 3, 3 * log(1 / 4)),
+    ...     ("late", "q1", 0, 2, 2 * log(1 / 3)), ("late", "q2", 0, 1, log(1 / 2))])
+    >>> findings = perplexity_own_under_base(evidence)  # (6 + 4) / 2, then (3 + 2) / 2
+    >>> [(f.checkpoint_id, round(f.value, 6), f.n) for f in findings]
+    [('base', 5.0, 2), ('late', 2.5, 2)]
+    """
+    perplexity_R, why_not = perplexity_of(
+        rows["base_logp_sum"].to_numpy(dtype=np.float64), rows["n_tokens"].to_numpy(dtype=np.int64)
+    )
+    if why_not:
+        return why_not
+    by_problem = rows.assign(perplexity=perplexity_R).groupby("problem_id")
+    mean_P = by_problem["perplexity"].mean().to_numpy(dtype=np.float64)
+    return {
+        scope: without_interval(mean_interval(mean_P[in_scope_P]))
+        for scope, in_scope_P in scopes_by_task(by_problem["task"].first().to_numpy(dtype=str))
+    }
+
+
+@per_checkpoint(
+    input=PANEL,
+    scopes=("all", "correct"),
+    title="Perplexity of base samples",
+    unit="perplexity",
+    section="perplexity",
+    rank=20,
+    plot=Plot(x="step", group="scope", y_label="perplexity under the checkpoint"),
+)
+def perplexity_base_samples(scores: PanelScores) -> Results:
+    """Perplexity of base samples: how likely a checkpoint finds the responses of the base.
+
+    Meaning: exp of the mean negative log-probability per token that each checkpoint, including the base, gives to the
+    responses of the panel, which the base sampled once; averaged within a problem, then over problems. A rise means
+    that the model moved away from its earlier responses. Scope ``all`` is every response of the panel, ``correct`` the
+    correct ones only: what is unlearned there was worth keeping.
+    Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
+    Limits: a rise of ``correct`` is no proof of a lost mode: other wordings of the same solution may have gained the
+    probability. ``correct`` uses the problems that the base solved in the panel, ``all`` every problem: compare each
+    with its own start, not with the other. The panel is sampled at --panel-temperature and scored at temperature 1. A
+    mean of exponentials: few unlikely responses, mostly short ones, dominate it.
+    Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 middle: PPL of the checkpoint on y ~ base.
+
+    >>> from math import log
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> columns = "checkpoint_id problem_id sample_index correct n_tokens logp_sum"
+    >>> evidence = tiny_evidence("panel_logps", columns, [
+    ...     ("base", "q", 0, True, 2, 2 * log(1 / 2)), ("base", "q", 1, False, 1, log(1 / 4)),
+    ...     ("late", "q", 0, True, 2, 2 * log(1 / 5)), ("late", "q", 1, False, 1, log(1 / 5))])
+    >>> [(f.checkpoint_id, f.scope, round(f.value, 6)) for f in perplexity_base_samples(evidence)]
+    [('base', 'all', 3.0), ('base', 'correct', 2.0), ('late', 'all', 5.0), ('late', 'correct', 5.0)]
+    """
+    perplexity_R, why_not = perplexity_of(scores.logp_R, scores.n_tokens_R)
+    if why_not:
+        return {"all": why_not, "correct": why_not}
+    whole_P = np.ones(len(scores.problem_ids), dtype=bool)
+    return {
+        "all": _mean(scores, perplexity_R, whole_P, None, NO_PANEL),
+        "correct": _mean(scores, perplexity_R, whole_P, scores.correct_R, NONE_CORRECT),
+    }
+
+
+def _by_flow(evidence: Evidence) -> Loaded[tuple[PanelScores, dict[str, Bool[np.ndarray, " problem"]] | str]]:
+    """Load the panel and the problems that improved and that declined, or the reason why these are unknown."""
+    scores, why = panel_scores(evidence)
+    flows = _flows(evidence, next(iter(scores.values()))) if scores else ""
+    return {i: (own, flows) for i, own in scores.items()}, why
+
+
+def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray, " problem"]] | str:
+    # Equally many samples of both: then a problem that did not change is as likely to improve as to decline.
+    counts, why = common_counts(evidence)
+    last_id = evidence.checkpoint_ids[-1]
+    if last_id == evidence.base_id:
+        return "the series has no checkpoint after the base"
+    for checkpoint_id, name in ((evidence.base_id, "base"), (last_id, "last checkpoint")):
+        if checkpoint_id in why:
+            return f"{name}: {why[checkpoint_id]}"
+    if not panel.correct_R.any():
+        return NONE_CORRECT
+    position = {problem_id: i for i, problem_id in enumerate(counts[last_id].problem_ids)}
+    lacking = [problem_id for problem_id in panel.problem_ids if problem_id not in position]
+    if lacking:
+        return f"{len(lacking)} of {len(panel.problem_ids)} problems of the panel have no graded samples"
+    place_P = [position[problem_id] for problem_id in panel.problem_ids]
+    change_P = (counts[last_id].correct_P - counts[evidence.base_id].correct_P)[place_P]
+    return {"improved": change_P > 0, "declined": change_P < 0}
+
+
+@per_checkpoint(
+    input=Input(load=_by_flow, needs=("panel_logps", "problem_counts"), missing=NO_PANEL),
+    scopes=("improved", "declined"),
+    title="Perplexity of correct base samples by flow",
+    unit="perplexity",
+    section="perplexity",
+    rank=30,
+    plot=Plot(x="step", group="scope", y_label="perplexity under the checkpoint"),
+)
+def perplexity_base_samples_flow(
+    panel: tuple[PanelScores, dict[str, Bool[np.ndarray, " problem"]] | str],
+) -> Results:
+    """Perplexity by flow: how likely correct base samples are on problems that improved and on those that declined.
+
+    Meaning: the problems are split once, by Δr = success rate at the last checkpoint − success rate of the base: scope
+    ``improved`` has Δr > 0, ``declined`` Δr < 0, and a problem with Δr = 0 is in neither. Then, under every checkpoint,
+    exp of the mean negative log-probability per token of the correct responses that the base sampled for the panel,
+    averaged within a problem, then over problems. At the base, lower in ``improved`` than in ``declined`` means that
+    training improves where the base already found correct solutions likely; the later checkpoints show how these
+    developed.
+    Unit: perplexity, at least 1; n counts problems with a correct panel response. No interval: a mean of exponentials
+    depends on a few responses.
+    Limits: the split is made on the outcome. Of problems that did not change, some count as improved and some as
+    declined by the noise of the audit's own samples (regression to the mean), and the later values are those of
+    problems chosen by their outcome: a gap that opens after the base is no separate evidence. Both rates use equally
+    many samples: with more of the base, rare successes look like declines, and the two scopes differ without any
+    change. A problem near 1 can only decline and one near 0 only improve. A problem that the base did not solve in the
+    panel is in neither.
+    Source: [C] (The Reasoning Boundary Paradox), Fig 4 rightmost, Eq 6 and 7, appendix H. Our interpretation: the
+    caption refers to the likelihood of correct solutions under the base, the text to PPL of the checkpoint over
+    training steps; both are the lines here, the first at the base. D↑ and D↓ come from one comparison of the base with
+    the trained policy. Appendix H keeps the 64 (AIME: 3) problems that changed most on each side; here all problems
+    that changed count, as in Eq 7. The paper does not state whether its responses are sampled from the base; its claim
+    is about those, so they are here.
+
+    >>> from dataclasses import replace
+    >>> from math import log
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct n_tokens logp_sum", [
+    ...     ("base", "q1", 0, True, 1, log(1 / 2)), ("base", "q2", 0, True, 2, 2 * log(1 / 6)),
+    ...     ("late", "q1", 0, True, 1, log(1 / 2)), ("late", "q2", 0, True, 2, 2 * log(1 / 9))])
+    >>> counts = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
+    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("late", "q1", 4, 4), ("late", "q2", 4, 1)])
+    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> [(f.checkpoint_id, f.scope, round(f.value, 6)) for f in perplexity_base_samples_flow(evidence)]
+    [('base', 'improved', 2.0), ('base', 'declined', 6.0), ('late', 'improved', 2.0), ('late', 'declined', 9.0)]
+    """
+    scores, flows = panel
+    perplexity_R, why_not = perplexity_of(scores.logp_R, scores.n_tokens_R)
+    if isinstance(flows, str) or why_not:
+        why = flows if isinstance(flows, str) else str(why_not)
+        return {"improved": why, "declined": why}
+    none = "no problem that {} between the base and the last checkpoint has a correct panel response"
+    return {
+        flow: _mean(scores, perplexity_R, in_flow_P, scores.correct_R, none.format(flow))
+        for flow, in_flow_P in flows.items()
+    }
+
+
+def _mean(
+    scores: PanelScores,
+    perplexity_R: Float[np.ndarray, " response"],
+    in_scope_P: Bool[np.ndarray, " problem"],
+    is_counted_R: Bool[np.ndarray, " response"] | None,
+    why_none: str,
+) -> Result:
+    """Return the mean over the counted responses of the problems in scope, or ``why_none`` without a response."""
+    means = scores.intervals(perplexity_R, [("all", in_scope_P)], is_counted_R=is_counted_R)
+    return without_interval(means["all"]) if means else why_none
