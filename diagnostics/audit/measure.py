@@ -22,26 +22,12 @@ from oversharp.diagnostics.statistics.units import NOT_RELATED
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.kept.samples import NOT_KEPT
 from oversharp.diagnostics.store.load import has_texts, is_recorded
+from oversharp.diagnostics.store.views import Tag, tags_of
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Verdict
 
 T = TypeVar("T", int, float)
 
-#: What no samples alone can show, and why a series that only its samples are known of lacks it.
-_OF_WEIGHTS = frozenset(
-    {
-        "panel_logps",
-        "own_logps",
-        "repeated_logps",
-        "panel_tokens",
-        "own_tokens",
-        "training_tokens",
-        "sample_entropies",
-        "kernel_runs",
-        "kernel_members",
-        "kernel_pairs",
-    }
-)
 NEEDS_CHECKPOINTS = (
     "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
 )
@@ -49,17 +35,9 @@ NEEDS_CHECKPOINTS = (
 NO_TEXTS = (
     "only counts of correct samples were imported, and this needs the texts; import dumps with responses to have it"
 )
-#: Views that are read from the texts, and columns of others.
-_FROM_TEXTS = frozenset({"answer_counts", "strategy_counts", "way_counts", "second_way_counts", "base_responses"})
+#: Columns of other views that are read in the texts.
 _COLUMNS_FROM_TEXTS = re.compile(r"\b(?:text|response_id|answer|mode|strategy|looped|reconsiders|n_boxed)\b")
-_OF_TOKENS = frozenset({"panel_tokens", "own_tokens", "training_tokens"})
-#: The view with a row for every sample.
-_LARGEST = "graded_samples"
 _NAMES_WHAT_IS_NOT_KEPT = re.compile(rf"\b({'|'.join(NOT_KEPT)})\b")
-#: Responses to the trainer's own prompts.
-_OF_TRAINING = frozenset({"training_tokens"})
-#: What only the series that was graded first has: it does not depend on the verifier.
-_NOT_REGRADED = frozenset({"training_tokens", "kernel_runs", "kernel_members", "kernel_pairs"})
 OF_FIRST_SERIES = "not computed for samples that were graded again; see the series that was graded first"
 
 
@@ -138,15 +116,15 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
     """The views that computed measures need, each with the columns that some measure reads."""
     frames: dict[str, pd.DataFrame] = {}
     views = {view for one in computed for view in (*one.needs, *one.also)}
-    for view in sorted(views, key=lambda view: (view == _LARGEST, view)):
+    for view in sorted(views, key=lambda view: (_is_largest(view), view)):
         asking = [one for one in computed if view in (*one.needs, *one.also)]
         read = [one.columns.get(view) for one in asking]
         chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
-        in_vain = view == _LARGEST and all(_lacks(one, frames) for one in asking)
+        in_vain = _is_largest(view) and all(_lacks(one, frames) for one in asking)
         in_vain |= view in {"way_counts", "second_way_counts"} and not store.ways.has_any()
         in_vain |= view in {"second_counts", "second_way_counts"} and not _is_regraded(store, key)
         limit = " LIMIT 0" if in_vain else ""
-        with store.kept.hidden() if view == _LARGEST and chosen == "*" else nullcontext():
+        with store.kept.hidden() if _is_largest(view) and chosen == "*" else nullcontext():
             frames[view] = store.frame(
                 f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL{limit}", series=key.series
             )
@@ -160,7 +138,7 @@ def _is_regraded(store: Store, key: AuditKey) -> bool:
 
 def _is_vain(store: Store, key: AuditKey, measure: Measure) -> bool:
     """Whether a view that it needs is empty for a reason that is known sooner than the view itself tells it."""
-    if _OF_TOKENS & set(measure.needs) and not store.has_tokens():
+    if "token files" in _tags(measure) and not store.has_tokens():
         return True
     return key.verifier is None and "regraded_samples" in measure.needs
 
@@ -225,26 +203,34 @@ def _over_its_units(finding: Finding, measure: Measure, evidence: Evidence) -> F
     """
     if finding.interval_over is not None or (finding.low is None and finding.high is None):
         return finding
-    if not evidence.cluster_of or set(measure.needs) <= _OF_TRAINING:
+    if not evidence.cluster_of or all("training prompts" in tags_of(view) for view in measure.needs):
         return replace(finding, interval_over="problems")
     return replace(finding, low=None, high=None, why_no_interval=NOT_RELATED)
 
 
 def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | None:
     """Why no further sampling of such a series can give a measure its values; None where it can."""
-    if recorded and _OF_WEIGHTS & set(measure.needs):
+    if recorded and "needs checkpoints" in _tags(measure):
         return NEEDS_CHECKPOINTS
-    return OF_FIRST_SERIES if regraded and _NOT_REGRADED & set(measure.needs) else None
+    return OF_FIRST_SERIES if regraded and "first series" in _tags(measure) else None
 
 
 def _reads_texts(measure: Measure) -> bool:
     """Whether a measure reads texts, or the answers in them."""
-    if _FROM_TEXTS & set(measure.needs):
+    if "from texts" in _tags(measure):
         return True
     if measure.sql is not None:
         return _COLUMNS_FROM_TEXTS.search(measure.sql) is not None
-    read = measure.columns.get(_LARGEST, ()) if _LARGEST in measure.needs else ()
+    read = [name for view in measure.needs if _is_largest(view) for name in measure.columns.get(view, ())]
     return any(_COLUMNS_FROM_TEXTS.fullmatch(name) for name in read)
+
+
+def _tags(measure: Measure) -> frozenset[Tag]:
+    return frozenset(tag for view in measure.needs for tag in tags_of(view))
+
+
+def _is_largest(view: str) -> bool:
+    return "largest" in tags_of(view)
 
 
 def _optional(value: object, convert: Callable[[Any], T]) -> T | None:

@@ -31,67 +31,101 @@ CREATE TABLE series_checkpoints (
     step INTEGER NOT NULL,              -- optimizer step
     checkpoint VARCHAR NOT NULL,        -- label: the directory's name
     is_base BOOLEAN NOT NULL,           -- the one that the others are compared with
-    path VARCHAR NOT NULL,              -- where it was read last
+    path VARCHAR NOT NULL,
     PRIMARY KEY (series, step)
 );
+COMMENT ON TABLE series_checkpoints IS 'a checkpoint of a series';
+COMMENT ON COLUMN series_checkpoints.path IS 'where it was read last';
 
 -- What the trainer itself logged (trainer_state.json, metrics.jsonl).
 CREATE TABLE training_metrics (
     series VARCHAR NOT NULL,            -- name of the series
-    step INTEGER NOT NULL,              -- optimizer step at which it was logged
-    name VARCHAR NOT NULL,              -- the trainer's name for it
-    value DOUBLE NOT NULL CHECK (isfinite(value)),  -- in the trainer's unit
+    step INTEGER NOT NULL,
+    name VARCHAR NOT NULL,
+    value DOUBLE NOT NULL CHECK (isfinite(value)),
     PRIMARY KEY (series, step, name)
 );
+COMMENT ON TABLE training_metrics IS 'a number that the trainer logged';
+COMMENT ON COLUMN training_metrics.step IS 'optimizer step at which it was logged [steps]';
+COMMENT ON COLUMN training_metrics.name IS 'the trainer''s name for it';
+COMMENT ON COLUMN training_metrics.value IS 'the number [the trainer''s]';
 
 -- Responses of the training batches, from the run directory, up to `step` and after the checkpoint before.
 CREATE TABLE training_responses (
     series VARCHAR NOT NULL,            -- name of the series
-    step INTEGER NOT NULL,              -- the checkpoint that these responses led to
-    problem_id VARCHAR NOT NULL,        -- content hash of the prompt
-    prompt VARCHAR NOT NULL,            -- the training prompt
+    step INTEGER NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    prompt VARCHAR NOT NULL,
     response_id VARCHAR NOT NULL,       -- content hash of text
     text VARCHAR NOT NULL,              -- the response
-    truncated BOOLEAN NOT NULL,         -- cut off before its end token
-    correct BOOLEAN NOT NULL,           -- as the trainer says
-    draws INTEGER NOT NULL,             -- times drawn in its group
+    truncated BOOLEAN NOT NULL,
+    correct BOOLEAN NOT NULL,
+    draws INTEGER NOT NULL,
     PRIMARY KEY (series, step, problem_id, response_id)
 );
+COMMENT ON TABLE training_responses IS 'a response of a training batch';
+COMMENT ON COLUMN training_responses.step IS 'the checkpoint that it led to [steps]';
+COMMENT ON COLUMN training_responses.problem_id IS 'hash of the training prompt';
+COMMENT ON COLUMN training_responses.prompt IS 'the training prompt';
+COMMENT ON COLUMN training_responses.truncated IS 'whether it was cut off';
+COMMENT ON COLUMN training_responses.correct IS 'whether the trainer called it correct';
+COMMENT ON COLUMN training_responses.draws IS 'times that it was drawn in its group [samples]';
 
 CREATE TABLE problems (
     problem_id VARCHAR PRIMARY KEY,     -- content hash
     task VARCHAR NOT NULL,              -- problem set that it is from
-    prompt VARCHAR NOT NULL,            -- text of the problem, before any template
-    gold VARCHAR NOT NULL,              -- the accepted answer
-    verifier VARCHAR NOT NULL,          -- its own verifier: who grades its responses; 'recorded:TOOL' is a tool
-    source_id VARCHAR,                  -- the id the user's file gave it
-    difficulty DOUBLE,                  -- as the problem file or task says
-    meta JSON NOT NULL                  -- further fields of the problem
+    prompt VARCHAR NOT NULL,
+    gold VARCHAR NOT NULL,
+    verifier VARCHAR NOT NULL,
+    source_id VARCHAR,
+    difficulty DOUBLE,
+    meta JSON NOT NULL
 );
+COMMENT ON TABLE problems IS 'a problem';
+COMMENT ON COLUMN problems.prompt IS 'text of the problem, before any template; of an import, as the tool wrote it';
+COMMENT ON COLUMN problems.gold IS 'the accepted answer';
+COMMENT ON COLUMN problems.verifier IS 'who grades its responses';
+COMMENT ON COLUMN problems.source_id IS 'the id that the user''s file gave it; NULL if none';
+COMMENT ON COLUMN problems.difficulty IS 'as the problem file or task says; NULL if it does not [of the task]';
+COMMENT ON COLUMN problems.meta IS 'further fields of the problem';
 
 -- Every accepted response of a problem, where they can be enumerated.
 CREATE TABLE modes (
     problem_id VARCHAR NOT NULL,        -- the problem
-    mode VARCHAR NOT NULL,              -- the response text
+    mode VARCHAR NOT NULL,
     response_id VARCHAR NOT NULL,       -- content hash of mode
     PRIMARY KEY (problem_id, mode)
 );
+COMMENT ON TABLE modes IS 'an accepted response of a problem whose responses can be listed';
+COMMENT ON COLUMN modes.mode IS 'text of the response';
 
 -- Sampling settings; their hash is part of every sample's identity. NULL: another tool drew and did not tell.
 CREATE TABLE settings (
     settings_id VARCHAR PRIMARY KEY,    -- hash of the others
-    sampler VARCHAR NOT NULL,           -- the engine, or the tool whose dump was imported
-    temperature DOUBLE,                 -- 1: the model's own law
-    top_p DOUBLE,                       -- nucleus mass; 1 is all
-    top_k INTEGER,                      -- likeliest tokens kept; 0 is all
-    max_tokens INTEGER,                 -- longest response, in tokens
-    prompt_template VARCHAR,            -- text around every prompt
-    system_prompt VARCHAR,              -- system turn; '' is none
-    chat BOOLEAN,                       -- whether the tokenizer's chat template was used
-    seed BIGINT,                        -- seed of all draws
-    dtype VARCHAR,                      -- precision of the model
-    chat_args VARCHAR                   -- what else the chat template was given, a JSON object; NULL is nothing
+    sampler VARCHAR NOT NULL,
+    temperature DOUBLE,
+    top_p DOUBLE,
+    top_k INTEGER,
+    max_tokens INTEGER,
+    prompt_template VARCHAR,
+    system_prompt VARCHAR,
+    chat BOOLEAN,
+    seed BIGINT,
+    dtype VARCHAR,
+    chat_args VARCHAR
 );
+COMMENT ON TABLE settings IS 'sampling settings; what another tool did not tell is NULL';
+COMMENT ON COLUMN settings.sampler IS 'the engine, or the tool whose samples were imported';
+COMMENT ON COLUMN settings.temperature IS 'sampling temperature [1]';
+COMMENT ON COLUMN settings.top_p IS 'nucleus mass; 1 is all [probability]';
+COMMENT ON COLUMN settings.top_k IS 'likeliest tokens kept; 0 is all [tokens]';
+COMMENT ON COLUMN settings.max_tokens IS 'longest response [tokens]';
+COMMENT ON COLUMN settings.prompt_template IS 'text around every prompt';
+COMMENT ON COLUMN settings.system_prompt IS 'system turn';
+COMMENT ON COLUMN settings.chat IS 'whether the tokenizer''s chat template was used';
+COMMENT ON COLUMN settings.seed IS 'seed of all draws';
+COMMENT ON COLUMN settings.dtype IS 'precision of the model';
+COMMENT ON COLUMN settings.chat_args IS 'what else the chat template was given, a JSON object; NULL is nothing';
 
 -- ---------------------------------------------------------------- what was sampled, graded and teacher-forced
 
@@ -137,17 +171,27 @@ CREATE TABLE grades (
 CREATE TABLE response_ways (
     problem_id VARCHAR NOT NULL,        -- the problem
     response_id VARCHAR NOT NULL,       -- the response
-    reader VARCHAR NOT NULL,            -- who read it, and its version
-    strategy VARCHAR,                   -- coarsest level: code, algebra, arithmetic, expression, or a reader's own
-    operations VARCHAR,                 -- how many values come out of each operation
-    final_step VARCHAR,                 -- the last operation, with what goes in and out
-    way VARCHAR,                        -- the way that it is one of: strategy and steps of its most frequent signature
-    written VARCHAR,                    -- finest level: all steps, or the expression as it stands there
-    steps VARCHAR[],                    -- what it computes on its way, sorted
-    parts VARCHAR[],                    -- steps on the way to these, which others leave out; sorted
-    why VARCHAR,                        -- why its way is not known
+    reader VARCHAR NOT NULL,
+    strategy VARCHAR,
+    operations VARCHAR,
+    final_step VARCHAR,
+    way VARCHAR,
+    written VARCHAR,
+    steps VARCHAR[],
+    parts VARCHAR[],
+    why VARCHAR,
     CHECK (steps IS NULL OR why IS NULL)
 );
+COMMENT ON TABLE response_ways IS 'a correct response whose way was read';
+COMMENT ON COLUMN response_ways.reader IS 'who read it, and its version';
+COMMENT ON COLUMN response_ways.strategy IS 'coarsest level: code, algebra, arithmetic, expression, or a reader''s own';
+COMMENT ON COLUMN response_ways.operations IS 'how many values come out of each operation';
+COMMENT ON COLUMN response_ways.final_step IS 'the last operation, with what goes in and out';
+COMMENT ON COLUMN response_ways.way IS 'the way that it is one of: strategy and steps of its most frequent signature';
+COMMENT ON COLUMN response_ways.written IS 'all of its steps, or the expression as it stands there';
+COMMENT ON COLUMN response_ways.steps IS 'what it computes on its way';
+COMMENT ON COLUMN response_ways.parts IS 'steps on the way to these, which others leave out';
+COMMENT ON COLUMN response_ways.why IS 'why its way is not known; NULL if it is';
 
 -- Teacher-forced at temperature 1 over the full vocabulary, summed over response tokens.
 CREATE TABLE response_logps (
@@ -204,11 +248,14 @@ CREATE TABLE audits (
 
 CREATE TABLE audit_problems (
     audit_id VARCHAR NOT NULL,          -- the audit
-    position INTEGER NOT NULL,          -- place in the problem file, from 0
+    position INTEGER NOT NULL,
     problem_id VARCHAR NOT NULL,        -- the problem
-    cluster VARCHAR,                    -- problems of one cluster are related; NULL stands for itself
+    cluster VARCHAR,
     PRIMARY KEY (audit_id, problem_id)
 );
+COMMENT ON TABLE audit_problems IS 'a problem of an audit';
+COMMENT ON COLUMN audit_problems.position IS 'place in the problem file, from 0';
+COMMENT ON COLUMN audit_problems.cluster IS 'problems of one cluster are related; NULL if it stands for itself';
 
 -- Samples planned per problem where an adaptive audit decided on them, or where an import has more than its n; without a
 -- row: n, and n_base from the base.
@@ -266,13 +313,19 @@ CREATE TABLE audit_verdicts (
 -- was declared is that of the first.
 CREATE TABLE verdict_looks (
     series VARCHAR NOT NULL,            -- name of the series
-    look_id VARCHAR NOT NULL,           -- hash of the checkpoints that are compared, their samples and problems
-    number INTEGER NOT NULL,            -- 1, 2, … in the order in which they were taken
-    steps INTEGER[] NOT NULL,           -- of the checkpoints that were compared with the base
-    declared INTEGER,                   -- looks that were declared before the first; NULL = any number
-    runs INTEGER NOT NULL,              -- runs to choose from, as declared at this look
+    look_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    steps INTEGER[] NOT NULL,
+    declared INTEGER,
+    runs INTEGER NOT NULL,
     PRIMARY KEY (series, look_id)
 );
+COMMENT ON TABLE verdict_looks IS 'a look at a series: a verdict on another set of checkpoints than the looks before';
+COMMENT ON COLUMN verdict_looks.look_id IS 'hash of the checkpoints that are compared, their samples and problems';
+COMMENT ON COLUMN verdict_looks.number IS '1, 2, … in the order in which they were taken';
+COMMENT ON COLUMN verdict_looks.steps IS 'of the checkpoints that were compared with the base [steps]';
+COMMENT ON COLUMN verdict_looks.declared IS 'looks that were declared before the first; NULL for any number';
+COMMENT ON COLUMN verdict_looks.runs IS 'of so many runs one will be chosen, as was declared at this look';
 
 -- Problems that seemed lost or gained, drawn afresh at the base and at a late checkpoint.
 CREATE TABLE confirmations (
@@ -292,14 +345,21 @@ CREATE TABLE confirmations (
 
 -- What ran, when, for how long.
 CREATE TABLE events (
-    logged_at TIMESTAMP NOT NULL DEFAULT current_timestamp,  -- when it ended
+    logged_at TIMESTAMP NOT NULL DEFAULT current_timestamp,
     audit_id VARCHAR NOT NULL,          -- the audit
-    stage VARCHAR NOT NULL,             -- sample, teacher-force, verify, kernel, measure, judge, … or failed
-    checkpoint_id VARCHAR,              -- the checkpoint; NULL for a stage over all
-    wall_s DOUBLE NOT NULL,             -- seconds that it took
-    rows_written BIGINT NOT NULL,       -- rows that it wrote
-    note VARCHAR NOT NULL               -- what went wrong
+    stage VARCHAR NOT NULL,
+    checkpoint_id VARCHAR,
+    wall_s DOUBLE NOT NULL,
+    rows_written BIGINT NOT NULL,
+    note VARCHAR NOT NULL
 );
+COMMENT ON TABLE events IS 'a stage of an audit that ended';
+COMMENT ON COLUMN events.logged_at IS 'when it ended';
+COMMENT ON COLUMN events.stage IS 'sample, teacher-force, grade, kernel, measure, verdict, … or failed';
+COMMENT ON COLUMN events.checkpoint_id IS 'hash of the checkpoint''s weights; NULL for a stage over all';
+COMMENT ON COLUMN events.wall_s IS 'how long it took [seconds]';
+COMMENT ON COLUMN events.rows_written IS 'rows that it wrote [rows]';
+COMMENT ON COLUMN events.note IS 'what went wrong';
 
 -- ---------------------------------------------------------------- gradient kernels
 

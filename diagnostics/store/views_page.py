@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.views import RELATIONS, meaning_of
+from oversharp.diagnostics.store.views import documented_views, meaning_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "views.md"
 
@@ -21,22 +21,25 @@ its own and may change. [queries.md](queries.md) has examples.
 The views show the latest audit of every series. `token_logps` and its kin lie in Parquet files beside the store, in the
 folder `audit.tokens`: keep the two together. NULL is unknown, never 0.
 
-This page is made from `diagnostics/store/views.py` by `python -m oversharp.diagnostics.store.views_page`.
+This page is generated from the comments in `diagnostics/store/views.sql` and `tables.sql` by
+`python -m oversharp.diagnostics.store.views_page`.
 """
 
 
 def page() -> str:
-    """The whole page as Markdown; types are those of a new, empty store."""
+    """Return the whole page as Markdown; types are those of a new, empty store."""
     columns = store_columns()
-    paragraphs = [INTRODUCTION.rstrip(), "\n".join(f"- [`{one.name}`](#{one.name}): {one.row}" for one in RELATIONS)]
-    for relation in RELATIONS:
+    views = documented_views().values()
+    rows_of = {view.name: f"{view.row} (table)" if view.is_table else view.row for view in views}
+    paragraphs = [INTRODUCTION.rstrip(), "\n".join(f"- [`{name}`](#{name}): {row}" for name, row in rows_of.items())]
+    for name, one_row in rows_of.items():
         rows = [
             f"| `{row.column}` | {row.type} | {meaning.unit} | {meaning.text} |"
-            for row in columns[columns["name"] == relation.name].itertuples()
-            if (meaning := meaning_of(relation.name, str(row.column)))
+            for row in columns[columns["name"] == name].itertuples()
+            if (meaning := meaning_of(name, str(row.column)))
         ]
         table = "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows])
-        paragraphs += [f"## {relation.name}", f"One row: {relation.row}.", table]
+        paragraphs += [f"## {name}", f"One row: {one_row}.", table]
     return "\n\n".join(paragraphs) + "\n"
 
 

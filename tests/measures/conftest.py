@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import duckdb
@@ -16,6 +15,7 @@ import pytest
 
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence, Measure
+from oversharp.diagnostics.store.schema import script
 
 SAMPLE = {
     "checkpoint": "base",
@@ -57,10 +57,6 @@ class WorldKernel:
     rows: Sequence[tuple[str, str, float, int, Sequence[tuple[str, int, bool]]]]
     kernel: np.ndarray
     certificate: float = 1e-9
-
-
-def _script(name: str) -> str:
-    return files("oversharp.diagnostics.store").joinpath(name).read_text(encoding="utf-8")
 
 
 class Views(Mapping[str, pd.DataFrame]):
@@ -281,12 +277,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., World]:
     """Makes a ``World``. Tables and views are made once and copied: to make them takes longer than most tests."""
     folder, number = tmp_path_factory.mktemp("worlds"), itertools.count()
     with duckdb.connect(str(folder / "empty.duckdb")) as empty:
-        empty.execute(_script("tables.sql"))
+        empty.execute(script("tables.sql"))
         empty.execute("""
             CREATE TABLE response_tokens (
                 checkpoint_id VARCHAR, problem_id VARCHAR, settings_id VARCHAR, response_id VARCHAR,
                 token_logps FLOAT[], token_entropies FLOAT[])""")
-        empty.execute(_script("views.sql").replace("TEMP VIEW", "VIEW"))  # those of one connection would not be kept
+        empty.execute(script("views.sql").replace("TEMP VIEW", "VIEW"))  # temporary ones are not kept
 
     @functools.wraps(World)
     def make(*arguments: object, **named: object) -> World:

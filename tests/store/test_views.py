@@ -6,13 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
 from oversharp import open_store
 from oversharp.diagnostics.measures import FORMER_NAMES
 from oversharp.diagnostics.store import Store, views_page
-from oversharp.diagnostics.store.views import COMMON, NO_UNIT, RELATIONS, meaning_of
+from oversharp.diagnostics.store.schema import script
+from oversharp.diagnostics.store.views import NO_UNIT, common_columns, documented_views, meaning_of
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A heading with a number, and the query under it.
@@ -29,16 +31,34 @@ def test_the_page_in_the_tree_is_the_one_that_the_code_gives() -> None:
 def test_every_view_of_a_store_is_documented_and_no_column_is_missing_or_gone() -> None:
     columns = views_page.store_columns()
     held = {str(name): set(own["column"]) for name, own in columns.groupby("name")}
-    documented = {relation.name for relation in RELATIONS}
+    documented = set(documented_views())
     script = (ROOT / "diagnostics" / "store" / "views.sql").read_text(encoding="utf-8")
     views = re.findall(r"CREATE OR REPLACE (?:TEMP )?VIEW (\w+)", script)
     assert len(views) == len(set(views))
     assert len(views) > 15
     assert set(views) <= documented <= set(held)
-    for relation in RELATIONS:
-        assert all(meaning_of(relation.name, column).text for column in held[relation.name])
-        assert set(relation.columns) <= held[relation.name], relation.name
-    assert set(COMMON) <= set().union(*held.values())
+    for view in documented_views().values():
+        assert all(meaning_of(view.name, column).text for column in held[view.name])
+        assert set(view.columns) <= held[view.name], view.name
+    assert set(common_columns()) <= set().union(*held.values())
+
+
+def test_the_comments_are_sql_that_duckdb_accepts() -> None:
+    scripts = [
+        (ROOT / "diagnostics" / "store" / name).read_text(encoding="utf-8") for name in ("tables.sql", "views.sql")
+    ]
+    comments = [line for script in scripts for line in script.splitlines() if line.startswith("COMMENT ON ")]
+    with duckdb.connect() as connection:
+        for name in ("tables.sql", "views.sql"):
+            connection.execute(script(name).partition("CREATE OR REPLACE TEMP VIEW")[0])
+        kept = [one for one in comments if not re.search(r" (every_view|response_tokens|\w+_tokens)\b", one)]
+        assert len(kept) > 150
+        for one in kept:
+            connection.execute(one)
+        ((told,),) = connection.execute(
+            "SELECT comment FROM duckdb_columns() WHERE table_name = 'findings' AND column_name = 'k'"
+        ).fetchall()
+    assert told == f"{meaning_of('findings', 'k').text} [samples]"
 
 
 def test_renamed_measures_can_be_looked_up_by_their_former_names(tmp_path: Path) -> None:
@@ -100,7 +120,7 @@ def test_numbers_have_units() -> None:
     columns = views_page.store_columns()
     numbers = columns[columns["type"].isin(["DOUBLE", "FLOAT[]"])]
     for row in numbers.itertuples():
-        if row.name in {relation.name for relation in RELATIONS}:
+        if row.name in documented_views():
             assert meaning_of(row.name, row.column).unit != NO_UNIT, f"{row.name}.{row.column}"
 
 
@@ -113,4 +133,4 @@ def test_every_example_returns_rows_of_a_real_store_and_stands_on_documented_rel
     with open_store(audited_store) as store:
         assert len(store.frame(query)), question
     named = set(re.findall(r"(?:FROM|JOIN) (\w+)", query)) - set(re.findall(r"(\w+) AS \(", query))
-    assert named <= {relation.name for relation in RELATIONS}, question
+    assert named <= set(documented_views()), question
