@@ -104,7 +104,13 @@ class Unknown:
 #: A value with its interval, or the reason why there is none.
 Result = Interval | Unknown | str
 #: Results at one checkpoint: one of scope ``all``, or several by scope, by k, or by scope and k.
-Results = Result | Mapping[str, Result] | Mapping[int, Result] | Mapping[tuple[str, int | None], Result]
+Results = (
+    Result
+    | Mapping[str, Result]
+    | Mapping[int, Result]
+    | Mapping[tuple[str, int], Result]
+    | Mapping[tuple[str, int | None], Result]
+)
 
 
 @dataclass(frozen=True, kw_only=True)

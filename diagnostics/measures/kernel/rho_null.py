@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.measures.contract import Plot, Results
+from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.declare import per_checkpoint
 from oversharp.diagnostics.measures.kernel.gradients.coupling import (
     COUPLINGS,
@@ -56,8 +56,9 @@ def kernel_rho_null(coupling: Coupling) -> Results:
     coupled = _null(coupling)
     if isinstance(coupled, str):
         return {"all": coupled, ERROR: coupled}
+    results: dict[str, Result] = {"all": coupled}
     if coupled.low is None or coupled.high is None:
-        return {"all": coupled, ERROR: "one problem has no standard error; run the audit with more --kernel-problems"}
+        return results | {ERROR: "one problem has no standard error; run the audit with more --kernel-problems"}
     standard_error = (coupled.high - coupled.low) / 2.0 / float(student_t.ppf(0.975, coupled.n - 1))
     return {"all": coupled, ERROR: number(standard_error, coupled.n)}
 

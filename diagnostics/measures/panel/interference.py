@@ -207,7 +207,8 @@ def _by_scope(evidence: Evidence, before: PanelScores, after: PanelScores, *, sq
     means = after.intervals(values_R, _scopes(evidence, after), is_counted_R=is_counted_R)
     mean_P, has_mean_P = after.problem_means(values_R, is_counted_R)
     median = median_interval(mean_P[has_mean_P], cluster_P=clusters_among(after.cluster_P, has_mean_P))
-    return {scope: without_interval(interval) for scope, interval in means.items()} | {"median": median}
+    results: dict[str, Result] = {scope: without_interval(interval) for scope, interval in means.items()}
+    return results | {"median": median}
 
 
 def _scopes(evidence: Evidence, scores: PanelScores) -> list[Scope]:

@@ -140,14 +140,16 @@ def fixed_rows(evidence: Evidence) -> Loaded[Rows]:
     """Load the fixed members of every kernel."""
     found, why = couplings(evidence)
     fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in found.items()}
-    return fixed, why | {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
+    empty = {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
+    return fixed, {**why, **empty}
 
 
 def live_rows(evidence: Evidence) -> Loaded[Rows]:
     """Load the fixed members of every kernel that have a gradient."""
     fixed, why = fixed_rows(evidence)
     live = {checkpoint_id: rows.live() for checkpoint_id, rows in fixed.items()}
-    return live, {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)} | why
+    empty = {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)}
+    return live, {**empty, **why}
 
 
 KERNEL_VIEWS = ("kernel_runs", "kernel_members", "kernel_pairs")
