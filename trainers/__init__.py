@@ -1,8 +1,8 @@
 """Compact reference trainers for reinforcement learning with verifiable rewards.
 
-Nothing heavy is imported here. ``oversharp.trainers.config`` describes a run, ``oversharp.trainers.loop.train`` does
-it, ``oversharp.trainers.sft.train_base`` trains the base model of the built-in task, ``oversharp.trainers.objectives``
-holds one file per estimator.
+Importing this package is light. ``oversharp.trainers.config`` defines the settings of a run,
+``oversharp.trainers.loop.train`` runs it, ``oversharp.trainers.sft.train_base`` trains the base model of the built-in
+task, and ``oversharp.trainers.objectives`` has one file per part of an objective.
 """
 
 if __name__ == "trainers":  # a second copy of every class

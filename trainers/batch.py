@@ -1,4 +1,4 @@
-"""The rollouts of one step, as sampler, rewards and loss share them."""
+"""Rollouts of one step, shared by sampler, rewards and loss."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch.nn import functional
 class RolloutBatch:
     """Rollouts of one step, prompt-major: row ``b`` answers prompt ``b // group_size``.
 
-    Prompts are padded on the left, responses on the right. ``response_mask_BT`` covers the response tokens, the end
-    token included. ``behaviour_logp_BT`` is the log-probability, in nats, of each token under the law that it was
-    drawn from: temperature, memory network and all; 0 behind the response. ``logp_sum_B`` and ``entropy_sum_B`` are
-    the policy's own, summed over response tokens, in nats, at temperature 1 and over the full vocabulary.
-    ``truncated_B``: the end token never came.
+    Prompts are padded on the left, responses on the right. ``response_mask_BT`` covers the response tokens including
+    the end token. ``behaviour_logp_BT`` is the log-probability, in nats, of each token under the distribution it was
+    sampled from, including temperature and memory network; 0 after the response. ``logp_sum_B`` and
+    ``entropy_sum_B`` are those of the policy, summed over response tokens, in nats, at temperature 1 and over the full
+    vocabulary. ``truncated_B``: the response has no end token.
     """
 
     group_size: int
@@ -35,11 +35,11 @@ class RolloutBatch:
 
     @property
     def n_tokens_B(self) -> Int[Tensor, " row"]:  # noqa: N802
-        """Response tokens of each row, the end token included."""
+        """Response tokens of each row, including the end token."""
         return self.response_mask_BT.sum(dim=1)
 
     def of_prompts(self, first: int, last: int) -> RolloutBatch:
-        """The rollouts of prompts ``first`` … ``last - 1``."""
+        """Return the rollouts of prompts ``first`` … ``last - 1``."""
         rows = slice(first * self.group_size, last * self.group_size)
         cut: dict[str, Any] = {name: getattr(self, name)[rows] for name in _BY_ROW}
         return replace(
@@ -47,28 +47,28 @@ class RolloutBatch:
         )
 
 
-#: The tensors with one row per response.
+#: Names of the tensors with one row per response.
 _BY_ROW = tuple(field.name for field in fields(RolloutBatch) if field.name.endswith(("_B", "_BT")))
 
 
-def joined(parts: Sequence[RolloutBatch]) -> RolloutBatch:
-    """Batches of one group size and response width as one, prompt after prompt; shorter prompts are padded."""
+def concatenate(parts: Sequence[RolloutBatch]) -> RolloutBatch:
+    """Concatenate batches of equal group size and response width, padding shorter prompts."""
     width = max(part.prompt_ids_PL.shape[1] for part in parts)
 
-    def widened(tensor_PL: Tensor) -> Tensor:
+    def pad_left(tensor_PL: Tensor) -> Tensor:
         return functional.pad(tensor_PL, (width - tensor_PL.shape[1], 0))
 
     by_row: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _BY_ROW}
     return replace(
         parts[0],
-        prompt_ids_PL=torch.cat([widened(part.prompt_ids_PL) for part in parts]),
-        prompt_mask_PL=torch.cat([widened(part.prompt_mask_PL) for part in parts]),
+        prompt_ids_PL=torch.cat([pad_left(part.prompt_ids_PL) for part in parts]),
+        prompt_mask_PL=torch.cat([pad_left(part.prompt_mask_PL) for part in parts]),
         **by_row,
     )
 
 
 def positions(mask_BL: Bool[Tensor, "row length"]) -> Int[Tensor, "row length"]:
-    """Position of each token counted without the padding on its left.
+    """Return the position of each token, not counting left padding.
 
     >>> positions(torch.tensor([[False, True, True]])).tolist()
     [[0, 0, 1]]
@@ -79,10 +79,10 @@ def positions(mask_BL: Bool[Tensor, "row length"]) -> Int[Tensor, "row length"]:
 def distinct_rollouts(
     rollouts: RolloutBatch, used_B: Bool[Tensor, " row"]
 ) -> tuple[Int[Tensor, " distinct"], Int[Tensor, " row"]]:
-    """One row for each distinct response to a prompt among the used rows, and for every row its place among these.
+    """Return a row index per distinct response to a prompt among the used rows, and each row's index among these.
 
-    Copies have one and the same log-probability, and a policy that sharpens samples more and more of them. The place
-    of a row that is not used is -1.
+    Copies have equal log-probabilities, and a sharpening policy samples more and more of them. Unused rows have
+    index -1.
     """
     row_B = torch.arange(len(used_B), device=used_B.device)
     copy_of_B = torch.full_like(row_B, -1)

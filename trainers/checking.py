@@ -1,4 +1,4 @@
-"""Checks a run before its first step, without training anything or reading weights."""
+"""Check a run's settings, models and prompts before its first step, without training or reading weights."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from oversharp.trainers.rollouts.memory_network import require_same_tokens
 from oversharp.trainers.run.checkpointing import checkpoint_path, save_checkpoint
 from oversharp.trainers.seeds import stream_seed
 
-#: Problems to validate on where nobody names a file.
+#: Default number of validation problems.
 _VALIDATED = 100
-#: Of a prompt, so many characters are said.
+#: Maximum characters of a prompt in a message.
 _MOST_SHOWN = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """A model that a run will load, as ``outline_path`` opens it, and the folder that it lies in."""
+    """Model without weights (see ``outline_path``), and its folder."""
 
     loaded: LoadedModel
     folder: Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The problems of a run, and the token ids that ask them, in one order; those to validate on too."""
+class RunPrompts:
+    """Problems of a run with the token ids of their prompts, in the same order; also the validation problems."""
 
     problems: tuple[Problem, ...]
     prompts: list[list[int]]
@@ -53,16 +53,16 @@ class Asked:
     validation_prompts: list[list[int]]
 
 
-#: Opens a model by its path or hub name.
+#: Function that opens a model by path or hub name.
 Outlines = Callable[[str], Outline]
 
 
 @contextmanager
 def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
-    """Opens models within the block, each once.
+    """Yield a cached function that opens models, valid inside the block.
 
-    ``untrained`` is the run directory of a base of the built-in task that is still to be trained: a path in it that is
-    not there yet means that base.
+    ``untrained`` is the run directory of a base of the built-in task that is not trained yet: a missing path in that
+    directory stands for the base.
     """
     with TemporaryDirectory() as folder:
 
@@ -84,41 +84,43 @@ def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
 
 def checked_start(
     config: TrainConfig, objective: Objective, policy: str, outline: Outlines, says: ProgressSink | None = None
-) -> Asked:
-    """The problems of a run and their prompts, once every model that it needs is known to fit ``policy``, its source.
+) -> RunPrompts:
+    """Return the problems of a run and their prompts after checking all models against ``policy``.
 
-    ``says`` is told of problems that the file holds twice and the run once.
-    Raises an ``OversharpError`` that names the setting: a model that is not there or not whole, a reference or memory
-    network of other tokens, a prompt that cannot be encoded or leaves no room for ``max_tokens`` in a model's context,
-    an engine that does not run the model.
+    ``says`` receives a note about duplicate problems.
+
+    Raises:
+        OversharpError: names the setting. A model is missing or incomplete, a reference or memory network has another
+            tokenizer, a prompt cannot be encoded or leaves no room for ``max_tokens`` in a model's context, or the
+            engine does not support the model.
     """
     device = pick_device(config.device)
     problems = training_problems(config, says)
     as_policy = "--model " if policy == config.model else ""
-    with _said_of(as_policy):
+    with _prefix_errors(as_policy):
         own = outline(policy)
-    with _said_of("--validation: "):
+    with _prefix_errors("--validation: "):
         validation = validation_problems(config)
         _require_untrained(validation, problems)
-    asked = Asked(
+    run_prompts = RunPrompts(
         problems=problems,
         prompts=[encode_prompt(own.loaded.tokenizer, problem, config) for problem in problems],
         validation=validation,
         validation_prompts=[encode_prompt(own.loaded.tokenizer, problem, config) for problem in validation],
     )
-    _require_room(config, asked, own)
+    _require_room(config, run_prompts, own)
     if config.reference is not None:
-        with _said_of("--reference "):
+        with _prefix_errors("--reference "):
             _require_same_ids(own, outline(config.reference), config.reference)
-        with _said_of(f"--reference {config.reference}: "):
-            _require_room(config, asked, outline(config.reference))
+        with _prefix_errors(f"--reference {config.reference}: "):
+            _require_room(config, run_prompts, outline(config.reference))
     read = {policy: as_policy}
     if objective.decoding is not None and objective.decoding.memory != "copy":
         name = objective.decoding.memory
-        with _said_of("--algorithm memory="):
+        with _prefix_errors("--algorithm memory="):
             require_same_tokens(own.loaded, outline(name).loaded, name)
-        with _said_of(f"--algorithm memory={name}: "):
-            _require_room(config, asked, outline(name))
+        with _prefix_errors(f"--algorithm memory={name}: "):
+            _require_room(config, run_prompts, outline(name))
         if objective.decoding.mu:
             read[name] = "--algorithm memory="
     if config.engine == "vllm":
@@ -126,17 +128,17 @@ def checked_start(
 
         require_temperature(config.temperature)
         for name, prefix in read.items():
-            with _said_of(prefix):
+            with _prefix_errors(prefix):
                 require_vllm(device, outline(name).folder, name=name)
-    return asked
+    return run_prompts
 
 
 def checked_objective(config: TrainConfig) -> Objective:
-    """The objective of a run. Raises ``ConfigError`` where it cannot work with the run's other settings."""
+    """Return the objective of a run. Raise ``ConfigError`` if it is incompatible with other settings."""
     objective = objectives.parse(config.algorithm)
     if config.correction == "none" and objective.correction is not None:
-        raise ConfigError(f"--correction none: --algorithm {config.algorithm} names importance; leave one of them out")
-    if config.correction == "auto" and _rounds_otherwise(config, objective):
+        raise ConfigError(f"--correction none: --algorithm {config.algorithm} contains importance; remove one of them")
+    if config.correction == "auto" and _needs_correction(config, objective):
         objective = objectives.parse(f"{config.algorithm}+importance")
     alone_PG = torch.zeros(1, config.group_size, dtype=torch.float64)
     nothing_PG = torch.zeros_like(alone_PG, dtype=torch.bool)
@@ -165,44 +167,44 @@ def checked_objective(config: TrainConfig) -> Objective:
     if off_policy is not None and not config.is_off_policy:
         raise ConfigError(
             f"--algorithm {config.algorithm}: {off_policy} has no effect with one update per batch, where every ratio "
-            "is 1; pass --updates-per-batch 2 or more, of which --batch-prompts is a multiple, or "
-            "--epochs-per-batch 2, or leave it out"
+            "is 1; pass --updates-per-batch 2 or more (a divisor of --batch-prompts) or --epochs-per-batch 2, or "
+            "remove it"
         )
     if config.reference is not None and not needs_reference(objective):
         raise ConfigError(
-            f"--reference {config.reference}: no part of {config.algorithm} looks at a reference; add kl, forward_kl "
-            "or reference_weighting, or leave it out"
+            f"--reference {config.reference}: no part of {config.algorithm} uses a reference; add kl, forward_kl "
+            "or reference_weighting, or omit --reference"
         )
     return objective
 
 
 def rounding_note(config: TrainConfig) -> str | None:
-    """What is to be known of rollouts whose arithmetic is, or is not, another than the trainer's; None for nothing."""
+    """Return a note on rounding differences between rollouts and trainer; None if there is nothing to report."""
     objective = objectives.parse(config.algorithm)
     is_own = config.engine == "own" and config.precision == "float32" and objective.decoding is None
     if is_own and objective.correction is not None:
-        return "importance changes nothing here: --engine own draws in the trainer's own arithmetic, so weights are 1"
-    if not _rounds_otherwise(config, objective):
+        return "importance has no effect: --engine own samples in the trainer's precision, so all weights are 1"
+    if not _needs_correction(config, objective):
         if config.correction == "none":
-            return "--correction none changes nothing here: only rollouts of a run in bfloat16 are weighted"
+            return "--correction none has no effect: only rollouts of bfloat16 runs are weighted"
         return None
-    who = "vLLM rounds otherwise than the trainer" if config.engine == "vllm" else "the own decoder draws in float32"
-    why = f"{who} (sampler_logp_gap_mean in metrics.jsonl says by how much)"
+    who = "vLLM rounds differently" if config.engine == "vllm" else "the own decoder samples in float32"
+    why = f"{who} (sampler_logp_gap_mean in metrics.jsonl has the size of the difference)"
     if config.correction == "none":
-        return f"--correction none: rollouts are learned from as if the trainer had drawn them, though {why}"
+        return f"--correction none: rollouts are treated as samples of the trainer's policy, although {why}"
     return (
-        f"--engine {config.engine} --precision bfloat16: rollouts are weighted by importance (per token, at most 2), "
-        f"for {why}; --correction none leaves it out"
+        f"--engine {config.engine} --precision bfloat16: rollouts get importance weights (per token, at most 2) "
+        f"because {why}; --correction none turns them off"
     )
 
 
 def correct_note(config: TrainConfig) -> str | None:
-    """That --correct-above changes metrics alone; None where a part acts on correct samples, or nobody gives it."""
+    """Return a note if --correct-above only changes metrics, else None."""
     if config.correct_above is None or _looks_at_correct(config):
         return None
     return (
-        f"--correct-above {config.correct_above:g} changes the metrics alone: no part of {config.algorithm} looks at "
-        "which samples are correct"
+        f"--correct-above {config.correct_above:g} only changes metrics: no part of {config.algorithm} uses which "
+        "samples are correct"
     )
 
 
@@ -212,33 +214,33 @@ def _looks_at_correct(config: TrainConfig) -> bool:
 
 
 def never_validated(config: TrainConfig) -> str | None:
-    """That no step of the run is one to validate at; None where there is one, or nobody asks for it."""
+    """Return a note if the run ends before its first validation, else None."""
     if config.validate_every is None or config.validate_every <= config.max_steps:
         return None
     return (
-        f"--validate-every {config.validate_every}: the run ends at step {config.max_steps}, before it validates "
-        "anything"
+        f"--validate-every {config.validate_every}: the run ends at step {config.max_steps}, before the first "
+        "validation"
     )
 
 
-def _rounds_otherwise(config: TrainConfig, objective: Objective) -> bool:
-    """Whether rollouts are drawn in another arithmetic than the trainer's, and no part answers for that.
+def _needs_correction(config: TrainConfig, objective: Objective) -> bool:
+    """Return whether sampler and trainer round differently and no part corrects for it.
 
-    vLLM's kernels round otherwise, in bfloat16 by far more than in float32. The own decoder stays in float32: with 135
-    million weights that was .05 to .09 nats a token off what a trainer in bfloat16 learns from, several times vLLM's
-    gap. A memory network draws by another law on purpose.
+    vLLM's kernels round differently, in bfloat16 much more than in float32. The own decoder samples in float32: with
+    135 million weights, log-probabilities differed by .05 to .09 nats per token from a bfloat16 trainer, several times
+    vLLM's gap. A memory network samples from another distribution by design.
     """
-    is_told = objective.correction is not None or objective.decoding is not None
-    return config.precision == "bfloat16" and not is_told
+    is_handled = objective.correction is not None or objective.decoding is not None
+    return config.precision == "bfloat16" and not is_handled
 
 
 def needs_reference(objective: Objective) -> bool:
-    """Whether a part looks at the reference policy."""
+    """Return whether a part uses the reference policy."""
     return objective.asks_for("reference_logp") or objective.rehearsal is not None
 
 
 def own_base(config: TrainConfig) -> SftConfig:
-    """The training of the built-in task's base, for a run that names no model."""
+    """Return the settings for training the built-in task's base, for a run without a model."""
     return SftConfig(
         output_dir=config.output_dir / "base",
         seed=config.seed,
@@ -249,7 +251,7 @@ def own_base(config: TrainConfig) -> SftConfig:
 
 
 def first_model(config: TrainConfig) -> str:
-    """The model that a new run starts from: the one named, else its own base, which may have to be trained first."""
+    """Return the model that a new run starts from: the given one, else its base, which may not be trained yet."""
     if config.model is not None:
         return config.model
     base = own_base(config)
@@ -257,9 +259,9 @@ def first_model(config: TrainConfig) -> str:
 
 
 def policy_source(config: TrainConfig, done: int | None) -> str:
-    """The model that the policy is loaded from when a run goes on after step ``done``, None where it starts.
+    """Return the model to load the policy from, for a new run (``done`` None) or one resumed after step ``done``.
 
-    A LoRA adapter lies on the model that the run started from, whatever the step.
+    A LoRA adapter always applies to the model that the run started from.
     """
     if done is None or config.lora_rank:
         return first_model(config)
@@ -267,13 +269,13 @@ def policy_source(config: TrainConfig, done: int | None) -> str:
 
 
 def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> tuple[Problem, ...]:
-    """The problems to train on, each once; never the held-out ones of the built-in task.
+    """Return the training problems without duplicates, and without held-out ones of the built-in task.
 
-    An audit refuses a problem that comes again, as it would count twice; a training only meets it more often.
+    An audit rejects duplicates because they would count twice. In training they are only skipped.
     """
     if config.trains_on_countdown:
         return countdown.problems(split="train", limit=config.limit)
-    # a stream of its own: problems generated for the audit come from its plain seed and stay unseen
+    # a separate stream: problems generated for the audit come from the plain seed and must stay unseen
     seed = stream_seed(config.seed, "problems") % 2**31
     repeated: list[str] = []
     problems = load_problems(
@@ -287,12 +289,12 @@ def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> 
     )
     if repeated and says is not None:
         n = plural(len(repeated), "problem")
-        says.note(f"{config.problems}: left out {n} that the file holds already (the first: {repeated[0]})")
+        says.note(f"{config.problems}: skipped {n} that the file contains twice (the first: {repeated[0]})")
     return problems
 
 
 def validation_problems(config: TrainConfig) -> tuple[Problem, ...]:
-    """The problems to validate on: none unless the run validates, and neither trained on nor audited by default.
+    """Return the validation problems, by default disjoint from training set and audit; empty without validation.
 
     Raises an ``OversharpError`` for a file that cannot be read.
     """
@@ -312,20 +314,20 @@ def _require_untrained(validation: Sequence[Problem], trained: Sequence[Problem]
     seen = [problem for problem in validation if problem.problem_id in ids]
     if seen:
         raise ConfigError(
-            f"{plural(len(seen), 'problem')} of {len(validation)} are trained on too (the first asks "
-            f"{_shown(seen[0].prompt)!r}); name others, or leave them out of the training"
+            f"{plural(len(seen), 'problem')} of {len(validation)} are also in the training set (the first: "
+            f"{_shorten_prompt(seen[0].prompt)!r}); choose others, or remove them from the training set"
         )
 
 
-def _shown(prompt: str) -> str:
+def _shorten_prompt(prompt: str) -> str:
     line = " ".join(prompt.split())
     return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
 
 
-def _require_room(config: TrainConfig, asked: Asked, model: Outline) -> None:
+def _require_room(config: TrainConfig, run_prompts: RunPrompts, model: Outline) -> None:
     every = (
-        *zip(asked.problems, asked.prompts, strict=True),
-        *zip(asked.validation, asked.validation_prompts, strict=True),
+        *zip(run_prompts.problems, run_prompts.prompts, strict=True),
+        *zip(run_prompts.validation, run_prompts.validation_prompts, strict=True),
     )
     longest_first = sorted(every, key=lambda problem_ids: len(problem_ids[1]), reverse=True)
     for problem, prompt_ids in longest_first:
@@ -333,20 +335,19 @@ def _require_room(config: TrainConfig, asked: Asked, model: Outline) -> None:
 
 
 def _require_same_ids(policy: Outline, reference: Outline, name: str) -> None:
-    """Token ids that both know must mean the same; either may know more."""
+    """Raise ``TrainingError`` if a token id means different tokens in the two models; one may have more tokens."""
     own, other = (
-        {id_: token for token, id_ in one.loaded.tokenizer.get_vocab().items()} for one in (policy, reference)
+        {id_: token for token, id_ in model.loaded.tokenizer.get_vocab().items()} for model in (policy, reference)
     )
     if any(other.get(id_, token) != token for id_, token in own.items()):
         raise TrainingError(
-            f"{name}: the reference's tokenizer numbers tokens otherwise than the policy's; name a model of the same "
-            "family"
+            f"{name}: the reference's tokenizer assigns other ids than the policy's; choose a model of the same family"
         )
 
 
 @contextmanager
-def _said_of(prefix: str) -> Iterator[None]:
-    """Put the setting before what is said of it."""
+def _prefix_errors(prefix: str) -> Iterator[None]:
+    """Prefix errors raised inside the block with the setting."""
     try:
         yield
     except OversharpError as error:

@@ -1,4 +1,4 @@
-"""Settings of the trainers. One dataclass field is the flag, the TOML key and the documentation."""
+"""Settings of the trainers: one dataclass field defines the flag, the TOML key and the documentation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER 
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.trainers import objectives
 
-#: Updates per batch where an objective is another one only off policy, and nobody says how many.
+#: Default maximum of updates per batch for objectives that differ from REINFORCE only off policy.
 _MOST_UPDATES = 4
 
-#: The highest learning rate at which a pretrained model is warmed up.
+#: Maximum learning rate for warming up a pretrained model.
 MOST_WARM_UP_RATE = 1e-3
 
-#: What the names of generators begin with.
+#: Prefix of task names that are generators.
 GENERATED = "reasoning_gym:"
 
 Engine = Literal["own", "vllm"]
@@ -45,112 +45,113 @@ Tracker = Literal["tensorboard", "wandb", "trackio"]
 @checked_settings
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GraderConfig):
-    """On-policy RL with verifiable rewards. The defaults are those of the built-in demo.
+    """Settings of on-policy RL with verifiable rewards. The defaults are those of the built-in demo.
 
     Attributes
     ----------
     model
-        Checkpoint to start from: a directory or a hub name. Default, for countdown only: its base model, trained
-        first into OUTPUT_DIR/base.
+        Checkpoint to start from: a directory or a hub name. Default, for countdown only: its base model, which is
+        first trained in OUTPUT_DIR/base.
     output_dir
         Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, environment.json, state/.
     algorithm
-        Objective as an expression of parts: grpo, iac:alpha=0.5, rloo+iac+token_mean, dapo, dlc:mu=0.5. What is not
-        named is GRPO's. `oversharp train --list` shows all parts with their settings and sources.
+        Objective as an expression of parts: grpo, iac:alpha=0.5, rloo+iac+token_mean, dapo, dlc:mu=0.5. Unspecified
+        parts are those of GRPO. `oversharp train --list` shows all parts with their settings and sources.
     problems
-        JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
+        JSONL or Parquet file with the fields prompt and answer, and optionally id, modes, verifier.
     task
         Named problem set: countdown (its 1,599 training problems), reasoning_gym:NAME, benchmark:NAME. Generated
-        problems are not those that the audit generates. Default: countdown, unless --problems is given.
+        problems differ from those that the audit generates. Default: countdown, unless --problems is given.
     limit
-        Train on the first LIMIT problems only; for a generator, how many it makes.
+        Train on the first LIMIT problems only; for a generator, the number of generated problems.
     order
-        Order of the problems: shuffled anew for every epoch, or as given, for a curriculum. Either way all of them come
-        once an epoch; what an objective draws in place of constant groups comes in another order.
+        Order of the problems: reshuffled every epoch, or as given (for a curriculum). Every problem is used once per
+        epoch. Replacements for constant groups are drawn in a separate order.
     max_steps
-        Optimizer steps. A finished run continues when --resume comes with a larger number.
+        Number of optimizer steps. A finished run continues with --resume and a larger number.
     batch_prompts
         Prompts per step.
     group_size
-        Rollouts per prompt; these form the group that rewards are compared in.
+        Rollouts per prompt. Rewards are compared within this group.
     learning_rate
-        AdamW learning rate (betas .9 and .999): constant, or the highest of --warmup-steps and --schedule.
+        AdamW learning rate (betas .9 and .999): constant, or the peak with --warmup-steps and --schedule.
     warmup_steps
-        Optimizer steps in which the learning rate rises to it, in equal parts.
+        Optimizer steps of linear warm-up to --learning-rate.
     schedule
-        How the learning rate goes on: constant, or down to nearly 0 at --max-steps, linear or as a cosine. A run with
-        such a schedule cannot be made longer.
+        Learning rate after the warm-up: constant, or decay to nearly 0 at --max-steps, linear or cosine. A run with
+        decay cannot be extended.
     weight_decay
         Decoupled weight decay.
     max_grad_norm
         Gradients are clipped to this global L2 norm.
     temperature
-        Sampling temperature. The loss uses the same tempered distribution, so the update stays on-policy.
+        Sampling temperature. The loss uses the same tempered distribution, so that updates are on-policy.
     max_tokens
-        Longest response in tokens, the end token included; behind the longest prompt it must fit into the model's
-        context. Default: what the task asks for, else 1024.
+        Maximum response length in tokens, including the end token. Together with the longest prompt it must fit the
+        model's context. Default: the task's value, else 1024.
     verifier
-        Who rewards, in place of what the problems name: a verifier, or FILE.py:function, code of yours that is run.
+        Verifier that computes rewards, instead of those named in the problems: a name, or FILE.py:function (your
+        code, which is executed).
     correct_above
-        A sample is correct if its reward exceeds this: for verifiers of partial rewards, and parts that act on correct
-        samples (iac, nsr, …). Default: what the verifier calls correct, a reward of 1.
+        A sample is correct if its reward exceeds this value: for verifiers with partial rewards, and parts that act on
+        correct samples (iac, nsr, …). Default: the verifier's own criterion, a reward of 1.
     prompt_template
-        Text around every prompt; must contain {prompt}. Give the audit the same one.
+        Text around every prompt; must contain {prompt}. Use the same template in the audit.
     system_prompt
         System turn; needs --chat.
     chat
         Wrap the prompt in the tokenizer's chat template.
     chat_args
-        What else the chat template is given, a JSON object such as {"enable_thinking": false}; needs --chat.
+        Further arguments of the chat template, a JSON object such as {"enable_thinking": false}; needs --chat.
     save_every
         Steps between checkpoints; step 0 and the last step are always saved.
     validate_every
-        Steps between validations: pass@1, pass@n and entropy on problems that are not trained on, as val_… in the
-        metrics. Default: none.
+        Steps between validations: pass@1, pass@n and entropy on problems outside the training set, as val_… in the
+        metrics. Default: no validation.
     validation
-        JSONL or Parquet file of the problems to validate on. Default: for countdown 100 that are neither trained on nor
-        audited, for a generator 100 of its own.
+        JSONL or Parquet file of validation problems. Default: for countdown, 100 problems that are in neither the
+        training set nor the audit; for a generator, 100 separately generated ones.
     validation_samples
-        Samples of each of these problems, n.
+        Samples per validation problem, n.
     seed
-        Reaches the order of shuffled problems and every sampled token.
+        Seed of the problem order and of every sampled token.
     updates_per_batch
-        Optimizer steps per batch of rollouts; above 1 the batch is split by prompts and the surrogate's clip acts.
-        Default: 1, or up to 4 for an objective that is another one only then (gspo, cispo, dapo, other clips).
+        Optimizer steps per batch of rollouts. Above 1, the batch is split by prompts and the surrogate clips.
+        Default: 1, or up to 4 for objectives that only then differ from REINFORCE (gspo, cispo, dapo, other clips).
     epochs_per_batch
-        Times that every batch of rollouts is gone through; above 1 the surrogate's clip acts from the second on.
+        Passes over every batch of rollouts. From the second pass on, the surrogate clips.
     reference
-        Reference policy, for parts that need one: a directory or a hub name, with the policy's tokens. Default: the
-        model that the run started from.
+        Reference policy for parts that need one: a directory or a hub name of a model with the policy's tokenizer.
+        Default: the model that the run started from.
     engine
-        Who draws the rollouts: own (a compact decoder, any transformers model) or vllm (in this process, weights
-        synced in place after every update and checked).
+        Rollout engine: own (a compact decoder for any transformers model) or vllm (in this process; weights are
+        synced in place and verified after every update).
     correction
-        Of rollouts in a run in bfloat16, which vLLM and the own decoder round otherwise than the trainer: auto weights
-        them by importance unless the algorithm names it, or dlc, whose rollouts follow another law on purpose; none
-        leaves them as they are.
+        Importance weights for rollouts of bfloat16 runs, where vLLM and the own decoder round differently from the
+        trainer. auto: use them unless the algorithm already contains importance, or dlc, which samples from a different
+        distribution by design. none: no weights.
     lora_rank
-        Train low-rank adapters of this rank on all linear layers instead of the weights; 0 is off.
+        Rank of LoRA adapters on all linear layers, trained instead of the weights; 0 turns them off.
     lora_alpha
-        Scale of the adapters, over their rank. Default: twice the rank.
+        Scale of the adapters, which is divided by the rank. Default: twice the rank.
     precision
-        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights. vLLM draws
-        rollouts in it too, on a CPU as on a GPU; those of the own decoder stay float32.
+        Precision of forward and backward passes: float32, or bfloat16 autocast with float32 master weights. vLLM
+        samples in the same precision, on CPU and GPU; the own decoder always samples in float32.
     gradient_checkpointing
-        Recompute activations in the backward pass: less memory, about a third more time.
+        Recompute activations in the backward pass: less memory, about one third more time.
     compile
-        Compile the model with torch.compile; worth its start-up for long runs on a GPU.
+        Compile the model with torch.compile; pays off for long GPU runs.
     tracker
-        Send metrics to tensorboard, wandb or trackio too; metrics.jsonl is always written.
+        Also send metrics to tensorboard, wandb or trackio; metrics.jsonl is always written.
     resume
-        Continue the run in output_dir; on CPU bit-identical to a run that was never interrupted.
+        Continue the run in output_dir; on CPU, bit-identical to an uninterrupted run.
     device
-        cpu, cuda, cuda:1, … Default: cuda if there is one.
+        cpu, cuda, cuda:1, … Default: cuda if available.
     threads
         CPU threads. One is fastest for models of a few million parameters.
     micro_batch
-        Responses per forward pass, against memory; the loss does not depend on it. Default: all at once, fewer where
-        memory is short.
+        Responses per forward pass, to limit memory; the loss does not depend on it. Default: all, or as many as fit
+        in memory.
     """
 
     model: str | None = None
@@ -199,17 +200,17 @@ class TrainConfig(GraderConfig):
 
     def __post_init__(self) -> None:
         GraderConfig.__post_init__(self)
-        if self.verifier is not None and is_own(self.verifier):  # a run goes on with the code that it began with
+        if self.verifier is not None and is_own(self.verifier):  # a resumed run uses the code that it started with
             object.__setattr__(self, "verifier", pinned(self.verifier))
         if self.algorithm == "sft":
-            raise ConfigError("--algorithm sft: not an RL objective; leave --model out and the base is trained first")
+            raise ConfigError("--algorithm sft: not an RL objective; omit --model to train the base first")
         objectives.terms(self.algorithm)
         if self.problems is not None and self.task is not None:
-            raise ConfigError("pass either --problems FILE.jsonl or --task NAME, not both")
+            raise ConfigError("pass --problems FILE.jsonl or --task NAME, not both")
         if self.model is None and not self.trains_on_countdown:
-            raise ConfigError("--model is missing: give the checkpoint to train on these problems")
+            raise ConfigError("--model is missing; pass the checkpoint to train on these problems")
         if self.verifier is not None and self.trains_on_countdown:
-            raise ConfigError("--verifier: the built-in task lists what is correct; name --problems, or leave it out")
+            raise ConfigError("--verifier: the built-in task has its own verifier; pass --problems, or omit --verifier")
         for flag, number in (
             ("--max-steps", self.max_steps),
             ("--group-size", self.group_size),
@@ -261,11 +262,11 @@ class TrainConfig(GraderConfig):
             raise ConfigError(f"--validation-samples {self.validation_samples} needs --validate-every")
         generated = self.task is not None and self.task.startswith(GENERATED)
         if self.validate_every is not None and self.validation is None and not (self.trains_on_countdown or generated):
-            raise ConfigError("--validate-every needs --validation FILE: problems that are not trained on")
+            raise ConfigError("--validate-every needs --validation FILE with problems outside the training set")
 
     @cached_property
     def used_updates_per_batch(self) -> int:
-        """As given, else by the objective: the most up to 4 that divides the batch where ratios matter. Loads torch."""
+        """Updates per batch; by default the largest divisor of the batch up to 4 if ratios matter. Loads torch."""
         if self.updates_per_batch is not None:
             return self.updates_per_batch
         from oversharp.trainers.objectives.composition import off_policy_part
@@ -276,17 +277,17 @@ class TrainConfig(GraderConfig):
 
     @property
     def is_off_policy(self) -> bool:
-        """Whether a batch is learned from after it has moved the policy. Loads torch."""
+        """Whether a batch is used again after it has changed the policy. Loads torch."""
         return self.used_updates_per_batch * self.epochs_per_batch > 1
 
     @property
     def trains_on_countdown(self) -> bool:
-        """Whether the problems are the built-in task's: neither a file nor another task is named."""
+        """Whether the problems are those of the built-in task."""
         return self.problems is None and self.task in (None, TASK)
 
     @property
     def used_max_tokens(self) -> int:
-        """Longest response in tokens, decided."""
+        """Maximum response length in tokens: the setting, else the task's value, else the default."""
         task = TASK if self.trains_on_countdown else self.task
         return self.max_tokens or suggested_max_tokens(task) or DEFAULT_MAX_TOKENS
 
@@ -295,13 +296,13 @@ class TrainConfig(GraderConfig):
 @checked_settings
 @dataclass(frozen=True, kw_only=True)
 class SftConfig:
-    """Supervised training of a base: of the built-in task from random weights, or of a pretrained model.
+    """Settings of supervised training: the built-in task's base from random weights, or a pretrained model.
 
     Attributes
     ----------
     model
-        Warm up this checkpoint, a directory or a hub name, on worked solutions of word_problems:train. Default: train
-        the base of the built-in task from random weights.
+        Checkpoint (directory or hub name) to warm up on worked solutions of word_problems:train. Default: train the
+        base of the built-in task from random weights.
     output_dir
         Run directory: checkpoint-N/, metrics.jsonl, config.toml, environment.json, state/.
     max_steps
@@ -315,20 +316,20 @@ class SftConfig:
     max_grad_norm
         Gradients are clipped to this global L2 norm.
     wrong_share
-        Share of examples whose expression uses the right numbers but misses the target. Without them the base
-        would be too good for RL to change anything. Not with --model.
+        Share of examples whose expression uses the right numbers but misses the target. Without them, the base is too
+        good for RL to change anything. Not used with --model.
     precision
-        Arithmetic of forward and backward: float32, or bfloat16 autocast with float32 master weights.
+        Precision of forward and backward passes: float32, or bfloat16 autocast with float32 master weights.
     n_examples
-        Size of the pool that batches are drawn from, with replacement.
+        Size of the pool from which batches are sampled with replacement.
     save_every
         Steps between checkpoints; step 0 and the last step are always saved.
     seed
-        Reaches the initial weights, the examples and their order.
+        Seed of the initial weights, the examples and their order.
     resume
-        Continue the run in output_dir; on CPU bit-identical to a run that was never interrupted.
+        Continue the run in output_dir; on CPU, bit-identical to an uninterrupted run.
     device
-        cpu, cuda, cuda:1, … Default: cuda if there is one.
+        cpu, cuda, cuda:1, … Default: cuda if available.
     threads
         CPU threads. One is fastest for a model this small.
     """
@@ -364,15 +365,15 @@ class SftConfig:
         _not_negative("--weight-decay", self.weight_decay)
         if self.model is not None and self.learning_rate > MOST_WARM_UP_RATE:
             raise ConfigError(
-                f"--learning-rate {self.learning_rate:g}: is for random weights and would wreck those of --model; "
+                f"--learning-rate {self.learning_rate:g}: too high for the pretrained weights of --model; "
                 "pass --learning-rate 5e-5"
             )
         if not 0 <= self.wrong_share <= 1:
-            raise ConfigError(f"--wrong-share {self.wrong_share}: must lie in [0, 1]")
+            raise ConfigError(f"--wrong-share {self.wrong_share}: must be in [0, 1]")
 
 
 def settings_of(config: TrainConfig | SftConfig) -> dict[str, str | int | float | bool]:
-    """The settings that are given, by name; unset ones are absent, paths are strings.
+    """Return the settings that are set, by name, with paths as strings.
 
     >>> settings_of(SftConfig(output_dir=Path("runs/base")))["output_dir"]
     'runs/base'
@@ -385,7 +386,7 @@ def settings_of(config: TrainConfig | SftConfig) -> dict[str, str | int | float 
 
 
 def to_toml(settings: Mapping[str, str | int | float | bool]) -> str:
-    """TOML text of flat settings.
+    """Return flat settings as TOML.
 
     >>> print(to_toml({"chat": False, "learning_rate": 2e-4, "model": "a \\\\ b"}), end="")
     chat = false
@@ -396,7 +397,7 @@ def to_toml(settings: Mapping[str, str | int | float | bool]) -> str:
 
 
 def _toml_value(setting: str | int | float | bool) -> str:
-    # JSON strings, booleans and integers are TOML as they stand; floats need a point or an exponent with digits around
+    # JSON strings, booleans and integers are valid TOML; floats need digits around the point or exponent
     return repr(setting) if isinstance(setting, float) else json.dumps(setting, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The training loop: on-policy reinforcement learning with verifiable rewards, one update per batch of rollouts."""
+"""Training loop: on-policy reinforcement learning with verifiable rewards."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from oversharp.trainers.checking import checked_objective, correct_note, never_v
 from oversharp.trainers.config import TrainConfig, settings_of
 from oversharp.trainers.objectives import composition
 from oversharp.trainers.run import checkpointing, manifest
-from oversharp.trainers.run.directory import MetricsLog, RolloutRow, opened, write_rollouts
+from oversharp.trainers.run.directory import MetricsLog, RolloutRow, open_run, write_rollouts
 from oversharp.trainers.run.trackers import open_tracker, require_tracker
 from oversharp.trainers.starting import prepare, save, states
 from oversharp.trainers.step import train_step
-from oversharp.trainers.validation import validated
+from oversharp.trainers.validation import validate
 from oversharp.trainers.warning_signs import first_steps_note, new_signs
 
 
 def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
-    """Run or continue the training that ``config`` describes and return its run directory.
+    """Run or continue the training of ``config`` and return its run directory.
 
-    The directory is a checkpoint series: ``checkpoint-0`` (the model it started from), then one every
-    ``save_every`` steps. A finished run with ``resume`` returns at once.
+    The directory is a checkpoint series: ``checkpoint-0`` (the initial model), then one checkpoint every ``save_every``
+    steps. A finished run with ``resume`` returns at once.
     """
     says = SilentProgress() if progress is None else progress
     require_tracker(config.tracker)
@@ -35,7 +35,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     for note in (slow, rounding_note(config), correct_note(config), never_validated(config)):
         if note is not None:
             says.note(note)
-    with opened(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:
+    with open_run(config) as run, cpu_threads(config.threads), Verifiers() as verifiers:
         done = checkpointing.committed_step(run)
         if done is not None:
             for line in manifest.require_intact(run, done, finished=done >= config.max_steps):
@@ -58,7 +58,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
                     samples_per_s = outcome.metrics["samples_drawn"] / wall_s
                     metrics = {**outcome.metrics, "wall_s": wall_s, "samples_per_s": samples_per_s}
                     if config.validate_every is not None and step % config.validate_every == 0:
-                        metrics |= validated(learner, step, verifiers)
+                        metrics |= validate(learner, step, verifiers)
                     metrics_log.append(metrics)
                     for sign in new_signs(metrics_log.course):
                         says.note(sign.text)

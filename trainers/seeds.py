@@ -1,7 +1,7 @@
-"""Seeds of all random draws of a run, made from its one seed.
+"""Derive the seeds of all random streams of a run from its seed.
 
-Every random draw comes from a stream named by (run seed, purpose, step). A stream depends on nothing that ran before
-it, so a resumed run draws what the uninterrupted one would have drawn, and no generator state has to be saved.
+Every random draw comes from a stream keyed by (run seed, purpose, step). Streams do not depend on earlier draws, so a
+resumed run is identical to an uninterrupted one, and no generator state is saved.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oversharp.diagnostics.records.types import content_hash
 
 
 def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
-    """Seed of one stream, 0 … 2^63 - 1.
+    """Return the seed of one stream, 0 … 2^63 - 1.
 
     >>> stream_seed(0, "rollouts", 1) == stream_seed(0, "rollouts", 1)
     True
@@ -23,9 +23,9 @@ def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
 
 
 def batch_positions(seed: int | None, step: int, *, n_problems: int, batch_prompts: int) -> list[int]:
-    """Positions of the problems of ``step`` (counted from 1): epochs of fresh permutations, read without a gap.
+    """Return the positions of the problems of ``step`` (counted from 1) in a sequence of permuted epochs.
 
-    Every problem is seen once per epoch; a batch may straddle two epochs. Without a seed every epoch has them in order.
+    Every problem occurs once per epoch; a batch may span two epochs. Without a seed, every epoch is in order.
 
     >>> first, second = (batch_positions(0, step, n_problems=6, batch_prompts=3) for step in (1, 2))
     >>> sorted(first + second)

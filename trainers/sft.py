@@ -1,4 +1,4 @@
-"""Supervised training of a base: that of Countdown-mini from random weights, or a pretrained model on word problems."""
+"""Supervised training: the base of Countdown-mini from random weights, or a pretrained model on word problems."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from oversharp.trainers import countdown_base
 from oversharp.trainers.config import SftConfig
 from oversharp.trainers.model.forward import autocast
 from oversharp.trainers.run import checkpointing, manifest
-from oversharp.trainers.run.directory import MetricsLog, opened
+from oversharp.trainers.run.directory import MetricsLog, open_run
 from oversharp.trainers.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: The loss of a model at a step.
+#: Function (model, step) → loss.
 Loss = Callable[["PreTrainedModel", int], Tensor]
 
 BETAS = (0.9, 0.98)
@@ -37,12 +37,12 @@ FINAL_SHARE = 0.05
 
 
 def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
-    """Train the base model or continue to, and return its final checkpoint.
+    """Train the base model, or continue its training, and return its final checkpoint.
 
     A finished run with ``resume`` returns at once.
     """
     says = SilentProgress() if progress is None else progress
-    with opened(config) as run, cpu_threads(config.threads):
+    with open_run(config) as run, cpu_threads(config.threads):
         done = checkpointing.committed_step(run)
         if done is not None:
             for line in manifest.require_intact(run, done, finished=done >= config.max_steps):
@@ -54,8 +54,8 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
         device = pick_device(config.device)
         if slow := slow_products_note("--precision", config.precision, device):
             says.note(slow)
-        held = None if done is None else checkpointing.checkpoint_path(run, done)
-        start = config.model if held is None else held
+        last_checkpoint = None if done is None else checkpointing.checkpoint_path(run, done)
+        start = config.model if last_checkpoint is None else last_checkpoint
         tokenizer = countdown_base.build_tokenizer()
         if start is None:
             model = countdown_base.build_model(config.seed)
@@ -90,7 +90,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
                 if not (math.isfinite(loss.item()) and math.isfinite(grad_norm.item())):
                     raise TrainingError(
                         f"step {step}: loss {loss.item()}, gradient norm {grad_norm.item()}; the checkpoints before it "
-                        "are intact, start anew with a lower --learning-rate"
+                        "are intact; start a new run with a lower --learning-rate"
                     )
                 optimizer.step()
                 metrics_log.append(
@@ -111,7 +111,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
 
 
 def _own_loss(config: SftConfig, device: torch.device, says: ProgressSink) -> Loss:
-    says.note(f"drawing {config.n_examples:,} training examples")
+    says.note(f"generating {config.n_examples:,} training examples")
     train_queries, _ = countdown.split_queries()
     rows = countdown_base.examples(
         train_queries, config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1
@@ -128,9 +128,9 @@ def _worded_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
 
 
 def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token"]) -> Float[Tensor, ""]:
-    """Mean negative log-probability of the response tokens, in nats; prompts are read, not learned.
+    """Return the mean negative log-probability of the response tokens, in nats; prompts have no loss.
 
-    The last token is never an input, and the head runs at the positions that predict a response token only.
+    The head only runs at positions that predict a response token.
     """
     target_BT = example_BT[:, countdown_base.PROMPT_TOKENS :]
     logits_BTV = model(input_ids=example_BT[:, :-1], use_cache=False, logits_to_keep=target_BT.shape[1]).logits
@@ -138,7 +138,7 @@ def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token
 
 
 def learning_rate(step: int, config: SftConfig) -> float:
-    """Linear warm-up over 50 steps times a linear descent to 5 % of the peak.
+    """Return the learning rate: linear warm-up over 50 steps times linear decay to 5 % of the peak.
 
     >>> config = SftConfig(output_dir=Path("x"), max_steps=100, learning_rate=1.0)
     >>> round(learning_rate(1, config), 3), round(learning_rate(51, config), 3), round(learning_rate(100, config), 4)
@@ -149,6 +149,6 @@ def learning_rate(step: int, config: SftConfig) -> float:
 
 
 def batch_table(config: SftConfig) -> Int[Tensor, "step example"]:
-    """The examples that each step reads; the whole table at once, so that a resumed run finds its place."""
+    """Return the example indices of all steps at once, so that a resumed run uses the same ones."""
     generator = torch.Generator().manual_seed(config.seed)
     return torch.randint(config.n_examples, (config.max_steps, config.batch_size), generator=generator)

@@ -1,4 +1,4 @@
-"""Prepares a run: models, optimizer and engine, new or as an interrupted run left them."""
+"""Prepare a run: models, optimizer and engine, new or restored from an interrupted run."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ from oversharp.trainers.step import Learner
 
 
 def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | None, says: ProgressSink) -> Learner:
-    """All that a run works on: from its first model, or as it stood after step ``done``.
+    """Return the state of a run: from its first model, or restored as of step ``done``.
 
-    Raises what ``checked_start`` raises, before anything is trained, and ``TrainingError`` for a run that cannot fit
-    the device's memory.
+    Raises:
+        OversharpError: see ``checked_start``; raised before anything is trained.
+        TrainingError: the run does not fit the device's memory.
     """
     device = pick_device(config.device)
     untrained = own_base(config).output_dir if config.model is None else None
     with model_outlines(untrained=untrained) as outline:
-        asked = checked_start(config, objective, policy_source(config, done), outline, says)
+        run_prompts = checked_start(config, objective, policy_source(config, done), outline, says)
     resumed = None if done is None else checkpointing.checkpoint_path(run, done)
-    # an adapter lies on the model that the run started from, whatever the step
+    # an adapter always applies to the model that the run started from
     start = starting_model(config, says) if resumed is None or config.lora_rank else resumed
-    # stays in evaluation mode: dropout would make the sampler and the trainer two different policies
+    # evaluation mode, because dropout would make sampler and trainer different policies
     policy = prepare_policy(config, load_path(start, device=device, dtype="float32"), adapter_path=resumed)
     if resumed is None:
         save(run, 0, policy, config, objective, metrics={})
@@ -70,10 +71,10 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     own_reference = needs_reference(objective) and (config.reference is not None or not config.lora_rank)
     reference = load_path(config.reference or first, device=device, dtype="float32") if own_reference else None
 
-    # passes that hold other rows round otherwise: a run that goes on takes the size that it began with
+    # passes of other sizes round differently: a resumed run keeps the size that it started with
     state = None if done is None else checkpointing.load_state(run, done)
     rows_per_pass = None if state is None else cast("int | None", state.get("rows_per_pass"))
-    longest_prompt = max(map(len, (*asked.prompts, *asked.validation_prompts)))
+    longest_prompt = max(map(len, (*run_prompts.prompts, *run_prompts.validation_prompts)))
     network = policy_network(config, policy)
     whole = forward_settings(config, rows_per_pass=None)
     plan = plan_device_memory(
@@ -88,19 +89,19 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
     )
     says.note(plan.sentence())
     if not plan.fits:
-        says.note("it goes on with the responses per pass it began with; should it end for lack of memory, make room")
+        says.note("continuing with the original responses per pass; if memory runs out, free some and resume")
 
     if done is not None and state is not None:
         checkpointing.restore(run, done, optimizer, state["optimizer"])
         if memory_network is not None:
             checkpointing.restore(run, done, memory_network, state.get("memory_network"))
     elif memory_network is not None:
-        warm_start(memory_network, policy, asked.prompts, config, rows_per_pass=plan.rows_per_pass)
+        warm_start(memory_network, policy, run_prompts.prompts, config, rows_per_pass=plan.rows_per_pass)
     learner = Learner(
         config=config,
         objective=objective,
-        problems=asked.problems,
-        validation=asked.validation,
+        problems=run_prompts.problems,
+        validation=run_prompts.validation,
         policy=policy,
         network=network,
         optimizer=optimizer,
@@ -114,7 +115,7 @@ def prepare(config: TrainConfig, objective: Objective, run: Path, done: int | No
             cache_bytes=plan.engine_cache,
         ),
         reference_network=reference_network(config, network, reference) if needs_reference(objective) else None,
-        # the reference never changes: one engine, with its buffers, serves the whole run
+        # the reference never changes, so one engine with its buffers serves the whole run
         rehearsal_engine=OwnEngine(reference or policy, rows_per_part=plan.rows_per_pass)
         if objective.rehearsal is not None
         else None,
@@ -134,9 +135,9 @@ def warm_start(
     *,
     rows_per_pass: int | None,
 ) -> None:
-    """Train the memory network for ``warm_start_steps`` steps on samples that the policy alone draws.
+    """Train the memory network for ``warm_start_steps`` steps on samples of the policy, at the start of a run.
 
-    For the beginning of a run; prompts come in an order of their own, and the noise from streams of its own.
+    Prompt order and noise come from separate random streams.
     """
     engine = OwnEngine(policy, rows_per_part=rows_per_pass)
     order = stream_seed(config.seed, "warm start order", 0)
@@ -161,7 +162,7 @@ def save(
     *,
     metrics: Mapping[str, float | int],
 ) -> None:
-    """The checkpoint of ``step`` with its model card."""
+    """Save the checkpoint of ``step`` with its model card."""
     record = card_record(config, objective, step=step, metrics=metrics, parts=run_parts(run))
     checkpointing.save_checkpoint(run, step, policy.model, policy.tokenizer, card=model_card(record))
 
@@ -169,7 +170,7 @@ def save(
 def engine_beside(
     config: TrainConfig, policy: LoadedModel, memory_network: MemoryNetwork | None, first: Path, *, longest_prompt: int
 ) -> EngineFootprint | None:
-    """The memory that the engine of ``rollout_engine`` will hold beside the trainer; None for the run's own decoder."""
+    """Return the memory of the engine of ``rollout_engine`` next to the trainer; None for the own decoder."""
     if config.engine == "own":
         return None
     from oversharp.trainers.rollouts.vllm_plan import engine_footprint
@@ -194,7 +195,7 @@ def rollout_engine(
     rows_per_part: int | None,
     cache_bytes: float | None,
 ) -> RolloutEngine:
-    """The engine that draws the rollouts of this run; ``first`` holds a whole model of the policy's architecture."""
+    """Return the rollout engine of this run; ``first`` is the folder of a full model with the policy's architecture."""
     if config.engine == "own":
         return OwnEngine(policy, memory_network=memory_network, rows_per_part=rows_per_part)
     from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
@@ -211,18 +212,18 @@ def rollout_engine(
 
 
 def states(learner: Learner) -> dict[str, object]:
-    """All of a run that is neither weights of the policy nor a function of seed and step."""
-    found: dict[str, object] = {
+    """Return the state to save besides the policy's weights: everything that seed and step do not determine."""
+    state: dict[str, object] = {
         "optimizer": learner.optimizer.state_dict(),
         "rows_per_pass": learner.forward.micro_batch,
     }
     if learner.memory_network is not None:
-        found["memory_network"] = learner.memory_network.state_dict()
-    return found
+        state["memory_network"] = learner.memory_network.state_dict()
+    return state
 
 
 def starting_model(config: TrainConfig, progress: ProgressSink) -> str:
-    """The model named, else the base of the built-in task, trained now unless it lies there already."""
+    """Return the given model, else the base of the built-in task, which is trained now if it does not exist."""
     if config.model is None:
         train_base(own_base(config), progress)
     return first_model(config)

@@ -1,4 +1,4 @@
-"""One step: rollouts, rewards, credit, updates."""
+"""Run one training step: rollouts, rewards, credit, updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oversharp.diagnostics.models.tokens import encode_prompt
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers import Verifiers
-from oversharp.trainers.batch import RolloutBatch, joined
+from oversharp.trainers.batch import RolloutBatch, concatenate
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.model.forward import ForwardSettings
 from oversharp.trainers.model.network import Network
@@ -32,12 +32,12 @@ from oversharp.trainers.warning_signs import step_variety
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """All that a step works on.
+    """State of a run that steps use and update.
 
-    ``validation`` are problems that are not trained on, none unless the run validates. ``network`` and
-    ``reference_network`` say how policy and reference are run; the latter is None unless the objective needs a
-    reference. ``rehearsal_engine`` draws the reference's samples, from the policy without its adapter where that is the
-    reference; it and ``memory_network`` are None unless the objective has such a part.
+    ``validation`` has problems outside the training set, empty without validation. ``network`` and
+    ``reference_network`` define how policy and reference are evaluated; the latter is None unless the objective needs
+    a reference. ``rehearsal_engine`` samples from the reference, which is the policy without its adapter in LoRA runs;
+    it and ``memory_network`` are None unless the objective has such a part.
     """
 
     config: TrainConfig
@@ -56,7 +56,7 @@ class Learner:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRollouts:
-    """Graded rollouts, prompt-major; ``n_drawn`` counts those too that a resampling drew and left out."""
+    """Graded rollouts, prompt-major; ``n_drawn`` includes rollouts that resampling discarded."""
 
     problems: list[Problem]
     rollouts: RolloutBatch
@@ -65,21 +65,21 @@ class StepRollouts:
     n_drawn: int
 
     @property
-    def asked(self) -> list[Problem]:
+    def row_problems(self) -> list[Problem]:
         """The problem of each row."""
         return [problem for problem in self.problems for _ in range(self.rollouts.group_size)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutcome:
-    """The outcome of one step: a line of ``metrics.jsonl`` and its rollouts."""
+    """Metrics of one step (a line of ``metrics.jsonl``) and its rollouts."""
 
     metrics: dict[str, float | int]
     rows: list[RolloutRow]
 
 
 def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome:
-    """Rollouts, rewards, advantages, updates. Raises ``TrainingError`` if a loss or gradient is not finite."""
+    """Run one step. Raise ``TrainingError`` if a loss or gradient is not finite."""
     config, objective = learner.config, learner.objective
     started = time.perf_counter()
     for group in learner.optimizer.param_groups:
@@ -99,7 +99,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         importance_BT = objective.correction.importance(
             old_logp_BT - rollouts.behaviour_logp_BT, rollouts.response_mask_BT
         )
-    rewards = grouped(learner, drawn, reference_logp_BT, verifiers)
+    rewards = group_rewards(learner, drawn, reference_logp_BT, verifiers)
     if objective.by_token and old_logp_BT is not None and reference_logp_BT is not None:
         gap_BT = (old_logp_BT - reference_logp_BT).double().cpu()
         rewards = replace(rewards, reference_gap_BT=gap_BT, mask_BT=rollouts.response_mask_BT.cpu())
@@ -161,7 +161,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "sync_s": ended - learned,
     }
     computed = [report for report in reports if report.n_used]
-    # where no row had an advantage the trainer computed none; a memory network's law is another one on purpose
+    # without advantages nothing is computed; a memory network samples from another distribution by design
     if computed and objective.decoding is None:
         metrics["sampler_logp_gap_mean"] = sum(report.logp_gap_mean for report in computed) / len(computed)
         metrics["sampler_logp_gap_max"] = max(report.logp_gap_max for report in computed)
@@ -175,7 +175,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """The learning rate of ``step``, counted from 1: a linear rise, then constant or down, as in transformers.
+    """Return the learning rate of ``step`` (counted from 1): linear warm-up, then the schedule, as in transformers.
 
     >>> config = TrainConfig(learning_rate=1.0, warmup_steps=2, max_steps=6, schedule="linear")
     >>> [learning_rate(step, config) for step in range(1, 7)]
@@ -190,10 +190,10 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 
 
 def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
-    """The graded rollouts of this step.
+    """Return the graded rollouts of this step.
 
-    With resampling, groups whose rewards are all equal make room for groups of further prompts, drawn from a stream
-    of their own; if they are still too few after the last round, constant groups fill the batch again.
+    With resampling, groups of equal rewards are replaced by groups of further prompts from a separate random stream. If
+    there are too few mixed groups after the last round, groups of equal rewards fill the batch.
     """
     config, resampling = learner.config, learner.objective.resampling
     own_order = None if config.order == "given" else config.seed
@@ -216,18 +216,20 @@ def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
     constant = [
         [place for place in range(len(drawn.problems)) if place not in mixed[n]] for n, drawn in enumerate(rounds)
     ]
-    places = [(n, place) for group in (mixed, constant) for n, found in enumerate(group) for place in found]
-    return selected(rounds, places[: config.batch_prompts])
+    places = [
+        (n, place) for group in (mixed, constant) for n, group_places in enumerate(group) for place in group_places
+    ]
+    return select_groups(rounds, places[: config.batch_prompts])
 
 
 def mixed_groups(drawn: StepRollouts) -> list[int]:
-    """Places of the prompts whose rewards differ."""
+    """Return the indices of the prompts whose rewards differ."""
     reward_PG, _ = as_groups(drawn.grades, drawn.rollouts.group_size)
     return (~is_constant(reward_PG)).nonzero()[:, 0].tolist()
 
 
-def selected(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, int]]) -> StepRollouts:
-    """The groups at (round, place), in that order."""
+def select_groups(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, int]]) -> StepRollouts:
+    """Return the groups at these (round, place) pairs, in order."""
     parts = []
     for number, place in places:
         drawn, group_size = rounds[number], rounds[number].rollouts.group_size
@@ -237,7 +239,7 @@ def selected(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, int]]) 
         )
     return StepRollouts(
         problems=[problem for problem, _, _, _ in parts],
-        rollouts=joined([rollouts for _, rollouts, _, _ in parts]),
+        rollouts=concatenate([rollouts for _, rollouts, _, _ in parts]),
         texts=[text for _, _, texts, _ in parts for text in texts],
         grades=[grade for _, _, _, grades in parts for grade in grades],
         n_drawn=sum(len(drawn.grades) for drawn in rounds),
@@ -245,7 +247,7 @@ def selected(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, int]]) 
 
 
 def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> StepRollouts:
-    """``group_size`` graded rollouts of each problem, with the noise of the stream ``seed``."""
+    """Return ``group_size`` graded rollouts of each problem, with noise from the stream ``seed``."""
     config, tokenizer = learner.config, learner.policy.tokenizer
     rollouts = learner.engine.sample(
         [encode_prompt(tokenizer, problem, config) for problem in chosen],
@@ -254,26 +256,28 @@ def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifi
         temperature=config.temperature,
         seed=seed,
     )
-    return graded(learner, chosen, rollouts, verifiers)
+    return grade_rollouts(learner, chosen, rollouts, verifiers)
 
 
-def graded(learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, verifiers: Verifiers) -> StepRollouts:
-    """Rollouts with their texts and what the verifier says of them."""
-    texts = learner.policy.tokenizer.batch_decode(_unpadded(rollouts), skip_special_tokens=True)
-    asked = [problem for problem in chosen for _ in range(rollouts.group_size)]
+def grade_rollouts(
+    learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, verifiers: Verifiers
+) -> StepRollouts:
+    """Decode and grade rollouts."""
+    texts = learner.policy.tokenizer.batch_decode(_strip_padding(rollouts), skip_special_tokens=True)
+    row_problems = [problem for problem in chosen for _ in range(rollouts.group_size)]
     return StepRollouts(
         problems=list(chosen),
         rollouts=rollouts,
         texts=texts,
-        grades=verifiers.grade(list(zip(asked, texts, strict=True))),
+        grades=verifiers.grade(list(zip(row_problems, texts, strict=True))),
         n_drawn=len(texts),
     )
 
 
-def grouped(
+def group_rewards(
     learner: Learner, drawn: StepRollouts, reference_logp_BT: Float[Tensor, "row token"] | None, verifiers: Verifiers
 ) -> GroupedRewards:
-    """The rewards that the objective's credit is made from."""
+    """Return the rewards from which the objective computes credit."""
     group_size = drawn.rollouts.group_size
     above = learner.config.correct_above
     reward_PG, correct_PG = as_groups(drawn.grades, group_size, correct_above=above)
@@ -282,7 +286,7 @@ def grouped(
         prompts = [encode_prompt(learner.policy.tokenizer, problem, learner.config) for problem in drawn.problems]
         likeliest = learner.engine.greedy(prompts, max_tokens=learner.config.used_max_tokens)
         greedy_correct_P = torch.tensor(
-            [is_correct(grade, above) for grade in graded(learner, drawn.problems, likeliest, verifiers).grades]
+            [is_correct(grade, above) for grade in grade_rollouts(learner, drawn.problems, likeliest, verifiers).grades]
         )
     return GroupedRewards(
         reward_PG=reward_PG,
@@ -297,7 +301,7 @@ def grouped(
 
 
 def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) -> RolloutBatch | None:
-    """Samples of the reference policy for these problems, None if the objective rehearses nothing."""
+    """Return samples of the reference policy for these problems, None if the objective has no rehearsal."""
     rehearsal, engine, config = learner.objective.rehearsal, learner.rehearsal_engine, learner.config
     if rehearsal is None or engine is None:
         return None
@@ -312,9 +316,9 @@ def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) 
 
 
 def update(learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[Problem]) -> tuple[UpdateReport, float]:
-    """One optimizer step and the norm of its gradient before clipping.
+    """Make one optimizer step and return its report and the gradient norm before clipping.
 
-    Raises ``TrainingError`` rather than step on a loss or gradient that is not finite.
+    Raises ``TrainingError``, without a step, if a loss or gradient is not finite.
     """
     learner.optimizer.zero_grad(set_to_none=True)
     report = accumulate_gradient(
@@ -328,16 +332,16 @@ def update(learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[P
         raise TrainingError(
             f"step {step}: loss {report.loss}, gradient norm {grad_norm}, summed entropy {entropy_sum} on the batch of "
             f"problems {names}{', …' if len(problems) > 3 else ''}; the checkpoints before it are intact, "
-            "start anew with a lower --learning-rate"
+            "start a new run with a lower --learning-rate"
         )
     if report.n_used or report.rehearsal_loss is not None:
-        # a step of zero gradient would still move the weights by Adam's momentum
+        # with a zero gradient, Adam's momentum would still change the weights
         learner.optimizer.step()
     return report, grad_norm
 
 
 def is_correct(grade: Grade, above: float | None) -> bool:
-    """Whether a response counts as correct in training: a reward ``above`` that, or for None what the grade says.
+    """Return whether a response is correct in training: reward above ``above``, or for None the grade's verdict.
 
     >>> half = Grade(answer="4", mode=None, reward=0.5)
     >>> is_correct(half, None), is_correct(half, 0.4), is_correct(half, 0.5)
@@ -349,17 +353,17 @@ def is_correct(grade: Grade, above: float | None) -> bool:
 def as_groups(
     grades: Sequence[Grade], group_size: int, *, correct_above: float | None = None
 ) -> tuple[Float[Tensor, "prompt group"], Bool[Tensor, "prompt group"]]:
-    """Rewards and verdicts of prompt-major grades, one row per prompt; see ``is_correct``."""
+    """Return rewards and correctness of prompt-major grades, one row per prompt; see ``is_correct``."""
     reward_B = torch.tensor([grade.reward for grade in grades], dtype=torch.float64)
     correct_B = torch.tensor([is_correct(grade, correct_above) for grade in grades])
     return reward_B.view(-1, group_size), correct_B.view(-1, group_size)
 
 
 def rollout_rows(step: int, drawn: StepRollouts, credit: Credit, rewards: GroupedRewards) -> list[RolloutRow]:
-    """The rollouts of one step as rows of the Parquet file."""
+    """Return the rollouts of one step as rows of the Parquet file."""
     rollouts = drawn.rollouts
     columns = zip(
-        drawn.asked,
+        drawn.row_problems,
         drawn.texts,
         drawn.grades,
         rewards.correct_PG.flatten().tolist(),
@@ -388,6 +392,6 @@ def rollout_rows(step: int, drawn: StepRollouts, credit: Credit, rewards: Groupe
     ]
 
 
-def _unpadded(rollouts: RolloutBatch) -> list[list[int]]:
+def _strip_padding(rollouts: RolloutBatch) -> list[list[int]]:
     ids, lengths = rollouts.response_ids_BT.tolist(), rollouts.n_tokens_B.tolist()
     return [row[:length] for row, length in zip(ids, lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""The gradient of one optimizer step, from credit to backward passes."""
+"""Compute the gradient of one optimizer step, from credit to backward passes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateBatch:
-    """The rollouts of one optimizer step with all that the loss needs of them.
+    """Rollouts of one optimizer step with the inputs of the loss.
 
-    ``old_logp_BT`` is None where the policy has not moved since it drew the rollouts, so that every ratio is 1.
-    ``reference_logp_BT`` and ``importance_BT`` are None unless the objective has a part that needs them,
-    ``rehearsal`` holds samples of the reference policy.
+    ``old_logp_BT`` is None if the policy has not changed since it sampled the rollouts, so that every ratio is 1.
+    ``reference_logp_BT`` and ``importance_BT`` are None unless a part needs them. ``rehearsal`` has samples of the
+    reference policy.
     """
 
     rollouts: RolloutBatch
@@ -38,11 +38,11 @@ class UpdateBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateReport:
-    """The sums over the passes of one optimizer step.
+    """Sums over the passes of one optimizer step.
 
-    ``n_used`` rows were computed. ``clip_fraction`` is the share of their tokens whose gradient the clip cut off, and
-    ``logp_gap_*`` how far the trainer's log-probability of a token lies from the sampler's, in nats: rounding, unless
-    the rollouts were drawn by another law. ``forward_s`` and ``backward_s`` are wall time.
+    ``n_used`` rows were computed. ``clip_fraction`` is the share of their tokens with a clipped gradient.
+    ``logp_gap_*`` is the difference between the token log-probabilities of trainer and sampler, in nats: rounding,
+    unless the rollouts come from another distribution. ``forward_s`` and ``backward_s`` are wall time.
     """
 
     loss: float
@@ -66,9 +66,8 @@ def accumulate_gradient(
 ) -> UpdateReport:
     """Add the gradient of the objective's loss on this batch to the parameters.
 
-    The weights of all tokens come from the whole batch, so micro-batches change the memory, not the sum. Rows that
-    have neither advantage nor penalty are not computed but stay in the divisor; copies of one response to one prompt
-    are computed once.
+    Token weights come from the whole batch, so that micro-batches change memory and not the sum. Rows without
+    advantage and penalty are not computed but stay in the divisor; copies of a response are computed once.
     """
     network, rollouts = as_network(model), batch.rollouts
     device = rollouts.response_ids_BT.device
@@ -79,7 +78,7 @@ def accumulate_gradient(
     used_B = counted_B if objective.penalties else counted_B & (advantage_BT != 0).any(dim=1)
     distinct_U, copy_of_B = distinct_rollouts(rollouts, used_B)
 
-    # sums stay on the device until the end: every float() would wait for it
+    # keep sums on the device: every float() would wait for it
     nothing = torch.zeros((), device=device)
     loss = penalty = clipped = gap_sum = gap_max = nothing
     watch = _Stopwatch(device=device)
@@ -172,13 +171,13 @@ def frozen_logps(
 
 @dataclass(kw_only=True)
 class _Stopwatch:
-    """Seconds per phase. On a GPU by events in its stream: reading a clock says when work was sent off, not done."""
+    """Seconds per phase. On a GPU by CUDA events, because the host clock only measures kernel launches."""
 
     device: torch.device
     _marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
 
     def starts(self, phase: str) -> None:
-        """What comes from here on belongs to ``phase``."""
+        """Start ``phase``, which ends the previous one."""
         if self.device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -187,11 +186,11 @@ class _Stopwatch:
             self._marks.append((phase, time.perf_counter()))
 
     def stops(self) -> None:
-        """The last phase ends."""
+        """End the last phase."""
         self.starts("")
 
     def seconds(self, phase: str) -> float:
-        """Time in ``phase``; waits for the GPU, so read it when all is done."""
+        """Return the seconds in ``phase``. Waits for the GPU, so call it at the end."""
         total = 0.0
         for (name, start), (_, end) in zip(self._marks[:-1], self._marks[1:], strict=True):
             if name != phase:

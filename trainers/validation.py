@@ -1,4 +1,4 @@
-"""How the policy does on problems that it is not trained on, while it trains."""
+"""Evaluate the policy during training on problems outside the training set."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from oversharp.diagnostics.models.tokens import encode_prompt
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.verifiers import Verifiers
 from oversharp.trainers.seeds import stream_seed
-from oversharp.trainers.step import Learner, graded, is_correct
+from oversharp.trainers.step import Learner, grade_rollouts, is_correct
 
 
-def validated(learner: Learner, step: int, verifiers: Verifiers) -> dict[str, float | int]:
-    """pass@1 and pass@n (means over problems, unbiased), entropy per token (nats) and cut-off responses (share).
+def validate(learner: Learner, step: int, verifiers: Verifiers) -> dict[str, float | int]:
+    """Return pass@1 and pass@n (unbiased, mean over problems), token entropy (nats) and share of truncated responses.
 
-    Sampled as in training, with noise of a stream of its own, so that it changes nothing of what is trained. Samples
-    are drawn as many at once as a step's.
+    Samples are drawn as in training but from a separate random stream, so that validation does not affect training.
+    Each call to the engine draws at most as many samples as a training step.
     """
     config, n = learner.config, learner.config.validation_samples
     at_once = max(1, config.batch_prompts * config.group_size // n)
@@ -30,7 +30,7 @@ def validated(learner: Learner, step: int, verifiers: Verifiers) -> dict[str, fl
             temperature=config.temperature,
             seed=stream_seed(config.seed, f"validation {first}", step),
         )
-        grades = graded(learner, chosen, rollouts, verifiers).grades
+        grades = grade_rollouts(learner, chosen, rollouts, verifiers).grades
         right = np.array([is_correct(grade, config.correct_above) for grade in grades])
         correct_P += right.reshape(-1, n).sum(axis=1).tolist()
         n_tokens += int(rollouts.n_tokens_B.sum())

@@ -29,7 +29,7 @@ from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
 from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from oversharp.diagnostics.samplers import SamplerContext, SampleRequest, make_sampler
 from oversharp.diagnostics.tasks import countdown
-from oversharp.trainers.objectives.estimators.grpo import standardised
+from oversharp.trainers.objectives.estimators.grpo import standardise_rewards
 
 BASE = Path(__file__).parents[2] / "runs" / "demo" / "base" / "checkpoint-1200"
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=countdown.RESPONSE_TOKENS)
@@ -70,7 +70,7 @@ def draw_batch(models: ModelHolder, seed: int) -> Batch:
     return Batch(
         problems=[by_id[one.problem_id] for one in samples],
         token_ids=[one.token_ids for one in samples],
-        advantage_N=standardised(reward_PG, ddof=0, eps=0.0).flatten().double().numpy(),
+        advantage_N=standardise_rewards(reward_PG, ddof=0, eps=0.0).flatten().double().numpy(),
     )
 
 

@@ -76,7 +76,7 @@ def planned_and_reached(vocabulary: int, recompute: bool, precision: str) -> tup
         logp_BT, _ = token_logps(network, rollouts, torch.arange(n_rows, device=device), settings)
         logp_BT.sum().backward()
         optimizer.step()
-    return plan.needed, peak_bytes(device) - before
+    return plan.peak_bytes, peak_bytes(device) - before
 
 
 def main() -> None:

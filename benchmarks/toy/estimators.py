@@ -37,7 +37,7 @@ def normalised(reward_SG: Float[Tensor, "seed group"]) -> Float[Tensor, "seed gr
     >>> normalised(torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])).tolist()
     [[1.0, 1.0, -1.0, -1.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    return grpo.standardised(reward_SG, ddof=0, eps=0.0)
+    return grpo.standardise_rewards(reward_SG, ddof=0, eps=0.0)
 
 
 def rloo(reward_SG: Float[Tensor, "seed group"]) -> Float[Tensor, "seed group"]:

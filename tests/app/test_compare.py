@@ -211,8 +211,8 @@ def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
         (plan_comparison if dry_run else compare)(read_comparison(path, out))
     held, *lines, audit = str(caught.value).splitlines()
     assert held == (
-        f"{path} [[run]] grpo, seed 0: {out}/grpo-seed-0: holds a run with other settings (seed); choose another --out "
-        "or use the settings in its config.toml"
+        f"{path} [[run]] grpo, seed 0: {out}/grpo-seed-0: contains a run with other settings (seed); choose another "
+        "--out or use the settings in its config.toml"
     )
     for line, (name, (_, message)) in zip(lines, runs.items(), strict=True):
         assert line.startswith(f"{path} [[run]] {name}, seeds 0, 1: ")
@@ -252,7 +252,7 @@ def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model
     path.write_text(text.replace('name = "grpo"', f'name = "grpo"{DIVERGES}'))
     result = compare(read_comparison(path, tmp_path / "out"))
     assert [one.series for one in result.audits] == ["iac-seed-0"]
-    assert "start anew with a lower --learning-rate" in result.left_out["grpo-seed-0"]
+    assert "start a new run with a lower --learning-rate" in result.left_out["grpo-seed-0"]
     assert result.incomplete
     assert any(line.startswith("left out grpo-seed-0: ") for line in result.lines)
 

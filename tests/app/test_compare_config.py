@@ -98,7 +98,7 @@ def test_the_base_has_settings_of_its_own(tmp_path: Path) -> None:
         ("learning_rate = 1", 'model = "m"', "[[run]] iac-slow: model cannot be set here; put model under [train]"),
         ("learning_rate = 1", "chat = true", "[[run]] iac-slow: chat cannot be set here; put chat under [train]"),
         ("learning_rate = 1", 'precision = "fp8"', "precision = 'fp8' is not one of float32, bfloat16"),
-        ('"iac:alpha=0.5"', '"iacc"', "algorithm 'iacc': no objective is called 'iacc'; did you mean"),
+        ('"iac:alpha=0.5"', '"iacc"', "algorithm 'iacc': unknown objective 'iacc'; did you mean"),
         ('name = "iac-slow"', 'name = "grpo"', "[[run]] grpo: the name is taken"),
         ('name = "iac-slow"', 'name = "iac-seed-1"', "[[run]] 2: name = 'iac-seed-1' does not name an objective"),
         ('name = "iac-slow"', 'name = "../x"', "[[run]] 2: name = '../x' does not name an objective"),

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.trainers import objectives
-from oversharp.trainers.objectives.estimators.grpo import standardised
+from oversharp.trainers.objectives.estimators.grpo import standardise_rewards
 from tests.oracles.trl_runs import Reward, grpo_trainer
 from tests.trainers.batches import rewards_of
 
@@ -56,7 +56,7 @@ def test_trl_trains_on_the_calibrated_advantages(model_path: Path, tmp_path: Pat
     seen = Seen()
     trainer = trained(model_path, tmp_path, seen, calibration, verdict_from="is_right")
     reward_PG = torch.tensor(seen.right).view(PROMPTS, GROUP) + torch.tensor(seen.size).view(PROMPTS, GROUP)
-    plain_PG = standardised(reward_PG, ddof=1, eps=1e-4)
+    plain_PG = standardise_rewards(reward_PG, ddof=1, eps=1e-4)
     rewards = rewards_of(reward_PG, correct=torch.tensor(seen.right).view(PROMPTS, GROUP) > 0.5)
     expected_PG = objectives.parse(f"grpo:convention=trl+{calibration}").credit(rewards).advantage_PG
     found_PG = torch.tensor(trainer._logs["advantages"]).view(PROMPTS, GROUP)

@@ -11,7 +11,7 @@ import torch
 from torch.testing import assert_close
 
 from oversharp.trainers import objectives
-from oversharp.trainers.objectives.estimators.grpo import standardised
+from oversharp.trainers.objectives.estimators.grpo import standardise_rewards
 
 CLOSE = {"rtol": 0, "atol": 1e-6}
 
@@ -58,4 +58,4 @@ def test_equal_rewards_have_no_advantage_here_and_rounding_noise_in_verl(core_al
         token_level_rewards=torch.full((8, 1), 0.1), response_mask=mask_BT, index=index
     )
     assert found_BT.flatten().tolist() == pytest.approx([-0.0074] * 8, abs=2e-4)
-    assert (standardised(torch.full((1, 8), 0.1), ddof=1, eps=1e-6) == 0).all()
+    assert (standardise_rewards(torch.full((1, 8), 0.1), ddof=1, eps=1e-6) == 0).all()

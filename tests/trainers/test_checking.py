@@ -14,7 +14,7 @@ import pytest
 from oversharp.diagnostics.records.errors import ConfigError, OversharpError, ProblemError, SamplerError
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.trainers.checking import (
-    Asked,
+    RunPrompts,
     checked_objective,
     checked_start,
     first_model,
@@ -30,7 +30,7 @@ from oversharp.trainers.run.checkpointing import checkpoint_path
 from tests.trainers.runs import Notes
 
 
-def checked(config: TrainConfig) -> Asked:
+def checked(config: TrainConfig) -> RunPrompts:
     with model_outlines() as outline:
         return checked_start(config, checked_objective(config), first_model(config), outline)
 
@@ -152,7 +152,7 @@ def test_a_setting_that_cannot_work_is_named(
 @pytest.mark.parametrize(
     ("setting", "file", "change", "message"),
     [
-        ("reference", "tokenizer.json", rename_a_token, "the reference's tokenizer numbers tokens otherwise"),
+        ("reference", "tokenizer.json", rename_a_token, "the reference's tokenizer assigns other ids"),
         ("reference", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
         ("memory", "tokenizer.json", rename_a_token, "the memory network's tokenizer is not the policy's"),
         ("memory", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
@@ -208,7 +208,7 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
     problems = training_problems(TrainConfig(model="m", problems=path), said)
     assert [problem.prompt for problem in problems] == ["1+1?", "2+2?", "3+3?"]
     assert said.notes == [
-        f"{path}: left out 2 problems that the file holds already (the first: line 3 is line 1 again)"
+        f"{path}: skipped 2 problems that the file contains twice (the first: line 3 is line 1 again)"
     ]
     with pytest.raises(ProblemError, match="line 3: the same problem as line 1"):  # an audit would count it twice
         load_problems(path, None)
@@ -217,12 +217,12 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
 @pytest.mark.parametrize(
     ("setting", "corrected", "said"),
     [
-        ({}, True, "rollouts are weighted by importance (per token, at most 2)"),
-        ({"correction": "none"}, False, "learned from as if the trainer had drawn them"),
+        ({}, True, "rollouts get importance weights (per token, at most 2)"),
+        ({"correction": "none"}, False, "treated as samples of the trainer's policy"),
         ({"precision": "float32"}, False, None),
-        ({"engine": "own"}, True, "--engine own --precision bfloat16: rollouts are weighted by importance"),
+        ({"engine": "own"}, True, "--engine own --precision bfloat16: rollouts get importance weights"),
         ({"engine": "own", "precision": "float32"}, False, None),
-        ({"engine": "own", "precision": "float32", "algorithm": "grpo+importance"}, True, "importance changes nothing"),
+        ({"engine": "own", "precision": "float32", "algorithm": "grpo+importance"}, True, "importance has no effect"),
         ({"algorithm": "iac+importance:cap=3"}, True, None),
         ({"algorithm": "dlc"}, False, None),  # another law on purpose
     ],
@@ -242,7 +242,7 @@ def test_rollouts_of_a_run_in_bfloat16_are_weighted_unless_somebody_says_otherwi
 
 def test_a_correction_that_is_named_and_left_out_is_refused() -> None:
     config = TrainConfig(engine="vllm", algorithm="grpo+importance", correction="none")
-    with pytest.raises(ConfigError, match=r"--correction none: .* names importance; leave one of them out"):
+    with pytest.raises(ConfigError, match=r"--correction none: .* contains importance; remove one of them"):
         checked_objective(config)
 
 

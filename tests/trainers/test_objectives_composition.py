@@ -72,7 +72,7 @@ def refused(expression: str) -> bool:
     try:
         objectives.parse(expression)
     except ConfigError as error:
-        return "name one of them" not in str(error)
+        return "keep one of them" not in str(error)
     return False
 
 
@@ -128,15 +128,15 @@ def brought(part: str, by: str) -> bool:
 def test_what_is_void_is_refused_with_its_reason(expression: str, what: str, beside: str) -> None:
     with pytest.raises(ConfigError) as told:
         objectives.parse(expression)
-    start = f"algorithm {expression!r}: {what} has no effect beside {beside}: it acts on "
+    start = f"algorithm {expression!r}: {what} has no effect together with {beside}: it acts on "
     assert str(told.value).startswith(start)
-    assert str(told.value).endswith(", which play no part there; leave one of them out")
+    assert str(told.value).endswith(", which have no effect there; remove one of them")
     assert "\n" not in str(told.value)
 
 
 def test_an_objective_that_teaches_nothing_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match="every advantage is 0, since nothing of what raw_reward gives is left beside"
+        ConfigError, match="every advantage is 0, because negative_only removes all advantages of raw_reward"
     ):
         objectives.parse("raw_reward+negative_only")
 
@@ -159,7 +159,7 @@ def test_what_has_an_effect_or_asks_for_none_is_taken(expression: str) -> None:
 
 def test_what_is_void_only_where_every_reward_is_0_or_1_is_said_and_not_refused() -> None:
     (caution,) = composition.cautions(objectives.parse("grpo+nsr+negative_only"))
-    assert caution.startswith("if all rewards are 0 or 1, negative_only has no effect beside nsr")
+    assert caution.startswith("if all rewards are 0 or 1, negative_only has no effect together with nsr")
     (caution,) = composition.cautions(objectives.parse("raw_reward+nsr"))
     assert caution.startswith("if all rewards are 0 or 1, every advantage is 0")
     (caution,) = composition.cautions(objectives.parse("reinforce_pp_baseline"))
@@ -189,7 +189,7 @@ def test_every_shaping_and_calibration_says_what_it_acts_on() -> None:
 )
 def test_a_part_whose_settings_leave_everything_as_it_is_is_said_to(idle: str, twin: str) -> None:
     name = idle.partition(":")[0]
-    assert f"{name} changes nothing with these settings" in composition.cautions(objectives.parse(idle))
+    assert f"{name} has no effect with these settings" in composition.cautions(objectives.parse(idle))
     assert composition.idle_parts(objectives.parse(twin)) == []
 
 

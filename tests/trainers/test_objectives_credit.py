@@ -13,17 +13,17 @@ from torch import Tensor
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.trainers import objectives
-from oversharp.trainers.objectives.calibrations.easy_filter import easiest
-from oversharp.trainers.objectives.calibrations.iac import calibrated
+from oversharp.trainers.objectives.calibrations.easy_filter import easiest_prompts
+from oversharp.trainers.objectives.calibrations.iac import calibrate_advantages
 from oversharp.trainers.objectives.calibrations.reference_weighting import rarity
 from oversharp.trainers.objectives.contract import Credit, GroupedRewards, is_constant
-from oversharp.trainers.objectives.estimators.dr_grpo import centred
-from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardised
+from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
+from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardise_rewards
 from oversharp.trainers.objectives.estimators.reinforce_pp import (
     ReinforcePp,
-    whitened_by_token,
-    whitened_over_samples,
-    whitened_over_tokens,
+    whiten_by_token,
+    whiten_over_samples,
+    whiten_over_tokens,
 )
 from oversharp.trainers.objectives.estimators.rloo import leave_one_out
 from tests.trainers.batches import rewards_of
@@ -38,7 +38,7 @@ def credit_of(expression: str, rewards: GroupedRewards) -> Credit:
 
 
 def population(reward_PG: Tensor) -> Tensor:
-    return standardised(reward_PG, ddof=0, eps=0.0)
+    return standardise_rewards(reward_PG, ddof=0, eps=0.0)
 
 
 # --- estimators -------------------------------------------------------------------------------------------------
@@ -103,8 +103,10 @@ def test_grpo_ignores_shift_and_scale_of_rewards(rewards: list[list[float]], shi
 @given(binary_groups, st.floats(-5, 5))
 def test_centring_ignores_a_shift_and_sums_to_zero(rewards: list[list[float]], shift: float) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
-    assert torch.allclose(centred(reward_PG), centred(reward_PG + shift), atol=1e-12)
-    assert torch.allclose(centred(reward_PG).sum(dim=1), torch.zeros(len(rewards), dtype=torch.float64), atol=1e-12)
+    assert torch.allclose(centre_rewards(reward_PG), centre_rewards(reward_PG + shift), atol=1e-12)
+    assert torch.allclose(
+        centre_rewards(reward_PG).sum(dim=1), torch.zeros(len(rewards), dtype=torch.float64), atol=1e-12
+    )
 
 
 @given(binary_groups)
@@ -118,7 +120,7 @@ def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[floa
 def test_whitening_counts_each_value_once_per_token(values: list[list[float]], data: st.DataObject) -> None:
     value_PG = torch.tensor(values, dtype=torch.float64)
     n_tokens_PG = torch.tensor([[data.draw(st.integers(1, 5)) for _ in row] for row in values])
-    white_PG = whitened_over_tokens(value_PG, n_tokens_PG)
+    white_PG = whiten_over_tokens(value_PG, n_tokens_PG)
     token_N = value_PG.flatten().repeat_interleave(n_tokens_PG.flatten())
     if token_N.min() == token_N.max():
         assert (white_PG == 0).all()
@@ -151,7 +153,7 @@ def test_overlong_punishes_from_the_buffer_on_down_to_the_factor(
 def test_with_binary_rewards_positives_outweigh_negatives_by_the_number_of_failures(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     correct_PG = reward_PG > 0
-    advantage_PG = calibrated(population(reward_PG), correct_PG)
+    advantage_PG = calibrate_advantages(population(reward_PG), correct_PG)
     for advantage_G, correct_G in zip(advantage_PG, correct_PG, strict=True):
         n_correct, size = int(correct_G.sum()), len(correct_G)
         if 0 < n_correct < size:
@@ -164,7 +166,7 @@ def test_with_binary_rewards_positives_outweigh_negatives_by_the_number_of_failu
 @given(binary_groups)
 def test_iac_with_alpha_zero_changes_nothing(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
-    assert torch.equal(calibrated(population(reward_PG), reward_PG > 0, alpha=0.0), population(reward_PG))
+    assert torch.equal(calibrate_advantages(population(reward_PG), reward_PG > 0, alpha=0.0), population(reward_PG))
 
 
 #: Unlikely ones to the reference: one in two and one in four.
@@ -230,14 +232,14 @@ def test_scale_matching_keeps_the_mean_absolute_advantage_of_the_batch(rewards: 
     plain_PG = population(reward_PG)
     matched_PG = credit_of("grpo:ddof=0,eps=0+iac:scale_matched=true", rewards_of(rewards)).advantage_PG
     assert matched_PG.abs().mean().item() == pytest.approx(plain_PG.abs().mean().item(), rel=1e-9, abs=1e-12)
-    assert torch.equal(matched_PG.sign(), calibrated(plain_PG, reward_PG > 0).sign())
+    assert torch.equal(matched_PG.sign(), calibrate_advantages(plain_PG, reward_PG > 0).sign())
 
 
 @pytest.mark.parametrize(
     ("share", "n_prompts", "n_dropped"), [(0.25, 3, 0), (0.25, 8, 2), (0.29, 100, 29), (0.1, 30, 3), (0.0, 5, 0)]
 )
 def test_the_easy_share_is_rounded_down_and_not_by_float_error(share: float, n_prompts: int, n_dropped: int) -> None:
-    assert int(easiest(torch.ones(n_prompts, 2, dtype=torch.bool), share=share).sum()) == n_dropped
+    assert int(easiest_prompts(torch.ones(n_prompts, 2, dtype=torch.bool), share=share).sum()) == n_dropped
 
 
 def test_the_rarity_of_a_response_by_hand_up_to_its_cap() -> None:
@@ -278,22 +280,22 @@ def test_a_kl_in_the_reward_is_paid_by_a_token_and_by_those_that_led_to_it(
 def test_a_policy_that_is_its_reference_pays_nothing() -> None:
     n_tokens_PG = torch.tensor([[2, 1]])
     for over, whitened in (
-        ("tokens", whitened_over_tokens(ONE_RIGHT.reward_PG, n_tokens_PG)),
-        ("samples", whitened_over_samples(ONE_RIGHT.reward_PG)),
+        ("tokens", whiten_over_tokens(ONE_RIGHT.reward_PG, n_tokens_PG)),
+        ("samples", whiten_over_samples(ONE_RIGHT.reward_PG)),
     ):
         value_BT = ONE_RIGHT.reward_PG.reshape(-1, 1).expand(2, 2)
-        found_BT = whitened_by_token(value_BT, GAP_MASK_BT, over)  # type: ignore[arg-type]
+        found_BT = whiten_by_token(value_BT, GAP_MASK_BT, over)  # type: ignore[arg-type]
         torch.testing.assert_close(found_BT[:, 0], whitened.flatten())
 
 
 def test_who_gives_no_advantages_by_token_is_not_asked_for_them() -> None:
     rewards = replace(ONE_RIGHT, reference_gap_BT=GAP_BT, mask_BT=GAP_MASK_BT)
-    with pytest.raises(ValueError, match="grpo gives no advantages by token"):
+    with pytest.raises(ValueError, match="grpo has no advantages per token"):
         credit_of("grpo", rewards)
 
 
 def test_a_calibration_of_whole_responses_is_refused_where_tokens_differ() -> None:
-    with pytest.raises(ConfigError, match=r"reinforce_pp:kl gives every token an advantage .*, and iac changes"):
+    with pytest.raises(ConfigError, match=r"reinforce_pp:kl computes an advantage per token, but iac changes"):
         objectives.parse("reinforce_pp:kl=0.1+iac")
     assert objectives.parse("reinforce_pp+iac").calibrations
     assert not ReinforcePp().needs

@@ -20,18 +20,18 @@ def void(expression: str, *, prompts: int = 32, group_size: int = 8, longest: in
 @pytest.mark.parametrize("expression", ["iac", "iac:alpha=3", "iac:s_plus=positive", "rloo+iac", "iac_paper"])
 def test_iac_with_two_rollouts_a_prompt_is_what_it_calibrates(expression: str) -> None:
     """The factor is (2 - 1)^alpha wherever one of two is correct; with both correct no advantage is positive."""
-    (only,) = [fault for fault in void(expression, group_size=2) if fault.startswith("iac changes nothing")]
+    (only,) = [fault for fault in void(expression, group_size=2) if fault.startswith("iac has no effect")]
     assert "--group-size 2" in only
     assert void(expression, group_size=3) == []
 
 
 def test_a_share_of_a_batch_that_is_no_whole_prompt_filters_none() -> None:
-    assert void("easy_filter:share=0.1", prompts=9)[0].startswith("easy_filter changes nothing with --batch-prompts 9")
+    assert void("easy_filter:share=0.1", prompts=9)[0].startswith("easy_filter has no effect with --batch-prompts 9")
     assert void("easy_filter:share=0.1", prompts=10) == []
 
 
 def test_a_punishment_that_begins_behind_the_longest_response_punishes_none() -> None:
-    assert void("overlong:length=200,buffer=100", longest=100)[0].startswith("overlong changes nothing")
+    assert void("overlong:length=200,buffer=100", longest=100)[0].startswith("overlong has no effect")
     assert void("overlong:length=200,buffer=101", longest=100) == []
 
 
@@ -47,7 +47,7 @@ def test_a_punishment_that_begins_behind_the_longest_response_punishes_none() ->
     ],
 )
 def test_a_setting_that_nothing_looks_at_is_named(expression: str, setting: str) -> None:
-    assert void(expression) == [f"{setting} changes nothing beside the other parts and settings"]
+    assert void(expression) == [f"{setting} has no effect together with the other parts and settings"]
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_every_part_and_preset_by_itself_has_an_effect_in_a_usual_run(entry: obj
 
 
 def test_the_run_is_refused_before_it_begins() -> None:
-    with pytest.raises(ConfigError, match=r"--algorithm iac: iac changes nothing with .*--group-size 2 .*leave it out"):
+    with pytest.raises(ConfigError, match=r"--algorithm iac: iac has no effect with .*--group-size 2 .*remove it"):
         checked_objective(TrainConfig(algorithm="iac", group_size=2))
 
 
 def test_correct_above_is_said_to_change_metrics_alone_where_no_part_looks_at_it() -> None:
     said = correct_note(TrainConfig(algorithm="grpo", correct_above=0.5))
     assert said is not None
-    assert said.startswith("--correct-above 0.5 changes the metrics alone: no part of grpo looks")
+    assert said.startswith("--correct-above 0.5 only changes metrics: no part of grpo uses")
     assert correct_note(TrainConfig(algorithm="iac", correct_above=0.5)) is None
     assert correct_note(TrainConfig(algorithm="grpo")) is None
 
@@ -100,5 +100,5 @@ def test_what_looks_at_correct_samples(name: str, looks: bool) -> None:
 def test_correction_none_of_a_run_in_float32_is_said_to_change_nothing() -> None:
     said = rounding_note(TrainConfig(correction="none"))
     assert said is not None
-    assert "changes nothing here" in said
+    assert "has no effect" in said
     assert rounding_note(TrainConfig()) is None

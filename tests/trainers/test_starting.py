@@ -72,7 +72,7 @@ def test_how_passes_run_changes_the_gradient_by_rounding_only(
     [
         ({"group_size": 1}, "with --group-size 1: a single rollout is not a group"),
         ({"algorithm": "grpo:eps=-1"}, "eps -1.0: must be 0 or more"),
-        ({"reference": "somewhere"}, "no part of grpo looks at a reference"),
+        ({"reference": "somewhere"}, "no part of grpo uses a reference"),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oversharp.trainers import objectives
-from oversharp.trainers.batch import RolloutBatch, joined
+from oversharp.trainers.batch import RolloutBatch, concatenate
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.loop import train
 from oversharp.trainers.rollouts.engine import OwnEngine
@@ -94,7 +94,7 @@ def batch(prompt_width: int, mark: int) -> RolloutBatch:
 
 
 def test_joined_batches_pad_the_shorter_prompts_on_the_left() -> None:
-    whole = joined([batch(1, 7), batch(3, 8)])
+    whole = concatenate([batch(1, 7), batch(3, 8)])
     assert whole.prompt_ids_PL.tolist() == [[0, 0, 7], [8, 8, 8]]
     assert whole.prompt_mask_PL.tolist() == [[False, False, True], [True, True, True]]
     assert whole.response_ids_BT[:, 0].tolist() == [7, 7, 8, 8]

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from oversharp.trainers import objectives
 from oversharp.trainers.batch import RolloutBatch
-from oversharp.trainers.model.forward import ForwardSettings, _unshared, token_logps
+from oversharp.trainers.model.forward import ForwardSettings, _count_unshared, token_logps
 from oversharp.trainers.model.network import Network, find_network
 from oversharp.trainers.objectives.contract import Credit, PartDefaults, Surrogate, SurrogateLoss, TokenLogps
 from oversharp.trainers.update import (
@@ -248,5 +248,5 @@ def test_what_a_tree_will_hold_is_counted_without_building_it(rollouts: RolloutB
     row_U, _ = distinct_rollouts(rollouts, torch.ones(6, dtype=torch.bool))
     # (1), (20 1), (20 21 22 1) and (24 25 1), (24 26 27 1): the last token of each is never read
     assert row_U.tolist() == [2, 1, 0, 3, 4]
-    assert _unshared(rollouts, row_U).tolist() == [0, 1, 2, 2, 2]
-    assert _unshared(rollouts, torch.tensor([1])).tolist() == [1]
+    assert _count_unshared(rollouts, row_U).tolist() == [0, 1, 2, 2, 2]
+    assert _count_unshared(rollouts, torch.tensor([1])).tolist() == [1]

@@ -47,7 +47,9 @@ def test_the_built_in_task_validates_on_problems_that_are_neither_trained_on_nor
 
 
 def test_problems_that_are_trained_on_are_refused(config: TrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(OversharpError, match=r"--validation: \d+ problems of \d+ are trained on too \(the first asks"):
+    with pytest.raises(
+        OversharpError, match=r"--validation: \d+ problems of \d+ are also in the training set \(the first:"
+    ):
         train(replace(config, output_dir=tmp_path / "run", validate_every=1, validation=config.problems))
 
 

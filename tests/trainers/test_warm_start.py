@@ -101,5 +101,5 @@ def test_bfloat16_rounds_products_and_never_the_weights_that_are_trained(pretrai
 
 
 def test_the_rate_for_random_weights_is_refused_for_a_pretrained_model() -> None:
-    with pytest.raises(ConfigError, match="would wreck those of --model; pass --learning-rate 5e-5"):
+    with pytest.raises(ConfigError, match="too high for the pretrained weights of --model; pass --learning-rate 5e-5"):
         SftConfig(model="somewhere")

@@ -95,14 +95,14 @@ class OversharpCallback(TrainerCallback):
         if state.is_world_process_zero:
             self._log(self.live.finish())
 
-    def _log(self, found: list[LiveFindings]) -> None:
+    def _log(self, all_findings: list[LiveFindings]) -> None:
         trainer = self._trainer
-        for one in found:
+        for findings in all_findings:
             state = copy(trainer.state)  # whose log_history is the trainer's own
-            state.global_step = one.step
-            state.log_history.append({**one.labelled, "step": one.step})
+            state.global_step = findings.step
+            state.log_history.append({**findings.labelled, "step": findings.step})
             due = trainer.control.should_log
-            trainer.control = trainer.callback_handler.on_log(trainer.args, state, trainer.control, one.labelled)
+            trainer.control = trainer.callback_handler.on_log(trainer.args, state, trainer.control, findings.labelled)
             trainer.control.should_log = due  # the handler takes this log for the one that is due
 
 

@@ -1,16 +1,16 @@
-"""An audit beside the training: told of every saved checkpoint, it says when the run begins to over-sharpen.
+"""Live audit: audit the checkpoints of a run during training, and report when it over-sharpens.
 
     live = LiveAudit("runs/grpo", live_config("runs/grpo", {"base": "Qwen/Qwen3-0.6B", "problems": "held_out.jsonl"}))
-    for found in live.saved(step=40):  # after every checkpoint; live.poll() now and then, live.finish() at the end
-        logger.log(found.values, step=found.step)
+    for findings in live.saved(step=40):  # after every checkpoint; also live.poll(), and live.finish() at the end
+        logger.log(findings.values, step=findings.step)
 
 ``oversharp.trainers.integrations.callback`` and ``oversharp.trainers.integrations.verl_live`` do this in
 transformers, TRL and verl.
 
-Each audit is the command ``oversharp audit RUN_DIR …`` in a process of its own, on the same store, so that no sample is
-drawn twice. One runs at a time; checkpoints saved meanwhile are all in the next one. An audit that has spent its budget
-is ended: what it computed is in the store, and the next one continues. Nothing that happens to an audit stops the
-training: it is said in one warning of the logger ``oversharp.live``, and what the audit printed is in ``live.log``.
+Each audit runs ``oversharp audit RUN_DIR …`` in a separate process on the same store, so that no sample is drawn twice.
+Audits run one at a time; the next one covers all checkpoints saved in the meantime. An audit that exceeds its budget is
+stopped, and the next one continues from the store. A failed audit never stops the training: it causes one warning of
+the logger ``oversharp.live``, and its output is in ``live.log``.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from oversharp.trainers.integrations.live_findings import LiveFindings, read_fin
 logger = logging.getLogger("oversharp.live")
 
 DEFAULT_BUDGET_S = 600.0
-#: Seconds that an audit has to end after its budget before it is ended from here.
+#: Seconds after the budget before an audit is killed.
 _GRACE_S = 15.0
-#: What a launcher tells its workers, and what would make the audit one of them.
+#: Environment variables of distributed launchers, which must not reach the audit.
 _OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 _PREFIXES_OF_A_LAUNCHER = ("TORCHELASTIC_", "ACCELERATE_", "GROUP_", "ROLE_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Running:
-    """An audit that was started: its process, the newest step it knows, where in the log it began, when it must end."""
+    """Running audit: process, newest step, start of its log, and deadline."""
 
     process: subprocess.Popen[bytes]
     step: int
@@ -57,7 +57,7 @@ class _Running:
 
 
 class LiveAudit:
-    """Audits a run directory while the run goes on. Not for several threads; in a distributed run for one process."""
+    """Audit a run directory during training. Not thread-safe; use it in one process of a distributed run."""
 
     def __init__(
         self,
@@ -69,17 +69,19 @@ class LiveAudit:
         gpus: str | None = None,
         python: Path | str | None = None,
     ) -> None:
-        """Check everything that can be checked before the training; starts nothing.
+        """Check the settings before training, without starting an audit.
 
-        ``config`` is best made by ``live_config``. ``budget_s`` bounds each audit in seconds, also the wait for the
-        last one. ``gpus`` are the audit's own, as in ``CUDA_VISIBLE_DEVICES``. ``wait``: let ``saved`` return when the
-        audit has ended, so that the training stands still; by default where there is a GPU that both would share,
-        which is where neither ``gpus`` nor ``config.device`` names the audit's. ``python`` is the interpreter of
-        another environment that has oversharp, for trainers whose packages do not fit it.
+        Args:
+            config: Settings, usually from ``live_config``.
+            budget_s: Time limit of each audit in seconds, and of the wait for the last one.
+            wait: Block in ``saved`` until the audit ends, so that training pauses. Default: if audit and training share
+                a GPU, because neither ``gpus`` nor ``config.device`` is given.
+            gpus: GPUs of the audit, as in ``CUDA_VISIBLE_DEVICES``.
+            python: Interpreter of another environment with oversharp, for trainers with incompatible packages.
 
         Raises:
-            ConfigError: a setting that cannot work.
-            ProblemError: problems that cannot be loaded; not looked for where ``python`` is another's.
+            ConfigError: a setting is invalid.
+            ProblemError: the problems cannot be loaded; not checked with another ``python``.
         """
         if not 0 < budget_s < math.inf:
             raise ConfigError(f"budget_s {budget_s}: must be a number of seconds above 0")
@@ -112,58 +114,60 @@ class LiveAudit:
 
     @property
     def store_path(self) -> Path:
-        """The store that every audit continues."""
+        """Path of the store shared by all audits."""
         return self.config.out / "audit.duckdb"
 
     @property
     def log_path(self) -> Path:
-        """Where the audits print."""
+        """Path of the audits' output."""
         return self.config.out / "live.log"
 
     @property
     def process_id(self) -> int | None:
-        """Of the audit that runs, if one does."""
+        """Process id of the running audit, None without one."""
         return None if self._running is None else self._running.process.pid
 
     def saved(self, step: int) -> list[LiveFindings]:
-        """Tell of the checkpoint at ``step``, which is complete; what was found since the last call."""
+        """Audit the complete checkpoint at ``step``, and return the findings since the last call."""
         self._due.add(step)
         self._waiting = step
-        found = self.poll()
+        all_findings = self.poll()
         if self.wait and self._running is not None:
-            found += self._ended(self._running.deadline + _GRACE_S, "it outlived its budget")
-        return found
+            all_findings += self._wait_and_collect(self._running.deadline + _GRACE_S, "it outlived its budget")
+        return all_findings
 
     def poll(self) -> list[LiveFindings]:
-        """What was found since the last call. Starts the audit of checkpoints that waited for another one to end."""
-        found: list[LiveFindings] = []
+        """Return the findings since the last call, and start the audit of waiting checkpoints if none is running."""
+        new_findings: list[LiveFindings] = []
         if self._running is not None and self._running.process.poll() is not None:
-            found = self._collect(self._running)
+            new_findings = self._collect(self._running)
         if self._running is None and self._waiting is not None:
             self._start(self._waiting)
-        return found
+        return new_findings
 
     def finish(self) -> list[LiveFindings]:
-        """Wait for the audits that run or wait, ``budget_s`` seconds at the most; what was found since the last call.
+        """Wait at most ``budget_s`` seconds for remaining audits, and return the findings since the last call.
 
-        No process is left afterwards. What the budget did not suffice for is said, with the command that continues.
+        Leaves no process running. Logs a warning about unaudited checkpoints, with the command that continues.
         """
         end = time.monotonic() + self.budget_s
         if self._due and self._running is None:
             self._waiting = max(self._due)  # the last audit did not end
-        found = self.poll()
+        all_findings = self.poll()
         while self._running is not None:
             deadline = min(end, self._running.deadline + _GRACE_S)
-            found += self._ended(deadline, f"the training is over and {self.budget_s:g} s were waited (budget_s)")
+            all_findings += self._wait_and_collect(
+                deadline, f"training ended and the wait of {self.budget_s:g} s (budget_s) is over"
+            )
             if self._waiting is not None and time.monotonic() < end:
                 self._start(self._waiting)
         if self._due:
             steps = ", ".join(map(str, sorted(self._due)))
             self.warn(f"no findings on step {steps}; continue with: {shlex.join(['oversharp', *self._arguments])}")
-        return found
+        return all_findings
 
     def warn(self, message: str) -> None:
-        """Log one warning, and the same one never again."""
+        """Log a warning, each distinct message once."""
         if message not in self._warned:
             self._warned.add(message)
             logger.warning("live audit: %s", " ".join(message.split()))
@@ -184,17 +188,17 @@ class LiveAudit:
                         stdout=log,
                         stderr=log,
                         env=self._environment,
-                        start_new_session=True,  # a group of its own, which ends as one
+                        start_new_session=True,  # a separate process group, to kill it as a whole
                     ),
                     step=step,
                     log_start=log.tell(),
                     deadline=time.monotonic() + self.budget_s,
                 )
         except OSError as error:
-            self.warn(f"cannot be started ({error}); the training goes on without it")
+            self.warn(f"cannot be started ({error}); the training continues without it")
 
-    def _ended(self, deadline: float, why: str) -> list[LiveFindings]:
-        """What is found once the running audit has ended, which is no later than at ``deadline``."""
+    def _wait_and_collect(self, deadline: float, why: str) -> list[LiveFindings]:
+        """Wait until the running audit ends, or kill it at ``deadline``, and return its findings."""
         running = self._running
         assert running is not None
         try:
@@ -209,12 +213,12 @@ class LiveAudit:
     def _collect(self, running: _Running) -> list[LiveFindings]:
         self._running = None
         _end_group(running.process.pid)  # what it started and left behind
-        lines = self._said_since(running.log_start)
+        lines = self._log_lines_since(running.log_start)
         if running.process.returncode not in (0, LEFT_OUT_EXIT_CODE):
             why = lines[-1].removeprefix("error: ") if lines else f"exit code {running.process.returncode}"
             self.warn(
-                f"the audit up to step {running.step} did not finish: {why}. The training goes on, and the next audit "
-                f"continues with what was computed. Log: {self.log_path}"
+                f"the audit up to step {running.step} did not finish: {why}. The training continues, and the next "
+                f"audit resumes from the stored results. Log: {self.log_path}"
             )
             return []
         for line in lines:
@@ -222,7 +226,7 @@ class LiveAudit:
                 self.warn(line.removeprefix("warning: "))
         return self._findings(running.step)
 
-    def _said_since(self, start: int) -> list[str]:
+    def _log_lines_since(self, start: int) -> list[str]:
         with contextlib.suppress(OSError), self.log_path.open("rb") as log:
             log.seek(start)
             text = log.read().decode(errors="replace")
@@ -232,14 +236,14 @@ class LiveAudit:
     def _findings(self, step: int) -> list[LiveFindings]:
         audited = sorted(due for due in self._due if due <= step)
         try:
-            found = read_findings(self.store_path, self._series, audited)
+            findings = read_findings(self.store_path, self._series, audited)
         except OversharpError as error:
             self.warn(f"the findings up to step {step} cannot be read: {error}")
             return []
-        self._due.difference_update(audited)  # those without findings were left out, and that was said
-        if found:
-            self._turn(found[-1].verdict)
-        return found
+        self._due.difference_update(audited)  # checkpoints without findings were skipped with a warning
+        if findings:
+            self._turn(findings[-1].verdict)
+        return findings
 
     def _turn(self, verdict: Verdict | None) -> None:
         if verdict is None:
@@ -258,7 +262,7 @@ def _share_a_gpu(config: AuditConfig, gpus: str | None) -> bool:
 
 
 def _environment(inherited: Mapping[str, str], gpus: str | None, *, own: bool) -> dict[str, str]:
-    """What the audit inherits: nothing of the training's launcher, and the modules of this process if it is ``own``."""
+    """Return the environment of the audit: without launcher variables, and with this process's modules if ``own``."""
     kept = {
         name: value
         for name, value in inherited.items()

@@ -1,4 +1,4 @@
-"""The settings of a live audit: those of ``oversharp audit`` with smaller defaults, checked before the training."""
+"""Settings of a live audit: those of ``oversharp audit`` with smaller defaults, checked before training."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.series.folders import locate_model
 
-#: What is smaller than in an audit afterwards: 64 samples of at most 64 problems (128 of the base, once), no kernel, no
-#: controls, which every checkpoint would want anew while it is the last.
+#: Defaults that are smaller than in a later audit: 64 samples of at most 64 problems (128 of the base, once), no
+#: kernel, no controls (which would be sampled for every checkpoint while it is the last).
 LIVE_DEFAULTS: Mapping[str, Any] = MappingProxyType({"n": 64, "limit": 64, "kernel_problems": 0, "controls": False})
-#: The folder in the run's directory that the store, the report and the log lie in where ``out`` names no other.
+#: Default folder of store, report and log in the run directory.
 FOLDER = "oversharp"
 
 _PATHS = ("base", "problems", "out")
 
 
 def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) -> AuditConfig:
-    """The audit's configuration, from any of its settings by name or from one that is complete.
+    """Return the audit's configuration, from some settings by name or from a complete one.
 
-    Named settings have ``LIVE_DEFAULTS``, and ``out`` is the folder ``oversharp`` in ``run_dir``; a complete
-    configuration is taken as it is. Every saved checkpoint brings a look at the verdict, and nobody knows how many will
-    come: ``looks`` is "any" where it is not named. Paths become absolute, for trainers change directories. Raises
-    ``ConfigError``.
+    Settings by name get ``LIVE_DEFAULTS``, and ``out`` is the folder ``oversharp`` in ``run_dir``; a complete
+    configuration is used unchanged. ``looks`` defaults to "any", because the number of audited checkpoints is unknown.
+    Paths become absolute, because trainers change directories. Raises ``ConfigError``.
 
     >>> live_config("/runs/grpo", {"task": "countdown"}).out
     PosixPath('/runs/grpo/oversharp')
@@ -38,13 +37,13 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
     oversharp.diagnostics.records.errors.ConfigError: samples: no such setting of an audit; did you mean: ...
     """
     run = Path(run_dir).expanduser().resolve()
-    config = settings if isinstance(settings, AuditConfig) else _named(run, settings)
+    config = settings if isinstance(settings, AuditConfig) else _config_from_settings(run, settings)
     if config.top_up is not None:
-        raise ConfigError("--top-up: every live audit would draw that many more samples; name n instead")
+        raise ConfigError("--top-up: every live audit would draw that many more samples; set n instead")
     return replace(
         config,
         name=config.name or run.name,
-        base=None if config.base is None else _located(config.base),
+        base=None if config.base is None else _locate_base(config.base),
         problems=None if config.problems is None else config.problems.expanduser().absolute(),
         out=config.out.expanduser().absolute(),
         looks=config.looks or ANY,
@@ -52,25 +51,25 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
 
 
 def arguments(run_dir: Path | str, config: AuditConfig) -> list[str]:
-    """``config`` as the words after ``oversharp`` that audit ``run_dir``; settings at their default are left out.
+    """Return the command-line arguments after ``oversharp`` that audit ``run_dir``, without default settings.
 
     >>> arguments("/runs/grpo", AuditConfig(task="countdown", k=(1, 8), chat=True))
     ['audit', '/runs/grpo', '--task=countdown', '--k=1,8', '--chat']
     """
     words = ["audit", str(Path(run_dir).expanduser().resolve())]
-    for one in fields(config):
-        value, flag = getattr(config, one.name), f"--{one.name.replace('_', '-')}"
+    for field in fields(config):
+        value, flag = getattr(config, field.name), f"--{field.name.replace('_', '-')}"
         if value is True:
             words.append(flag)
-        elif value is False and value != one.default:
+        elif value is False and value != field.default:
             words.append(f"--no-{flag.removeprefix('--')}")
-        elif value != one.default:
+        elif value != field.default:
             words.append(f"{flag}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
     return words
 
 
-def _named(run: Path, settings: Mapping[str, Any]) -> AuditConfig:
-    known = {one.name for one in fields(AuditConfig)}
+def _config_from_settings(run: Path, settings: Mapping[str, Any]) -> AuditConfig:
+    known = {field.name for field in fields(AuditConfig)}
     unknown = sorted(set(settings) - known)
     if unknown:
         raise ConfigError(f"{unknown[0]}: no such setting of an audit; {nearest_names(unknown[0], known)}")
@@ -81,8 +80,8 @@ def _named(run: Path, settings: Mapping[str, Any]) -> AuditConfig:
     return AuditConfig(**given)
 
 
-def _located(base: Path) -> Path:
-    """A directory, or where the cache has the model of that name."""
+def _locate_base(base: Path) -> Path:
+    """Return a directory, or the cached folder of a hub model."""
     if base.expanduser().is_dir():
         return base.expanduser().absolute()
     located = locate_model(str(base))

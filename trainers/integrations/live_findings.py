@@ -77,9 +77,9 @@ def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[L
         name = _AT_K[row.measure].format(k=int(row.k)) if row.measure in _AT_K else row.measure
         values.setdefault(int(row.step), {})[LIVE_FINDINGS + name] = float(row.value)
     last = max(values, default=None)
-    return [_found(step, of_step, verdict if step == last else None) for step, of_step in values.items()]
+    return [_step_findings(step, of_step, verdict if step == last else None) for step, of_step in values.items()]
 
 
-def _found(step: int, values: Mapping[str, float], verdict: Verdict | None) -> LiveFindings:
+def _step_findings(step: int, values: Mapping[str, float], verdict: Verdict | None) -> LiveFindings:
     flag = {} if verdict is None else {f"{LIVE_FINDINGS}loss_found": float(verdict.positive)}
     return LiveFindings(step=step, values={f"{LIVE_FINDINGS}step": float(step), **values, **flag}, verdict=verdict)

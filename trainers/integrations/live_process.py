@@ -19,7 +19,7 @@ from threading import Thread
 _LOOK_S = 0.2
 
 
-def spent(budget_s: float) -> str:
+def budget_message(budget_s: float) -> str:
     """The last line of the log of an audit that took longer than ``budget_s`` seconds."""
     return f"error: the budget of {budget_s:g} s is spent; raise budget_s, or lower n, limit or max_tokens"
 
@@ -30,7 +30,7 @@ def _end_in_time(training: int, budget_s: float) -> None:
     while os.getppid() == training and time.monotonic() < end:
         time.sleep(_LOOK_S)
     if os.getppid() == training:
-        os.write(2, f"{spent(budget_s)}\n".encode())
+        os.write(2, f"{budget_message(budget_s)}\n".encode())
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 

@@ -92,21 +92,21 @@ def calibrations(expression: str) -> tuple[Calibration, ...]:
             "these none that needs a reference or a greedy response; the rest are settings of GRPOConfig"
         )
     rewards = rollouts_of_every_kind(partial_rewards=True)
-    recalibrated(chosen, torch.zeros_like(rewards.reward_PG), rewards)
+    apply_calibrations(chosen, torch.zeros_like(rewards.reward_PG), rewards)
     return chosen
 
 
-def recalibrated(
+def apply_calibrations(
     chosen: tuple[Calibration, ...], advantage_PG: Float[Tensor, "prompt group"], rewards: GroupedRewards
 ) -> Float[Tensor, "prompt group"]:
-    """The advantages after all calibrations. ``ConfigError`` if one takes samples out of the divisor of the loss."""
+    """Return the advantages after all calibrations. Raise ``ConfigError`` if one removes samples from the divisor."""
     credit = Credit(advantage_PG=advantage_PG, counted_PG=torch.ones_like(advantage_PG, dtype=torch.bool))
     for calibration in chosen:
         credit = calibration.calibrate(credit, rewards)
     if not bool(credit.counted_PG.all()):
         names = " and ".join(name_of(calibration) for calibration in chosen)
         raise ConfigError(
-            f"calibration {names}: takes samples out of the divisor of the loss; TRL's has no such setting"
+            f"calibration {names}: removes samples from the divisor of the loss, which TRL does not support"
         )
     return credit.advantage_PG
 
@@ -128,12 +128,12 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         group = self.num_generations if self.model.training else self.num_generations_eval
         gathered_B, length_B, has_end_B = (self.accelerator.gather(part) for part in (local_B, length_B, has_end_B))
         rewards = GroupedRewards(
-            reward_PG=self._summed().view(-1, group),
+            reward_PG=self._sum_rewards().view(-1, group),
             correct_PG=self._correct().view(-1, group),
             n_tokens_PG=length_B.view(-1, group),
             truncated_PG=~has_end_B.view(-1, group),
         )
-        advantage_PG = recalibrated(calibrations(self.args.calibration), gathered_B.view(-1, group), rewards)
+        advantage_PG = apply_calibrations(calibrations(self.args.calibration), gathered_B.view(-1, group), rewards)
         all_B = advantage_PG.flatten()
         first = self.accelerator.process_index * len(local_B)
         output["advantages"] = all_B[first : first + len(local_B)]
@@ -148,13 +148,13 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         ends_BT = torch.isin(ids_BT, torch.tensor(self.eos_token_ids, device=ids_BT.device))
         return mask_BT.sum(dim=1), (ends_BT & mask_BT.bool()).any(dim=1)
 
-    def _summed(self) -> Float[Tensor, " sample"]:
+    def _sum_rewards(self) -> Float[Tensor, " sample"]:
         return (self._reward_NF * self.reward_weights.to(self._reward_NF.device)).nansum(dim=1)
 
     def _correct(self) -> Bool[Tensor, " sample"]:
         verdict_from = self.args.verdict_from
         if verdict_from is None:
-            return self._summed() > self.args.correct_above
+            return self._sum_rewards() > self.args.correct_above
         if verdict_from not in self.reward_func_names:
             known = ", ".join(self.reward_func_names)
             raise ConfigError(f"verdict_from {verdict_from!r}: no reward function is called so; there are {known}")

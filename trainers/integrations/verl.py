@@ -46,10 +46,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.trainers.objectives.calibrations.iac import calibrated
+from oversharp.trainers.objectives.calibrations.iac import calibrate_advantages
 from oversharp.trainers.objectives.contract import scale_matched
-from oversharp.trainers.objectives.estimators.dr_grpo import centred
-from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardised
+from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
+from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardise_rewards
 
 VERDICT_KEY = "acc"
 
@@ -147,7 +147,7 @@ def by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
     """verl's ``compute_advantage_for_multi_trajectories``, which treats our estimators as verl's own ``grpo``."""
 
     @wraps(compute)
-    def computed(data: Any, batch_keys: Sequence[str], adv_estimator: str, **settings: Any) -> Any:
+    def compute_by_session(data: Any, batch_keys: Sequence[str], adv_estimator: str, **settings: Any) -> Any:
         last_S, session_B = last_outputs(batch_keys) if adv_estimator in ESTIMATORS else ([], [])
         if len(last_S) == len(session_B):
             return compute(data, batch_keys, adv_estimator, **settings)
@@ -160,7 +160,7 @@ def by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
         data.batch["returns"] = data.batch["advantages"]
         return data
 
-    return computed
+    return compute_by_session
 
 
 def last_outputs(keys: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -199,9 +199,9 @@ def advantages(
     plain_B, calibrated_B = torch.zeros_like(reward_B), torch.zeros_like(reward_B)
     for row_PG in _rows_by_size(index):
         reward_PG, correct_PG = reward_B[row_PG], correct_B[row_PG]
-        plain_PG = standardised(reward_PG, ddof=ddof, eps=eps) if by_std else centred(reward_PG)
+        plain_PG = standardise_rewards(reward_PG, ddof=ddof, eps=eps) if by_std else centre_rewards(reward_PG)
         plain_B[row_PG] = plain_PG
-        calibrated_B[row_PG] = calibrated(plain_PG, correct_PG, alpha=alpha)
+        calibrated_B[row_PG] = calibrate_advantages(plain_PG, correct_PG, alpha=alpha)
     if kind == "grpo_n":
         return plain_B.clamp(max=0)
     # over the whole batch, whatever the sizes of its groups

@@ -79,14 +79,14 @@ class OversharpCheckpointCallback:
 
         def log_with_findings(data: Mapping[str, Any], step: int, backend: Any = None) -> None:
             self._keep(self.live.poll())
-            found, self._found = self._found, {}
-            log(data={**data, **found}, step=step, backend=backend)
+            metrics, self._found = self._found, {}
+            log(data={**data, **metrics}, step=step, backend=backend)
 
         tracking.log = log_with_findings
 
-    def _keep(self, found: list[LiveFindings]) -> None:
-        if found:
-            self._found = found[-1].values
+    def _keep(self, all_findings: list[LiveFindings]) -> None:
+        if all_findings:
+            self._found = all_findings[-1].values
 
 
 def _obstacle(checkpoint: Path) -> str:

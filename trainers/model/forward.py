@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of response tokens under the policy, with gradient."""
+"""Compute log-probabilities and entropies of response tokens under the policy, with gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.model.head import chunked_logps
 from oversharp.trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
 from oversharp.trainers.model.network import Network
-from oversharp.trainers.model.passes import Lengths, planned
+from oversharp.trainers.model.passes import Lengths, plan_passes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardSettings:
-    """How forward and backward passes run; none of it changes the loss beyond rounding.
+    """Settings of forward and backward passes; they change the loss only by rounding.
 
-    ``temperature`` divides the logits, as it did when the rollouts were drawn. ``micro_batch`` is the number of
-    responses per pass, None for all. ``autocast`` is the type of matrix products, None for the weights' own.
+    ``temperature`` divides the logits, as in sampling. ``micro_batch`` is the number of responses per pass, None for
+    all. ``autocast`` is the type of matrix products, None for that of the weights.
     """
 
     temperature: float
@@ -37,21 +37,21 @@ class ForwardSettings:
 
 
 def as_network(model: Network | PreTrainedModel) -> Network:
-    """A bare model is run plainly: padded rows and whole logits."""
+    """Wrap a plain model, which is evaluated with padded rows and full logits."""
     return model if isinstance(model, Network) else Network(model=model)
 
 
 def passes(
     network: Network, rollouts: RolloutBatch, row_U: Int[Tensor, " used"], settings: ForwardSettings
 ) -> Iterator[tuple[Int[Tensor, " position"], Layout]]:
-    """The passes that take the rows ``row_U`` through the network: positions in ``row_U``, and a layout each."""
+    """Yield the passes for the rows ``row_U``: positions in ``row_U``, and the layout."""
     if len(row_U) == 0:
         return
     prompt_U = row_U // rollouts.group_size
     n_tokens_U = rollouts.n_tokens_B[row_U]
     n_prompt_U = rollouts.prompt_mask_PL.sum(dim=1)[prompt_U]
-    # one wait for the device instead of four
-    known = torch.stack([n_tokens_U, _unshared(rollouts, row_U), n_prompt_U, prompt_U]).tolist()
+    # one synchronization instead of four
+    known = torch.stack([n_tokens_U, _count_unshared(rollouts, row_U), n_prompt_U, prompt_U]).tolist()
     lengths = Lengths(
         response=known[0],
         unshared=known[1],
@@ -60,17 +60,17 @@ def passes(
         width=network.config.hidden_size,
     )
     device = row_U.device
-    for one in planned(
+    for planned_pass in plan_passes(
         lengths,
         most_rows=settings.micro_batch,
         layouts=network.layouts,
         device="cuda" if device.type == "cuda" else "cpu",
     ):
-        yield torch.tensor(one.rows, device=device), one.layout
+        yield torch.tensor(planned_pass.rows, device=device), planned_pass.layout
 
 
-def _unshared(rollouts: RolloutBatch, row_U: Int[Tensor, " used"]) -> Int[Tensor, " used"]:
-    """Response tokens of each row that are read, the last is not, less what the row before it begins with too."""
+def _count_unshared(rollouts: RolloutBatch, row_U: Int[Tensor, " used"]) -> Int[Tensor, " used"]:
+    """Return the number of input tokens of each response without those of the prefix shared with the previous row."""
     response_UT = rollouts.response_ids_BT[row_U]
     is_read_UT = rollouts.response_mask_BT[row_U] & rollouts.response_mask_BT[row_U].roll(-1, dims=1)
     is_read_UT[:, -1] = False
@@ -90,10 +90,10 @@ def token_logps(
     layout: Layout = "rows",
     entropies: bool = True,
 ) -> tuple[Float[Tensor, "used token"], Float[Tensor, "used token"] | None]:
-    """Log-probability of each response token of the rows ``row_R``, and the entropy of its law, in nats, float32.
+    """Return the log-probability of each response token of the rows ``row_R``, and the entropy of its distribution.
 
-    Both as wide as the batch, 0 behind the response. Under softmax(logits / temperature). Gradient flows through both
-    where autograd is on. Without ``entropies``, which cost a pass over the vocabulary, they are None.
+    In nats, float32, as wide as the batch, 0 after the response, under softmax(logits / temperature). Both carry
+    gradient if autograd is enabled. Entropies cost a pass over the vocabulary; without ``entropies`` they are None.
     """
     network = as_network(model)
     given = pass_input(rollouts, row_R)
@@ -101,9 +101,9 @@ def token_logps(
     with network.running(), autocast(target_N.device, settings.autocast):
         if network.head is None or network.trunk is None:
             logit_NV = _plain_logits(network.model, given).float() / settings.temperature
-            law_NV = logit_NV.log_softmax(dim=-1)
-            logp_N = law_NV.gather(1, target_N[:, None])[:, 0]
-            entropy_N = -(law_NV.exp() * law_NV).sum(dim=-1) if entropies else None
+            logp_NV = logit_NV.log_softmax(dim=-1)
+            logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
+            entropy_N = -(logp_NV.exp() * logp_NV).sum(dim=-1) if entropies else None
         else:
             hidden_ND = hidden_states(network.trunk, network.config, given, layout)
             logp_N, entropy_N = chunked_logps(
@@ -121,7 +121,7 @@ def token_logps(
 
 
 def _plain_logits(model: Any, given: PassInput) -> Float[Tensor, "position vocabulary"]:
-    """Logits of the response positions, from the model itself."""
+    """Return the logits of the response positions from the plain model."""
     width = given.response_RT.shape[1]
     arguments = rows_input(given)
     accepted = signature(innermost(model).forward).parameters
@@ -133,5 +133,5 @@ def _plain_logits(model: Any, given: PassInput) -> Float[Tensor, "position vocab
 
 
 def autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    """Matrix products in ``dtype`` within it; as they are for None."""
+    """Return a context in which matrix products use ``dtype``; None changes nothing."""
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)

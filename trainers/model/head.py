@@ -34,10 +34,10 @@ class LogitLaw:
     scale: float = 1.0
     cap: float | None = None
 
-    def of(self, z: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-        """The logits.
+    def apply(self, z: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+        """Return the logits.
 
-        >>> LogitLaw(scale=0.5).of(torch.tensor([4.0])), LogitLaw(cap=2.0).of(torch.tensor([1e3]))
+        >>> LogitLaw(scale=0.5).apply(torch.tensor([4.0])), LogitLaw(cap=2.0).apply(torch.tensor([1e3]))
         (tensor([2.]), tensor([2.]))
         """
         if self.scale != 1:
@@ -89,7 +89,7 @@ def find_head(model: PreTrainedModel) -> ResponseHead | None:
         z = nn.functional.linear(hidden, output.weight, output.bias) if hidden.shape == seen["hidden"].shape else None
     if z is None or not torch.allclose(z, seen["z"], rtol=1e-4, atol=1e-5):
         return None
-    law = _fitted(seen["known"].flatten().double(), logits.flatten().double())
+    law = _fit_law(seen["known"].flatten().double(), logits.flatten().double())
     return None if law is None else ResponseHead(trunk=trunk, output=output, law=law)
 
 
@@ -100,7 +100,7 @@ def _known_numbers(like: Tensor) -> Tensor:
     return ramp[shuffled].to(like.dtype).view(like.shape)
 
 
-def _fitted(z_N: Float[Tensor, " number"], logit_N: Float[Tensor, " number"]) -> LogitLaw | None:
+def _fit_law(z_N: Float[Tensor, " number"], logit_N: Float[Tensor, " number"]) -> LogitLaw | None:
     """The law that turns every ``z_N`` into ``logit_N``, None if there is none."""
     most = int(z_N.argmax())
     if not bool(logit_N.isfinite().all()):
@@ -115,7 +115,7 @@ def _fitted(z_N: Float[Tensor, " number"], logit_N: Float[Tensor, " number"]) ->
     nearest = round(scale, 6)
     # 1 read back as 1.0000001 would cost a multiplication of every logit
     law = LogitLaw(scale=nearest if abs(nearest - scale) < 1e-6 * abs(scale) else scale, cap=cap)
-    return law if torch.allclose(law.of(z_N), logit_N, rtol=1e-4, atol=1e-5) else None
+    return law if torch.allclose(law.apply(z_N), logit_N, rtol=1e-4, atol=1e-5) else None
 
 
 def chunked_logps(
@@ -239,7 +239,7 @@ def _logits(
     z_CV = _product(hidden_CD, weight_VD.t(), products)
     if bias_V is not None:
         z_CV += bias_V
-    logit_CV = law.of(z_CV)
+    logit_CV = law.apply(z_CV)
     return logit_CV if temperature == 1 else logit_CV.div_(temperature)
 
 

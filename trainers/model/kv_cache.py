@@ -47,8 +47,8 @@ class GrowingLayer(CacheLayerMixin):
 
     def batch_select_indices(self, indices: Int[Tensor, " kept"]) -> None:
         """Keep these rows, in this order; a row that is named twice becomes two."""
-        self.keys = self._selected(self.keys, indices)
-        self.values = self._selected(self.values, indices)
+        self.keys = self._select_rows(self.keys, indices)
+        self.values = self._select_rows(self.values, indices)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Keys that ``query_length`` further tokens will see, and the place of the first."""
@@ -62,7 +62,7 @@ class GrowingLayer(CacheLayerMixin):
         """Tokens there is room for."""
         return self._capacity
 
-    def _selected(self, states: States, indices: Int[Tensor, " kept"]) -> States:
+    def _select_rows(self, states: States, indices: Int[Tensor, " kept"]) -> States:
         read = states[:, :, : self._length].index_select(0, indices)
         room = _room(read, self._capacity)
         room[:, :, : self._length] = read

@@ -63,7 +63,7 @@ def hidden_states(
     if layout == "tree":
         return _tree(trunk, config, given)
     if layout == "packed":
-        return _packed(trunk, given)
+        return _packed_states(trunk, given)
     return _rows(trunk, given)
 
 
@@ -82,18 +82,20 @@ def rows_input(given: PassInput) -> dict[str, Any]:
 
 def _rows(trunk: Callable[..., Any], given: PassInput) -> Tensor:
     hidden_RSD = trunk(**rows_input(given))[0]
-    found: Tensor = hidden_RSD[:, given.ids_PL.shape[1] - 1 :][given.mask_RT]
-    return found
+    selected_ND: Tensor = hidden_RSD[:, given.ids_PL.shape[1] - 1 :][given.mask_RT]
+    return selected_ND
 
 
-def _packed(trunk: Callable[..., Any], given: PassInput) -> Tensor:
+def _packed_states(trunk: Callable[..., Any], given: PassInput) -> Tensor:
     ids_RS = torch.cat([given.ids_PL[given.prompt_R], given.response_RT], dim=1)
     mask_RS = torch.cat([given.mask_PL[given.prompt_R], given.mask_RT], dim=1)
     # without a mask the library takes a new row to begin where positions start again
     hidden_1ND = trunk(input_ids=ids_RS[mask_RS][None], position_ids=positions(mask_RS)[mask_RS][None], use_cache=False)
     is_response_N = torch.cat([torch.zeros_like(given.mask_PL[given.prompt_R]), given.mask_RT], dim=1)[mask_RS]
-    found: Tensor = hidden_1ND[0][0, is_response_N.roll(-1)]  # a row starts with its prompt, so this wraps to False
-    return found
+    selected_ND: Tensor = hidden_1ND[0][
+        0, is_response_N.roll(-1)
+    ]  # a row starts with its prompt, so this wraps to False
+    return selected_ND
 
 
 def _tree(trunk: Callable[..., Any], config: PretrainedConfig, given: PassInput) -> Tensor:
@@ -107,8 +109,8 @@ def _tree(trunk: Callable[..., Any], config: PretrainedConfig, given: PassInput)
         input_ids=tree.ids_PS, attention_mask=attend_P1SS, position_ids=tree.position_PS, use_cache=False
     )[0]
     prompt_RT = given.prompt_R[:, None].expand_as(tree.slot_RT)
-    found: Tensor = hidden_PSD[prompt_RT[given.mask_RT], tree.slot_RT[given.mask_RT]]
-    return found
+    selected_ND: Tensor = hidden_PSD[prompt_RT[given.mask_RT], tree.slot_RT[given.mask_RT]]
+    return selected_ND
 
 
 @dataclass(frozen=True, kw_only=True)

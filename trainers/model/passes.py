@@ -1,4 +1,4 @@
-"""Plans the passes of a step: which responses go through the model together, in which layout, at the least cost."""
+"""Plan the passes of a step: which responses share a pass, and in which layout, at minimal cost."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from dataclasses import dataclass
 
 from oversharp.trainers.model.layouts import Layout
 
-#: A pass through the layers costs as much as this many tokens before its first token. On a CPU that is the work of
-#: calling the layers, so it falls with the work per token: measured at this width. On a GPU starting kernels weighs
-#: more.
+#: Launch overhead of a pass, in tokens. On a CPU it is the overhead of calling the layers, measured at the width below,
+#: and its cost in tokens falls with the work per token. On a GPU, kernel launches cost more.
 PASS_TOKENS = {"cpu": 256, "cuda": 4096}
 MEASURED_WIDTH = 96
-#: So many numbers of one activation keep a device busy: beyond, a pass is split where that spares padding, and on a CPU
-#: in any case, whose cache they no longer fit.
+#: Size of one activation that saturates a device. Larger passes are split if that reduces padding; on a CPU always,
+#: because they no longer fit its cache.
 BUSY_NUMBERS = {"cpu": 200_000, "cuda": 65536 * 1024}
-#: A shorter response than this share of the longest starts a new pass.
+#: A response shorter than this share of the longest starts a new pass.
 _MUCH_SHORTER = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Tokens of each response and of its prompt, and whose prompt it is. ``width`` is the model's hidden size.
+    """Token counts of each response and its prompt, and the index of the prompt. ``width`` is the hidden size.
 
-    ``unshared`` are the tokens of a response that are read and that the response before it does not begin with; in
-    sorted order these are what a tree of the responses holds.
+    ``unshared`` is the number of input tokens of a response after the prefix shared with the previous response; in
+    sorted order, their sum is the size of the prefix tree.
     """
 
     response: Sequence[int]
@@ -40,23 +39,23 @@ class Lengths:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPass:
-    """Positions in ``Lengths`` of the responses of one pass, its layout, and its cost in tokens."""
+    """Responses of one pass (positions in ``Lengths``), its layout, and its cost in tokens."""
 
     rows: tuple[int, ...]
     layout: Layout
     cost: float
 
 
-def planned(
+def plan_passes(
     lengths: Lengths, *, most_rows: int | None, layouts: Sequence[Layout], device: str = "cpu"
 ) -> list[PlannedPass]:
-    """Every response once, at most ``most_rows`` together, as the cheaper of two orders.
+    """Split the responses into passes of at most ``most_rows``, in the cheaper of two orders.
 
-    By length leaves the least padding, by prompt lets responses share it.
+    Order by length minimizes padding; order by prompt lets responses share prompts.
 
     >>> whose = [0, 0, 0, 0, 1, 1, 1, 1]
     >>> lengths = Lengths(response=[6] * 8, unshared=[5] * 8, prompt=[6] * 8, prompt_index=whose, width=96)
-    >>> [(one.rows, one.layout) for one in planned(lengths, most_rows=None, layouts=("rows", "tree"))]
+    >>> [(one.rows, one.layout) for one in plan_passes(lengths, most_rows=None, layouts=("rows", "tree"))]
     [((0, 1, 2, 3, 4, 5, 6, 7), 'tree')]
     """
     longest = Counter[int]()
@@ -68,14 +67,17 @@ def planned(
     )
     by_length = sorted(range(len(lengths)), key=lambda row: (-lengths.response[row], lengths.prompt_index[row]))
     plans = [
-        [_cheapest(rows, lengths, layouts, device) for rows in _split(order, lengths, most_rows, device, whole_prompts)]
+        [
+            _cheapest(rows, lengths, layouts, device)
+            for rows in _group_rows(order, lengths, most_rows, device, whole_prompts)
+        ]
         for order, whole_prompts in ((by_prompt, True), (by_length, False))
     ]
-    return min(plans, key=lambda plan: sum(one.cost for one in plan))
+    return min(plans, key=lambda plan: sum(planned_pass.cost for planned_pass in plan))
 
 
 def pass_tokens(width: int, device: str) -> float:
-    """The cost of a pass before its first token, in tokens of a model of this width.
+    """Return the launch overhead of a pass, in tokens of a model of this width.
 
     >>> pass_tokens(96, "cpu"), pass_tokens(384, "cpu")
     (256.0, 16.0)
@@ -83,10 +85,10 @@ def pass_tokens(width: int, device: str) -> float:
     return PASS_TOKENS[device] * (min(1.0, (MEASURED_WIDTH / width) ** 2) if device == "cpu" else 1.0)
 
 
-def _split(
+def _group_rows(
     order: Sequence[int], lengths: Lengths, most_rows: int | None, device: str, whole_prompts: bool
 ) -> Iterator[tuple[int, ...]]:
-    """``whole_prompts``: rows come prompt by prompt, and no prompt is split but by ``most_rows``."""
+    """Yield groups of rows. ``whole_prompts``: rows are ordered by prompt, and only ``most_rows`` splits a prompt."""
     rows: list[int] = []
     tokens, busy = 0, BUSY_NUMBERS[device] / lengths.width
     for row in order:
@@ -113,10 +115,10 @@ def _cheapest(rows: tuple[int, ...], lengths: Lengths, layouts: Sequence[Layout]
 
 
 def cost_tokens(rows: Sequence[int], lengths: Lengths, layout: Layout, device: str = "cpu") -> float:
-    """The cost of a pass, in tokens that go through the layers' matrices.
+    """Return the cost of a pass, in tokens through the layers' matrices.
 
-    Every pair of tokens that attention looks at counts 1 / (4 width): the arithmetic says 1 / (6 width), and a model
-    of width 384 took half as much again on a CPU.
+    Every pair of tokens in attention costs 1 / (4 width). The operation count gives 1 / (6 width), and a model of width
+    384 took 50 % more on a CPU.
 
     >>> lengths = Lengths(response=[4, 4], unshared=[3, 2], prompt=[10, 10], prompt_index=[0, 0], width=96)
     >>> cost_tokens((0, 1), lengths, "rows"), cost_tokens((0, 1), lengths, "tree")

@@ -1,9 +1,9 @@
-"""Objectives by expression: ``grpo``, ``iac:alpha=0.5``, ``rloo+negative_only+kl:kind=k3,beta=0.01+token_mean``.
+"""Parse objectives from expressions such as ``iac:alpha=0.5`` or ``rloo+negative_only+kl:kind=k3,beta=0.01``.
 
-One file in a folder beside this one is one part of an objective, or a preset; the file's name is its name. A file
-``NAME.py`` that defines ``PART`` (a class of settings) or ``PRESET`` is all it takes to add one. An expression joins
-names with ``+``; settings follow a name after ``:``. What nobody names is GRPO's: its estimator, surrogate and
-aggregation. A part that can have no effect beside the others is refused. Listing names imports none of them.
+Each file in a subfolder is one part of an objective or a preset, named after the file. To add one, write a file
+``NAME.py`` that defines ``PART`` (a class of settings) or ``PRESET``. An expression joins names with ``+``; settings
+follow a name after ``:``. Unspecified parts are those of GRPO: estimator, surrogate and aggregation. A part without
+effect next to the others is an error. Listing names imports no parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 if TYPE_CHECKING:
     from oversharp.trainers.objectives.contract import Objective, Part, Preset
 
-#: What holds where an expression says nothing.
+#: Parts that an expression gets unless it has others of their kind.
 DEFAULTS = "grpo+clip+seq_mean_token_mean"
 #: A plus sign before a digit belongs to a number such as 1e+3.
 _JOINT = re.compile(r"\+(?![0-9])")
@@ -34,7 +34,7 @@ Setting = bool | int | float | str
 
 @cache
 def names() -> tuple[str, ...]:
-    """Names of all parts and presets, sorted.
+    """Return the names of all parts and presets, sorted.
 
     >>> "grpo" in names() and "iac" in names() and "contract" not in names()
     True
@@ -43,13 +43,13 @@ def names() -> tuple[str, ...]:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a part or preset, imported."""
+    """Import and return the module of a part or preset."""
     return import_module(_paths()[name])
 
 
 @cache
 def _paths() -> Mapping[str, str]:
-    """Import path of each part and preset by its name."""
+    """Return name → import path of each part and preset."""
     here = Path(__file__).parent
     folders = [folder.name for folder in iter_modules([str(here)]) if folder.ispkg]
     return {
@@ -61,19 +61,19 @@ def _paths() -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """One name of an expression with the settings behind it, as written."""
+    """Name in an expression with its settings, as written."""
 
     name: str
     settings: Mapping[str, str]
 
 
 def terms(expression: str) -> list[Term]:
-    """The terms of an expression; loads no torch. ``ConfigError`` for what is no expression, or an unknown name.
+    """Split an expression into terms, without torch. Raise ``ConfigError`` if it is invalid.
 
     >>> terms("rloo+iac:alpha=0.5,scale_matched=true")
     [Term(name='rloo', settings={}), Term(name='iac', settings={'alpha': '0.5', 'scale_matched': 'true'})]
     """
-    found = []
+    parsed = []
     for text in _JOINT.split(expression):
         name, colon, listed = text.strip().partition(":")
         _check_name(name.strip(), expression)
@@ -86,15 +86,15 @@ def terms(expression: str) -> list[Term]:
                     "write NAME:setting=value,setting=value"
                 )
             settings[key] = value
-        found.append(Term(name=name.strip(), settings=settings))
-    return found
+        parsed.append(Term(name=name.strip(), settings=settings))
+    return parsed
 
 
 def parse(expression: str) -> Objective:
-    """The objective that an expression describes; loads torch.
+    """Return the objective of an expression; loads torch.
 
-    Raises ``ConfigError`` for unknown names and settings, values out of range, two parts for one place, and a part
-    that has no effect beside the others.
+    Raises ``ConfigError`` for unknown names and settings, values out of range, two parts of a kind that takes one, and
+    a part without effect next to the others.
     """
     from oversharp.trainers.objectives import composition
     from oversharp.trainers.objectives.contract import Objective
@@ -115,7 +115,7 @@ def parse(expression: str) -> Objective:
         return next(iter(by_kind.get(kind, [])), None)
 
     objective = Objective(
-        expression="+".join(_written(name, part) for name, part in chosen.items()),
+        expression="+".join(_term_text(name, part) for name, part in chosen.items()),
         shapings=tuple(by_kind.get("shaping", ())),
         estimator=one("estimator"),
         calibrations=tuple(by_kind.get("calibration", ())),
@@ -133,28 +133,28 @@ def parse(expression: str) -> Objective:
 
 
 def settings_as_written(expression: str) -> dict[str, list[str]]:
-    """The settings that stand in an expression, by the part that they are of; loads torch.
+    """Return part name → settings written in an expression; loads torch.
 
     >>> settings_as_written("dapo:high=0.3+overlong:length=512")
     {'clip': ['high'], 'overlong': ['length']}
     """
-    found: dict[str, list[str]] = {}
+    by_part: dict[str, list[str]] = {}
     for term in terms(expression):
         entry = _load(term.name)
-        parts = [term.name] if isinstance(entry, type) else [one.name for one in terms(entry.expression)]
+        parts = [term.name] if isinstance(entry, type) else [inner.name for inner in terms(entry.expression)]
         for setting in term.settings:
             for name in parts:
                 if setting in _field_types(_load(name)):
-                    found.setdefault(name, []).append(setting)
-    return found
+                    by_part.setdefault(name, []).append(setting)
+    return by_part
 
 
-#: Kinds of which an objective takes any number; of the others it takes one.
+#: Kinds of which an objective may have several; it has at most one of each other kind.
 _MANY = frozenset({"shaping", "calibration", "penalty"})
 
 
-#: The method or setting that tells each kind of part from the others, in the order of a step.
-_TOLD_BY: Mapping[str, str] = MappingProxyType(
+#: Kind of part → the method or setting that identifies it, in the order of a step.
+_KIND_MEMBERS: Mapping[str, str] = MappingProxyType(
     {
         "shaping": "shape",
         "estimator": "advantages",
@@ -171,20 +171,20 @@ _TOLD_BY: Mapping[str, str] = MappingProxyType(
 
 
 def kind_of(part: type[Part]) -> str:
-    """The place of a part in an objective, one of ten."""
+    """Return the kind of a part, one of ten."""
     known = {*dir(part), *(field.name for field in fields(part))}  # type: ignore[arg-type]
-    kinds = [kind for kind, told in _TOLD_BY.items() if told in known]
+    kinds = [kind for kind, member in _KIND_MEMBERS.items() if member in known]
     if len(kinds) != 1:
-        raise TypeError(f"{part.__module__}: must be exactly one of {', '.join(_TOLD_BY)}; it looks like {kinds}")
+        raise TypeError(f"{part.__module__}: must be exactly one of {', '.join(_KIND_MEMBERS)}; it looks like {kinds}")
     return kinds[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A part or preset as a list shows it.
+    """Row of the list of parts and presets.
 
-    ``settings`` are written as an expression takes them, with the defaults; ``...`` stands where there is none. A
-    preset has its expression there. ``brings`` names further parts that come with it unless others are named.
+    ``settings`` are in expression syntax with their defaults, ``...`` for required ones; for a preset, its expression.
+    ``brings`` are further parts that are added unless the expression has others of their kind.
     """
 
     name: str
@@ -196,15 +196,15 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """All parts and presets, presets first, then in the order of a step; loads torch.
+    """Return all parts and presets, presets first, then in the order of a step; loads torch.
 
     >>> [entry for entry in entries() if entry.name == "iac"]
     [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false,s_plus=correct', brings='',
            title='Inverse-success Advantage Calibration', source='arXiv 2601.15609, section 3.1')]
     """
-    found = [_entry(name, _load(name)) for name in names()]
-    order = ["preset", *_TOLD_BY]
-    return sorted(found, key=lambda entry: (order.index(entry.kind), entry.name))
+    listed = [_entry(name, _load(name)) for name in names()]
+    order = ["preset", *_KIND_MEMBERS]
+    return sorted(listed, key=lambda entry: (order.index(entry.kind), entry.name))
 
 
 def _entry(name: str, entry: type[Part] | Preset) -> Entry:
@@ -231,7 +231,7 @@ def _check_name(name: str, expression: str) -> None:
     if name not in known:
         nearest = get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"choose from {', '.join(known)}"
-        raise ConfigError(f"algorithm {expression!r}: no objective is called {name!r}; {hint}")
+        raise ConfigError(f"algorithm {expression!r}: unknown objective {name!r}; {hint}")
 
 
 def _load(name: str) -> type[Part] | Preset:
@@ -241,9 +241,9 @@ def _load(name: str) -> type[Part] | Preset:
 
 
 def _parts(expression: str) -> dict[str, Part]:
-    """Parts by name, presets expanded; a part that is named displaces a preset's.
+    """Return name → part with presets expanded; explicit parts replace those of a preset.
 
-    A part named twice, or two for one place, is an error.
+    Raises ``ConfigError`` for a repeated part, or two parts of a kind that takes one.
     """
     chosen: dict[str, tuple[Part, bool]] = {}
     for term in terms(expression):
@@ -252,14 +252,14 @@ def _parts(expression: str) -> dict[str, Part]:
         new = (
             {term.name: _build(term.name, entry, term.settings)}
             if isinstance(entry, type)
-            else _expanded(term.name, entry, term.settings)
+            else _expand_preset(term.name, entry, term.settings)
         )
         for name, part in new.items():
             rivals = [other for other in chosen if other == name or _same_place(chosen[other][0], part)]
             if any(chosen[other][1] == is_named for other in rivals):
-                both = f"{name} is named twice" if name in rivals else f"{rivals[0]} and {name} both are the "
+                both = f"{name} is repeated" if name in rivals else f"{rivals[0]} and {name} are both of the kind "
                 kind = "" if name in rivals else kind_of(type(part))
-                raise ConfigError(f"algorithm {expression!r}: {both}{kind}; name one of them")
+                raise ConfigError(f"algorithm {expression!r}: {both}{kind}; keep one of them")
             if rivals and not is_named:
                 continue
             for other in rivals:
@@ -268,36 +268,34 @@ def _parts(expression: str) -> dict[str, Part]:
     return {name: part for name, (part, _) in chosen.items()}
 
 
-def _expanded(name: str, preset: Preset, settings: Mapping[str, str]) -> dict[str, Part]:
-    """A preset's parts; each setting goes to the one part that has it."""
+def _expand_preset(name: str, preset: Preset, settings: Mapping[str, str]) -> dict[str, Part]:
+    """Return a preset's parts; each setting is passed to the one part that has it."""
     written = terms(preset.expression)
     taken: dict[str, dict[str, str]] = {term.name: dict(term.settings) for term in written}
     for key, value in settings.items():
         owners = [term.name for term in written if key in _field_types(_load(term.name))]
         if len(owners) != 1:
             problem = f"{' and '.join(owners)} both have" if owners else f"none of its parts {preset.expression} has"
-            raise ConfigError(f"algorithm {name}: {problem} a setting {key!r}; write the parts out")
+            raise ConfigError(f"algorithm {name}: {problem} a setting {key!r}; list its parts instead")
         taken[owners[0]][key] = value
     return {part: _build(part, _load(part), given) for part, given in taken.items()}
 
 
 def _build(name: str, entry: type[Part] | Preset, written: Mapping[str, str]) -> Part:
     if not isinstance(entry, type):
-        raise ConfigError(f"algorithm {name}: a preset cannot stand inside another preset")
+        raise ConfigError(f"algorithm {name}: a preset cannot contain another preset")
     types = _field_types(entry)
     given: dict[str, Setting] = {}
     for key, text in written.items():
         if key not in types:
             nearest = get_close_matches(key, types, n=1, cutoff=0.4)
             hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(types) or 'no settings'}"
-            raise ConfigError(f"algorithm {name}: no setting is called {key!r}; {hint}")
+            raise ConfigError(f"algorithm {name}: unknown setting {key!r}; {hint}")
         given[key] = _value(name, key, text, types[key])
     for field in fields(entry):  # type: ignore[arg-type]
         if field.default is MISSING and field.name not in given:
             example = f"{name}:{field.name}=..."
-            raise ConfigError(
-                f"algorithm {name}: {field.name} must be given, {_ARTICLES[types[field.name]]}: {example}"
-            )
+            raise ConfigError(f"algorithm {name}: {field.name} is required, {_ARTICLES[types[field.name]]}: {example}")
     try:
         return entry(**given)
     except ValueError as error:
@@ -313,12 +311,12 @@ def _field_types(entry: type[Part] | Preset) -> dict[str, Any]:
 
 
 def _value(name: str, key: str, text: str, kind: Any) -> Setting:
-    """A setting's text as the type of its field."""
+    """Convert a setting's text to the type of its field."""
     options = [option for option in get_args(kind) if option is not type(None)]
     if get_origin(kind) is Literal:
         if text in options:
             return text
-        raise ConfigError(f"algorithm {name}: {key}={text} is none of {', '.join(map(str, options))}")
+        raise ConfigError(f"algorithm {name}: {key}={text} is not one of {', '.join(map(str, options))}")
     plain = options[0] if options else kind
     if plain is bool and text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -335,13 +333,13 @@ def _value(name: str, key: str, text: str, kind: Any) -> Setting:
 _ARTICLES = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
-def _same_place(one: Part, other: Part) -> bool:
-    kind = kind_of(type(one))
+def _same_place(part: Part, other: Part) -> bool:
+    kind = kind_of(type(part))
     return kind == kind_of(type(other)) and kind not in _MANY
 
 
-def _written(name: str, part: Part) -> str:
-    """The term that gives this part: its settings as far as they are no defaults."""
+def _term_text(name: str, part: Part) -> str:
+    """Return the term of this part, with the settings that are not defaults."""
     settings = [
         f"{field.name}={_text(getattr(part, field.name))}"
         for field in fields(part)  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""Parts that have no effect beside the others of an expression, found by trying them on a batch.
+"""Find parts without effect next to the others of an expression, by testing them on a batch.
 
-``iac+negative_only`` would train GRPO-N under the name of IAC: IAC raises positive advantages, and none of them is
-kept. No list says which parts void each other. An objective's credit is computed with and without each shaping and
-calibration, on rollouts of every kind, and with another setting of an estimator that has one. What makes no difference
-there, but does by itself, is named with the parts beside which it is void. One factor for all advantages is no
-difference: ``iac:scale_matched=true+negative_only`` would only take smaller steps.
+``iac+negative_only`` would train GRPO-N under the name of IAC: IAC raises positive advantages, and negative_only
+removes them. There is no list of such pairs. Instead, credit is computed with and without each shaping and calibration,
+and with other settings of the estimator, on varied rollouts. A part that makes no difference there, but does alone, is
+reported with the parts that cancel it. A common factor of all advantages is no difference:
+``iac:scale_matched=true+negative_only`` would only take smaller steps.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from oversharp.trainers.objectives.surrogates.reinforce import Reinforce
 
 
 def faults(objective: Objective) -> list[str]:
-    """Why the objective is not what its expression says, one line each; none if every part has an effect."""
+    """Return an error per part without effect; empty if every part has an effect."""
     if objective.by_token and objective.calibrations:
         estimator = name_of(objective.estimator)
         return [
-            f"{estimator}:kl gives every token an advantage of its own, and {_names(objective.calibrations)} "
-            "changes those of whole responses; leave one of them out"
+            f"{estimator}:kl computes an advantage per token, but {_names(objective.calibrations)} "
+            "changes advantages of whole responses; remove one of them"
         ]
     return _faults(objective, rollouts_of_every_kind(partial_rewards=True))
 
 
 def cautions(objective: Objective) -> list[str]:
-    """Cautions before a run: those of its parts, and which parts have no effect if rewards are 0 and 1 alone."""
+    """Return warnings for a run: those of its parts, and parts without effect if rewards are only 0 and 1."""
     binary = _faults(objective, rollouts_of_every_kind(partial_rewards=False))
     return [
         *(part.caution for part in objective.parts if part.caution),
-        *(f"{name_of(part)} changes nothing with these settings" for part in idle_parts(objective)),
+        *(f"{name_of(part)} has no effect with these settings" for part in idle_parts(objective)),
         *(f"if all rewards are 0 or 1, {fault}" for fault in binary),
     ]
 
 
 def idle_parts(objective: Objective) -> list[Part]:
-    """Parts whose own settings leave everything as it is, such as ``iac:alpha=0``: the end of a sweep, or a slip."""
+    """Return parts that their own settings turn off, such as ``iac:alpha=0``: the end of a sweep, or a mistake."""
     rewards = rollouts_of_every_kind(partial_rewards=True)
     credited = (*objective.shapings, *objective.calibrations)
     alone = [
         part
         for part in credited
-        if not _matters(part, _without(objective, [other for other in credited if other is not part]), rewards)
+        if not _matters(part, _remove_parts(objective, [other for other in credited if other is not part]), rewards)
     ]
     rehearsal, decoding, resampling = objective.rehearsal, objective.decoding, objective.resampling
     return [
@@ -71,7 +71,7 @@ def idle_parts(objective: Objective) -> list[Part]:
 
 
 def _charges(penalty: Penalty) -> bool:
-    """Whether the penalty costs anything on random tokens, far from the reference."""
+    """Return whether the penalty is nonzero on random tokens, far from the reference."""
     draw = torch.Generator().manual_seed(0)
     logp_BT, reference_BT, entropy_BT = torch.rand(3, 8, 6, generator=draw).double()
     tokens = TokenLogps(
@@ -85,10 +85,10 @@ def _charges(penalty: Penalty) -> bool:
 
 
 def off_policy_part(objective: Objective) -> str | None:
-    """The surrogate that is the plain policy gradient unless the policy has moved since the rollouts, by name.
+    """Return the name of a surrogate that equals the plain policy gradient while all ratios are 1, else None.
 
-    Found by its gradient on random tokens: that of ``reinforce`` where every ratio is 1, and another elsewhere. None
-    for one that always is, or never; nor for GRPO's own clip, which stands there unless another is named.
+    Tested on random tokens: its gradient equals that of ``reinforce`` where every ratio is 1, and differs elsewhere.
+    GRPO's default clip is excluded, because it is present unless the expression has another surrogate.
     """
     if objective.surrogate == Clip():
         return None
@@ -102,7 +102,7 @@ def off_policy_part(objective: Objective) -> str | None:
 
 
 def _gradient(surrogate: Surrogate, logp_BT: torch.Tensor, old_logp_BT: torch.Tensor) -> torch.Tensor:
-    """Of the summed token losses, with respect to log-probabilities; half of the advantages are below 0."""
+    """Return the gradient of the summed token losses with respect to log-probabilities."""
     logp_BT = logp_BT.clone().requires_grad_()
     mask_BT = torch.ones_like(logp_BT, dtype=torch.bool)
     advantage_B = torch.linspace(-1, 1, len(logp_BT), dtype=logp_BT.dtype)
@@ -112,7 +112,7 @@ def _gradient(surrogate: Surrogate, logp_BT: torch.Tensor, old_logp_BT: torch.Te
 
 
 def rollouts_of_every_kind(*, partial_rewards: bool) -> GroupedRewards:
-    """Groups from all wrong to all right, of lengths from 1 to a million tokens; wrong ones may earn part of a reward.
+    """Return groups from all wrong to all correct, with lengths from 1 to a million tokens.
 
     >>> rewards = rollouts_of_every_kind(partial_rewards=False)
     >>> bool((rewards.reward_PG == rewards.correct_PG).all()), rewards.correct_PG.sum(dim=1)[[0, -1]].tolist()
@@ -133,42 +133,42 @@ def rollouts_of_every_kind(*, partial_rewards: bool) -> GroupedRewards:
 
 def _faults(objective: Objective, rewards: GroupedRewards) -> list[str]:
     if (objective.credit(rewards).advantage_PG == 0).all():
-        given = f"nothing of what {name_of(objective.estimator)} gives is left beside {_names(objective.calibrations)}"
-        return [f"every advantage is 0, since {given}; leave one of them out"]
+        given = f"{_names(objective.calibrations)} removes all advantages of {name_of(objective.estimator)}"
+        return [f"every advantage is 0, because {given}; remove one of them"]
     parts = (*objective.shapings, objective.estimator, *objective.calibrations)
-    found = []
+    messages = []
     for part in parts:
         others = [other for other in parts if other is not part]
-        if _matters(part, objective, rewards) or not _matters(part, _without(objective, others), rewards):
+        if _matters(part, objective, rewards) or not _matters(part, _remove_parts(objective, others), rewards):
             continue
-        voiding = [other for other in others if _matters(part, _without(objective, [other]), rewards)] or others
+        voiding = [other for other in others if _matters(part, _remove_parts(objective, [other]), rewards)] or others
         what = f"the setting of {name_of(part)}" if part is objective.estimator else name_of(part)
-        why = f"it acts on {part.acts_on}, which play no part there"
-        found.append(f"{what} has no effect beside {_names(voiding)}: {why}; leave one of them out")
-    return found
+        why = f"it acts on {part.acts_on}, which have no effect there"
+        messages.append(f"{what} has no effect together with {_names(voiding)}: {why}; remove one of them")
+    return messages
 
 
 def _matters(part: Part, objective: Objective, rewards: GroupedRewards) -> bool:
-    """Whether the part changes which samples count, or how their advantages compare."""
+    """Return whether the part changes which samples count, or the ratios of their advantages."""
     credit = objective.credit(rewards)
     if part is not objective.estimator:
-        return not _is_proportional(credit, _without(objective, [part]).credit(rewards))
+        return not _is_proportional(credit, _remove_parts(objective, [part]).credit(rewards))
     others = _with_other_settings(objective.estimator)
     is_brought = any(name_of(part) in other.brings.split("+") for other in objective.calibrations)
     if not others or (is_brought and part == type(part)()):
-        return True  # there is no setting, or nobody has asked for it
+        return True  # no setting, or the default of a part that another part brings
     return any(not _is_proportional(credit, replace(objective, estimator=other).credit(rewards)) for other in others)
 
 
 def _with_other_settings(estimator: Estimator) -> list[Estimator]:
-    """The estimator with each of its numbers changed in turn; the other settings of estimators always matter."""
+    """Return the estimator with each numeric setting changed in turn; other settings always have an effect."""
     settings = {field.name: getattr(estimator, field.name) for field in fields(estimator)}  # type: ignore[arg-type]
     numbers = {name: value for name, value in settings.items() if isinstance(value, float)}
     return [type(estimator)(**{**settings, name: 2 * value + 1}) for name, value in numbers.items()]
 
 
-def _without(objective: Objective, parts: Sequence[Part]) -> Objective:
-    """The objective less these parts, with GRPO's estimator where its own is one of them."""
+def _remove_parts(objective: Objective, parts: Sequence[Part]) -> Objective:
+    """Return the objective without these parts, with GRPO's estimator in place of a removed one."""
     return replace(
         objective,
         shapings=tuple(shaping for shaping in objective.shapings if shaping not in parts),
@@ -177,11 +177,13 @@ def _without(objective: Objective, parts: Sequence[Part]) -> Objective:
     )
 
 
-def _is_proportional(one: Credit, other: Credit) -> bool:
+def _is_proportional(first: Credit, second: Credit) -> bool:
     share_PG, other_PG = (
-        credit.advantage_PG / credit.advantage_PG.abs().sum().clamp(min=1e-30) for credit in (one, other)
+        credit.advantage_PG / credit.advantage_PG.abs().sum().clamp(min=1e-30) for credit in (first, second)
     )
-    return torch.equal(one.counted_PG, other.counted_PG) and torch.allclose(share_PG, other_PG, rtol=1e-9, atol=1e-12)
+    return torch.equal(first.counted_PG, second.counted_PG) and torch.allclose(
+        share_PG, other_PG, rtol=1e-9, atol=1e-12
+    )
 
 
 def _names(parts: Sequence[Part]) -> str:

@@ -1,9 +1,10 @@
-"""The parts of an objective: ten kinds, each a frozen record of its settings with one method.
+"""Interfaces of the parts of an objective: ten kinds, each a frozen record of settings with one method.
 
-The order of a step: rewards are *shaped*, an *estimator* turns them into advantages, *calibrations* change these or
-take samples out, the *surrogate* gives every token a loss, *penalties* add to it, the *aggregation* weighs the tokens
-into one number. Beside them, *correction* answers for rollouts that another law drew, *rehearsal* adds samples of the
-reference, *decoding* changes how rollouts are drawn, and *resampling* which prompts are.
+The order of a step: *shapings* change rewards, an *estimator* turns them into advantages, *calibrations* change these
+or remove samples, the *surrogate* computes a loss per token, *penalties* add to it, and the *aggregation* weights the
+tokens into one number. In addition, *correction* gives importance weights to rollouts of another distribution,
+*rehearsal* adds samples of the reference, *decoding* changes how rollouts are sampled, and *resampling* changes which
+prompts are used.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-#: What a part asks of the step beyond rewards: log-probabilities of the rollouts under the reference policy, whether
-#: the greedy response of each prompt is correct, or the entropies of the policy that is being trained.
+#: Inputs that a part needs in addition to rewards: log-probabilities of the rollouts under the reference policy,
+#: correctness of the greedy response of each prompt, or entropies of the trained policy.
 Need = Literal["reference_logp", "greedy", "entropy"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedRewards:
-    """The rollouts of one step as credit sees them, before any gradient, one row per prompt.
+    """Inputs of credit assignment for the rollouts of one step, one row per prompt.
 
-    ``correct_PG`` is the verifier's word, whatever the reward. ``reference_logp_PG`` is log π_ref(y|x), summed over
-    the response, in nats, and ``greedy_correct_P`` tells whether the prompt's greedy response is correct; both are
-    None unless a part needs them. ``reference_gap_BT`` is log π_old − log π_ref of every token that ``mask_BT``, the
-    response, covers, rows as prompts and their rollouts; None unless advantages are ``by_token``.
+    ``correct_PG`` comes from the verifier and does not depend on shaped rewards. ``reference_logp_PG`` is
+    log π_ref(y|x), summed over the response, in nats; ``greedy_correct_P`` is whether the prompt's greedy response is
+    correct; both are None unless a part needs them. ``reference_gap_BT`` is log π_old − log π_ref of every response
+    token (``mask_BT``), with prompt-major rows; None unless advantages are ``by_token``.
     """
 
     reward_PG: Float[Tensor, "prompt group"]
@@ -43,10 +44,10 @@ class GroupedRewards:
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """The worth of the samples: an advantage each, and whether they count in the divisor of the loss.
+    """Advantages of the samples, and whether each counts in the divisor of the loss.
 
-    A sample that does not count has advantage 0 too. Where tokens have advantages of their own, these are
-    ``token_advantage_BT``, 0 behind the response, and ``advantage_PG`` their means.
+    A sample that does not count has advantage 0. With advantages per token, ``token_advantage_BT`` has them (0 after
+    the response), and ``advantage_PG`` their means.
     """
 
     advantage_PG: Float[Tensor, "prompt group"]
@@ -55,11 +56,11 @@ class Credit:
 
     @property
     def by_token(self) -> Float[Tensor, "row one_or_token"]:
-        """The advantage of every token of each row; one column where they are equal."""
+        """The advantage of every token of each row; one column if all tokens of a row have the same."""
         return self.advantage_PG.reshape(-1, 1) if self.token_advantage_BT is None else self.token_advantage_BT
 
     def of_prompts(self, first: int, last: int) -> Credit:
-        """The credit of prompts ``first`` … ``last - 1``."""
+        """Return the credit of prompts ``first`` … ``last - 1``."""
         group_size = self.advantage_PG.shape[1]
         token_BT = self.token_advantage_BT
         return Credit(
@@ -69,12 +70,12 @@ class Credit:
         )
 
     def with_advantages(self, advantage_PG: Float[Tensor, "prompt group"], *, keep_scale: bool = False) -> Credit:
-        """The same samples with other advantages; ``keep_scale``: at the batch's mean |A| before."""
+        """Replace the advantages; ``keep_scale`` rescales them to the previous mean |A| of the batch."""
         kept_PG = scale_matched(advantage_PG, self.advantage_PG) if keep_scale else advantage_PG
         return replace(self, advantage_PG=kept_PG)
 
-    def without(self, out_PG: Bool[Tensor, "prompt one_or_group"]) -> Credit:
-        """These samples count no more and have advantage 0."""
+    def remove_samples(self, out_PG: Bool[Tensor, "prompt one_or_group"]) -> Credit:
+        """Return the credit with these samples not counted and their advantages 0."""
         return Credit(advantage_PG=self.advantage_PG.masked_fill(out_PG, 0.0), counted_PG=self.counted_PG & ~out_PG)
 
 
@@ -82,9 +83,9 @@ class Credit:
 class TokenLogps:
     """Log-probabilities of response tokens in nats, at the sampling temperature; ``mask_BT`` covers the response.
 
-    ``logp_BT`` and ``entropy_BT`` (full vocabulary) belong to the policy that is being trained and carry gradient,
-    ``old_logp_BT`` is that of the policy before the first update on this batch, ``reference_logp_BT`` that of the
-    reference policy. Entropies and the reference's are None unless a part needs them.
+    ``logp_BT`` and ``entropy_BT`` (full vocabulary) are those of the trained policy, with gradient; ``old_logp_BT`` is
+    that of the policy before the first update on this batch; ``reference_logp_BT`` is that of the reference policy.
+    Entropies and reference values are None unless a part needs them.
     """
 
     logp_BT: Float[Tensor, "row token"]
@@ -96,18 +97,22 @@ class TokenLogps:
 
 @dataclass(frozen=True, kw_only=True)
 class SurrogateLoss:
-    """The loss of every token before weighing, and which tokens' gradient the clip has cut off."""
+    """Loss of every token before weighting, and the tokens whose gradient is clipped."""
 
     loss_BT: Float[Tensor, "row token"]
     clipped_BT: Bool[Tensor, "row token"]
 
 
 class Part(Protocol):
-    """The common attributes of parts: a title, the paper and place they come from, and what they ask of the step.
+    """Common attributes of parts.
 
-    ``brings`` is an expression of other parts that belong to this one; whoever names one of their kind overrides it.
-    ``acts_on`` names what a shaping or calibration changes, or what an estimator's setting weighs: the reason that is
-    given where nothing of it is left. ``caution`` is said when a run with this part starts; empty for none.
+    Attributes:
+        title: Display name.
+        source: Paper and section.
+        needs: Additional inputs.
+        brings: Expression of further parts that are added unless the expression has others of their kind.
+        acts_on: What a shaping, a calibration or an estimator's setting changes; used in error messages.
+        caution: Warning when a run with this part starts, empty for none.
     """
 
     title: ClassVar[str]
@@ -119,7 +124,7 @@ class Part(Protocol):
 
 
 class PartDefaults:
-    """Nothing needed, nothing brought, nothing to beware of: the usual case."""
+    """Defaults of the optional attributes of parts."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     brings: ClassVar[str] = ""
@@ -129,10 +134,10 @@ class PartDefaults:
 
 @runtime_checkable
 class Shaping(Part, Protocol):
-    """Changes rewards before anything compares them."""
+    """Changes rewards before they are compared."""
 
     def shape(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """The new rewards."""
+        """Return the new rewards."""
 
 
 @runtime_checkable
@@ -140,12 +145,12 @@ class Estimator(Part, Protocol):
     """Turns rewards into advantages."""
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """One advantage per sample. ``ValueError`` for groups too small to compare."""
+        """Return one advantage per sample. Raise ``ValueError`` if groups are too small to compare."""
 
 
 @runtime_checkable
 class TokenEstimator(Estimator, Protocol):
-    """Gives every token an advantage of its own where ``kl``, the weight of the KL in the reward, is not 0."""
+    """Estimator of per-token advantages if ``kl``, the weight of the KL in the reward, is not 0."""
 
     kl: float
 
@@ -155,59 +160,59 @@ class TokenEstimator(Estimator, Protocol):
         reference_gap_BT: Float[Tensor, "row token"],
         mask_BT: Bool[Tensor, "row token"],
     ) -> Float[Tensor, "row token"]:
-        """One advantage per token, 0 outside ``mask_BT``; the gap is log π_old − log π_ref."""
+        """Return one advantage per token, 0 outside ``mask_BT``; the gap is log π_old − log π_ref."""
 
 
 @runtime_checkable
 class Calibration(Part, Protocol):
-    """Changes advantages, or takes samples out of the divisor."""
+    """Changes advantages, or removes samples from the divisor."""
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """The new credit."""
+        """Return the new credit."""
 
 
 @runtime_checkable
 class Surrogate(Part, Protocol):
-    """The loss of each token, whose gradient is the policy gradient where nothing is clipped."""
+    """Loss per token, whose gradient is the policy gradient where nothing is clipped."""
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
-        """Loss per token, to be minimised; an advantage for each row, or for each of its tokens."""
+        """Return the loss per token, to be minimized, from an advantage per row or per token."""
 
 
 @runtime_checkable
 class Aggregation(Part, Protocol):
-    """Weighs the losses of tokens into one number: a weight each, from lengths alone."""
+    """Weights of token losses in the total loss, computed from lengths only."""
 
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """Weights of all tokens of the batch: the loss is the sum of weight times loss. 0 where nothing counts.
+        """Return the weights of all tokens of the batch; the loss is the sum of weight times token loss.
 
-        Taken once over the whole batch, so splitting it into micro-batches cannot change the loss.
+        Computed once for the whole batch, so that micro-batches do not change the loss.
         """
 
 
 @runtime_checkable
 class Penalty(Part, Protocol):
-    """Adds a loss to every token of every sample that counts, whatever its advantage."""
+    """Adds a loss to every token of every counted sample, independent of its advantage."""
 
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
-        """Loss per token, its coefficient included."""
+        """Return the loss per token, including its coefficient."""
 
 
 @runtime_checkable
 class Correction(Part, Protocol):
-    """Importance weights for rollouts that another law than the policy's drew."""
+    """Importance weights for rollouts from another distribution than the policy's."""
 
     def importance(
         self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
     ) -> Float[Tensor, "row token"]:
-        """Factor of each token's loss, without gradient, from log π_old − log(behaviour)."""
+        """Return the factor of each token's loss, without gradient, from log π_old − log(behaviour)."""
 
 
 @runtime_checkable
 class Rehearsal(Part, Protocol):
-    """Samples of the reference policy to learn from beside the rollouts: β times their mean cross-entropy."""
+    """Additional loss on samples of the reference policy: β times their mean cross-entropy."""
 
     beta: float
     samples_per_prompt: int
@@ -215,7 +220,7 @@ class Rehearsal(Part, Protocol):
 
 @runtime_checkable
 class Decoding(Part, Protocol):
-    """Draws rollouts from softmax(f_θ − μ f_φ): the policy less a memory network (``oversharp.trainers.rollouts``)."""
+    """Sampling of rollouts from softmax(f_θ − μ f_φ): policy minus memory network (``oversharp.trainers.rollouts``)."""
 
     mu: float
     memory: str
@@ -226,14 +231,14 @@ class Decoding(Part, Protocol):
 
 @runtime_checkable
 class Resampling(Part, Protocol):
-    """Draws further prompts until enough groups are mixed, at most ``max_rounds`` times a step."""
+    """Sampling of further prompts until enough groups have mixed rewards, at most ``max_rounds`` rounds per step."""
 
     max_rounds: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A name for a composition that a paper made: ``expression`` is what a user could write instead."""
+    """Name for an ``expression`` of parts from a paper."""
 
     title: str
     source: str
@@ -242,7 +247,7 @@ class Preset:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """A whole objective. ``expression`` names its parts with every setting that is not a default."""
+    """Complete objective. ``expression`` lists its parts with all non-default settings."""
 
     expression: str
     shapings: tuple[Shaping, ...]
@@ -271,7 +276,7 @@ class Objective:
         )
 
     def asks_for(self, need: Need) -> bool:
-        """Whether any part needs it."""
+        """Return whether any part needs this input."""
         return any(need in part.needs for part in self.parts)
 
     @property
@@ -280,7 +285,7 @@ class Objective:
         return isinstance(self.estimator, TokenEstimator) and self.estimator.kl > 0
 
     def credit(self, rewards: GroupedRewards) -> Credit:
-        """Shape the rewards, estimate advantages, calibrate them; by token where the gap to the reference is given."""
+        """Shape the rewards, estimate advantages, calibrate them; per token if the gap to the reference is given."""
         for shaping in self.shapings:
             rewards = replace(rewards, reward_PG=shaping.shape(rewards))
         advantage_PG = self.estimator.advantages(rewards)
@@ -299,7 +304,7 @@ class Objective:
         mask_BT: Bool[Tensor, "row token"],
     ) -> Credit:
         if not isinstance(self.estimator, TokenEstimator):
-            raise ValueError(f"{name_of(self.estimator)} gives no advantages by token")
+            raise ValueError(f"{name_of(self.estimator)} has no advantages per token")
         advantage_BT = self.estimator.token_advantages(rewards.reward_PG, reference_gap_BT, mask_BT)
         mean_B = advantage_BT.sum(dim=1) / mask_BT.sum(dim=1).clamp(min=1)
         mean_PG = mean_B.view_as(credit.advantage_PG).to(credit.advantage_PG)
@@ -307,17 +312,17 @@ class Objective:
 
 
 def as_column(advantage_B: Float[Tensor, "row ..."]) -> Float[Tensor, "row one_or_token"]:
-    """Advantages of rows as a column beside their tokens; those of tokens as they are."""
+    """Return row advantages as a column; token advantages unchanged."""
     return advantage_B[:, None] if advantage_B.ndim == 1 else advantage_B
 
 
 def name_of(part: Part) -> str:
-    """The name of a part in an expression: its file's name."""
+    """Return the name of a part in an expression: its file's name."""
     return type(part).__module__.rpartition(".")[2]
 
 
 def check_range(least: float, below: float = math.inf, /, **settings: float | None) -> None:
-    """Raise ``ValueError`` for a setting outside [least, below); None is no value.
+    """Raise ``ValueError`` for a setting outside [least, below); None is allowed.
 
     >>> check_range(0, beta=-1.0)
     Traceback (most recent call last):
@@ -331,7 +336,7 @@ def check_range(least: float, below: float = math.inf, /, **settings: float | No
 
 
 def scale_matched(changed: Float[Tensor, "*axes"], before: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """``changed`` advantages with the mean absolute value that they had ``before``; zeros stay zeros.
+    """Rescale ``changed`` advantages to the mean absolute value of ``before``; zeros stay zeros.
 
     >>> scale_matched(torch.tensor([4.0, -2.0]), torch.tensor([2.0, -2.0]))
     tensor([ 2.6667, -1.3333])
@@ -357,10 +362,10 @@ def check_group(reward_PG: Float[Tensor, "prompt group"]) -> None:
 
 
 def is_constant(reward_PG: Float[Tensor, "prompt group"]) -> Bool[Tensor, " prompt"]:
-    """Groups whose rewards are all equal and hence teach nothing.
+    """Return which groups have equal rewards, and hence no gradient.
 
-    Decided by max == min. The standard deviation of eight equal float32 rewards of 0.1 is not zero, and dividing by
-    it turns rounding noise into an advantage (-0.83 with an eps of 1e-9).
+    Uses max == min. The standard deviation of eight equal float32 rewards of 0.1 is not zero, and dividing by it turns
+    rounding noise into an advantage (-0.83 with an eps of 1e-9).
 
     >>> import torch
     >>> is_constant(torch.tensor([[0.1] * 8, [0.0] * 7 + [1.0]])).tolist()

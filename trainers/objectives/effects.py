@@ -1,10 +1,10 @@
-"""Parts and settings that change nothing in a run of a given size, found by the gradient of the loss.
+"""Find parts and settings without effect in a run of a given size, by the gradient of the loss.
 
-``iac`` with two rollouts a prompt is GRPO to the last bit, as (2 − 1)^alpha is 1; ``easy_filter:share=0.02`` leaves out
-no prompt of a batch of 32, ``overlong`` punishes none where the limit lies beyond the longest response, and
-``importance:mode=exact,cap=3`` has a cap that nobody looks at. No list says so: the gradient of the loss with respect
-to every token's log-probability is taken on random batches of the run's own size, far from the policy that drew them,
-with the part and without it, and with other values of every setting that the expression writes.
+``iac`` with two rollouts per prompt equals GRPO, because (2 − 1)^alpha is 1; ``easy_filter:share=0.02`` removes no
+prompt from a batch of 32; ``overlong`` has no effect if its limit exceeds the longest response;
+``importance:mode=exact,cap=3`` ignores the cap. There is no list of such cases. Instead, the gradient of the loss with
+respect to every token's log-probability is computed on random off-policy batches of the run's size, with and without
+the part, and with other values of every setting in the expression.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from oversharp.trainers.objectives import Setting, settings_as_written
 from oversharp.trainers.objectives.composition import idle_parts
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective, Part, TokenLogps, name_of
 
-#: Batches that are tried: of prompts that are never, sometimes and always solved.
+#: Number of random batches, with prompts that are never, sometimes and always solved.
 _BATCHES = 8
 _TOKENS = 7
 
 
 def void_in_a_run(objective: Objective, expression: str, *, prompts: int, group_size: int, longest: int) -> list[str]:
-    """What of an expression changes nothing with so many prompts and rollouts and so long responses, one line each.
+    """Return one line per part or setting of an expression without effect in a run of this size.
 
-    ``expression`` is what the user wrote: only settings that stand there are tried. Parts whose own settings switch
-    them off are not named (``composition.cautions`` names them).
+    Only settings in ``expression`` are tested. Parts that their own settings turn off are not included
+    (``composition.cautions`` reports them).
     """
     batches = list(_batches(prompts, group_size, longest))
     own = [_gradient(objective, batch, longest) for batch in batches]
@@ -41,36 +41,36 @@ def void_in_a_run(objective: Objective, expression: str, *, prompts: int, group_
             for gradient, batch in zip(own, batches, strict=True)
         )
 
-    found = []
+    messages = []
     switched_off = idle_parts(objective)
     for part in (*objective.shapings, *objective.calibrations):
-        if part not in switched_off and is_void(_without(objective, part)):
+        if part not in switched_off and is_void(_remove_part(objective, part)):
             size = f"--batch-prompts {prompts}, --group-size {group_size} and responses of at most {longest} tokens"
-            found.append(f"{name_of(part)} changes nothing with {size}; leave it out, or change these or its settings")
+            messages.append(f"{name_of(part)} has no effect with {size}; remove it, or change these or its settings")
     written = settings_as_written(expression)
-    of_rollouts = (objective.rehearsal, objective.decoding, objective.resampling)  # they act before any loss
+    of_rollouts = (objective.rehearsal, objective.decoding, objective.resampling)  # these act before the loss
     for part in objective.parts:
-        if part in switched_off or any(part is one for one in of_rollouts):
+        if part in switched_off or any(part is of_rollout for of_rollout in of_rollouts):
             continue
         for setting in written.get(name_of(part), ()):
-            others = [_with(objective, part, other) for other in _other_values(part, setting)]
+            others = [_replace_part(objective, part, other) for other in _other_values(part, setting)]
             if others and all(map(is_void, others)):
-                found.append(f"{name_of(part)}: {setting} changes nothing beside the other parts and settings")
-    return found
+                messages.append(f"{name_of(part)}: {setting} has no effect together with the other parts and settings")
+    return messages
 
 
 def looks_at_correct(objective: Objective, *, prompts: int, group_size: int, longest: int) -> bool:
-    """Whether it makes any difference to the loss which samples are correct, if rewards stay what they are."""
+    """Return whether the loss depends on which samples are correct, at fixed rewards."""
     for rewards, tokens, log_ratio_BT in _batches(prompts, group_size, longest):
         other = replace(rewards, correct_PG=~rewards.correct_PG)
-        one, two = (_gradient(objective, (held, tokens, log_ratio_BT), longest) for held in (rewards, other))
-        if not torch.allclose(one, two, rtol=1e-9, atol=1e-15):
+        first, second = (_gradient(objective, (variant, tokens, log_ratio_BT), longest) for variant in (rewards, other))
+        if not torch.allclose(first, second, rtol=1e-9, atol=1e-15):
             return True
     return False
 
 
 def _batches(prompts: int, group_size: int, longest: int) -> Iterator[tuple[GroupedRewards, TokenLogps, Tensor]]:
-    """Rewards, tokens and log π_old − log(behaviour) of a batch; ratios lie on both sides of every usual bound."""
+    """Yield rewards, tokens and log π_old − log(behaviour) of random batches; ratios cross all usual bounds."""
     draw = torch.Generator().manual_seed(0)
     shape = (prompts, group_size)
     for _ in range(_BATCHES):
@@ -91,7 +91,7 @@ def _batches(prompts: int, group_size: int, longest: int) -> Iterator[tuple[Grou
             reference_gap_BT=(gap_BT - 0.5) * mask_BT,
             mask_BT=mask_BT,
         )
-        # moved by the same at every token of half of the rows: for ratios of whole responses
+        # half of the rows shift all tokens equally, to vary the ratios of whole responses
         together_B1 = (torch.rand(len(mask_BT), 1, generator=draw) < 0.5).double()
         shift_BT = 6 * ((moved_BT[:, :1] * together_B1 + moved_BT * (1 - together_B1)) - 0.5)
         tokens = TokenLogps(
@@ -107,9 +107,10 @@ def _batches(prompts: int, group_size: int, longest: int) -> Iterator[tuple[Grou
 def _gradient(
     objective: Objective, batch: tuple[GroupedRewards, TokenLogps, Tensor], longest: int
 ) -> Float[Tensor, " all"]:
-    """Of the loss with respect to log-probabilities and entropies, as ``trainers.update`` makes it; then the loss.
+    """Return the gradient with respect to log-probabilities and entropies as in ``trainers.update``, then the loss.
 
-    The loss itself stands in the metrics: ``kl:straight_through=true`` shows one estimator and follows another.
+    The loss matters because metrics report it: ``kl:straight_through=true`` reports one estimator and uses the gradient
+    of another.
     """
     rewards, tokens, log_ratio_BT = batch
     if not objective.by_token:
@@ -117,21 +118,21 @@ def _gradient(
     credit = objective.credit(rewards)
     logp_BT = tokens.logp_BT.clone().requires_grad_()
     entropy_BT = (tokens.entropy_BT if tokens.entropy_BT is not None else torch.zeros_like(logp_BT)).requires_grad_()
-    held = replace(tokens, logp_BT=logp_BT, entropy_BT=entropy_BT)
+    moved = replace(tokens, logp_BT=logp_BT, entropy_BT=entropy_BT)
     counted_B = credit.counted_PG.flatten()
     weight_BT = objective.aggregation.token_weights(tokens.mask_BT, counted_B, max_tokens=longest)
     importance_BT = torch.ones_like(weight_BT)
     if objective.correction is not None:
         importance_BT = objective.correction.importance(log_ratio_BT, tokens.mask_BT)
-    loss = (weight_BT * importance_BT * objective.surrogate.token_loss(held, credit.by_token).loss_BT).sum()
+    loss = (weight_BT * importance_BT * objective.surrogate.token_loss(moved, credit.by_token).loss_BT).sum()
     for penalty in objective.penalties:
-        loss = loss + (weight_BT * penalty.token_penalty(held)).sum()
+        loss = loss + (weight_BT * penalty.token_penalty(moved)).sum()
     gradients = torch.autograd.grad(loss, (logp_BT, entropy_BT), allow_unused=True, materialize_grads=True)
     return torch.cat([*(gradient.flatten() for gradient in gradients), loss.detach()[None]])
 
 
 def _other_values(part: Part, setting: str) -> list[Part]:
-    """The part with other values of one of its settings, as far as it takes them."""
+    """Return the part with other valid values of one of its settings."""
     value: Setting | None = getattr(part, setting)
     kind = get_type_hints(type(part))[setting]
     others: Sequence[Any] = ()
@@ -146,33 +147,33 @@ def _other_values(part: Part, setting: str) -> list[Part]:
     options = [option for option in get_args(kind) if get_origin(option) is Literal]
     if options:
         others = [option for option in get_args(options[0]) if option != value]
-    found = []
+    parts = []
     for other in dict.fromkeys(others):
         if other == value:
             continue
         try:
-            found.append(replace(part, **{setting: other}))  # type: ignore[type-var]
+            parts.append(replace(part, **{setting: other}))  # type: ignore[type-var]
         except ValueError:
             continue  # out of its range
-    return found
+    return parts
 
 
-def _with(objective: Objective, part: Part, other: Part) -> Objective:
-    """The objective with another part in the place of one."""
-    held: Mapping[str, Any] = {field.name: getattr(objective, field.name) for field in fields(objective)}
-    for name, value in held.items():
+def _replace_part(objective: Objective, part: Part, other: Part) -> Objective:
+    """Return the objective with ``other`` in place of ``part``."""
+    values: Mapping[str, Any] = {field.name: getattr(objective, field.name) for field in fields(objective)}
+    for name, value in values.items():
         if value is part:
             changed: Any = {name: other}
             return replace(objective, **changed)
-        if isinstance(value, tuple) and any(one is part for one in value):
-            changed = {name: tuple(other if one is part else one for one in value)}
+        if isinstance(value, tuple) and any(member is part for member in value):
+            changed = {name: tuple(other if member is part else member for member in value)}
             return replace(objective, **changed)
-    raise ValueError(f"{name_of(part)} is no part of {objective.expression}")
+    raise ValueError(f"{name_of(part)} is not a part of {objective.expression}")
 
 
-def _without(objective: Objective, part: Part) -> Objective:
+def _remove_part(objective: Objective, part: Part) -> Objective:
     return replace(
         objective,
-        shapings=tuple(one for one in objective.shapings if one is not part),
-        calibrations=tuple(one for one in objective.calibrations if one is not part),
+        shapings=tuple(shaping for shaping in objective.shapings if shaping is not part),
+        calibrations=tuple(calibration for calibration in objective.calibrations if calibration is not part),
     )

@@ -1,4 +1,4 @@
-"""The list of `oversharp train --list`: every part of an objective by the place that it takes."""
+"""Print the list of `oversharp train --list`: every part of an objective by kind."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from oversharp.trainers.objectives import DEFAULTS, entries
 
 _PLACES = {
     "preset": "presets: whole objectives of papers, with any setting of their parts (dapo:high=0.3)",
-    "shaping": "shapings: change rewards before anything compares them; any number",
-    "estimator": "estimators: rewards to advantages; one, grpo unless named",
-    "calibration": "calibrations: change advantages or take samples out; any number, in the order written",
-    "surrogate": "surrogates: the loss of a token; one, clip unless named",
+    "shaping": "shapings: change rewards before they are compared; any number",
+    "estimator": "estimators: rewards to advantages; one, default grpo",
+    "calibration": "calibrations: change advantages or remove samples; any number, applied in order",
+    "surrogate": "surrogates: the loss of a token; one, default clip",
     "penalty": "penalties: added to the loss of every token; any number",
-    "aggregation": "aggregations: tokens to one number; one, seq_mean_token_mean unless named",
-    "correction": "correction: importance weights for rollouts of another engine or of dlc; one or none",
-    "rehearsal": "rehearsal: samples of the reference to learn from; one or none",
-    "decoding": "decoding: how rollouts are drawn; one or none",
-    "resampling": "resampling: which prompts are drawn; one or none",
+    "aggregation": "aggregations: token losses to one number; one, default seq_mean_token_mean",
+    "correction": "correction: importance weights for rollouts of another engine or of dlc; at most one",
+    "rehearsal": "rehearsal: training on samples of the reference; at most one",
+    "decoding": "decoding: how rollouts are sampled; at most one",
+    "resampling": "resampling: which prompts are used; at most one",
 }
 
 
 def print_objectives(console: Console | None = None) -> None:
-    """All parts and presets with their settings' defaults and sources."""
+    """Print all parts and presets with default settings and sources."""
     out = console or Console(highlight=False, soft_wrap=True)
-    out.print("--algorithm joins parts with +, settings behind a colon: rloo+iac:alpha=0.5+token_mean")
-    out.print(f"What is not named is GRPO's: {DEFAULTS}. A setting shown as ... must be given; none is not set.")
-    out.print("docs/objectives.md explains each part; docs/agreement.md says what verl and TRL call it.")
+    out.print("--algorithm joins parts with +, with settings after a colon: rloo+iac:alpha=0.5+token_mean")
+    out.print(f"Unspecified parts are those of GRPO: {DEFAULTS}. A setting shown as ... is required; none means unset.")
+    out.print("docs/objectives.md explains each part; docs/agreement.md has the names in verl and TRL.")
     for kind, parts in groupby(entries(), key=lambda entry: entry.kind):
         out.print(f"\n[bold]{_PLACES[kind]}[/bold]")
         for entry in parts:

@@ -1,4 +1,4 @@
-"""``docs/objectives.md``, from the parts' docstrings; ``python -m oversharp.trainers.objectives.page`` writes it."""
+"""Generate ``docs/objectives.md`` from docstrings: ``python -m oversharp.trainers.objectives.page``."""
 
 from __future__ import annotations
 
@@ -19,62 +19,62 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "objectives.md"
 HEADINGS: Mapping[str, str] = MappingProxyType(
     {
         "preset": "Presets",
-        "shaping": "Shaping: other rewards",
+        "shaping": "Shapings: change rewards",
         "estimator": "Estimators: from rewards to advantages",
-        "calibration": "Calibrations: other advantages, fewer samples",
+        "calibration": "Calibrations: change advantages, remove samples",
         "surrogate": "Surrogates: the loss of a token",
-        "penalty": "Penalties: further losses of a token",
-        "aggregation": "Aggregations: from tokens to one number",
+        "penalty": "Penalties: additional losses of a token",
+        "aggregation": "Aggregations: from token losses to one number",
         "correction": "Correction: rollouts of another engine, or of DLC",
         "rehearsal": "Rehearsal: samples of the reference",
-        "decoding": "Decoding: other rollouts",
-        "resampling": "Resampling: other prompts",
+        "decoding": "Decoding: how rollouts are sampled",
+        "resampling": "Resampling: which prompts are used",
     }
 )
 
 INTRODUCTION = """# Objectives
 
 `oversharp train --algorithm EXPRESSION` takes names of the parts below, joined by `+`, with settings after `:`.
-`oversharp train --list` prints them in short.
+`oversharp train --list` prints a short list.
 
 ```
-iac:alpha=0.5                                  GRPO with its advantages calibrated
+iac:alpha=0.5                                  GRPO with calibrated advantages
 rloo+iac+kl:kind=k3,beta=0.01+token_mean       another estimator and aggregation, and a penalty
-dapo:high=0.3+overlong:length=512              a preset with one setting changed, and a shaping
+dapo:high=0.3+overlong:length=512              a preset with one changed setting, and a shaping
 ```
 
-- Any number of shapings, calibrations (they apply in the order written) and penalties; one of every other kind.
-- What is not named is GRPO's: `{defaults}`.
-- A preset stands for several parts, and some parts bring others; a named part displaces these.
-- Two parts of which one can have no effect beside the other are refused, such as `iac+negative_only`.
-- So are parts and settings that change nothing in a run of its size, whose gradient is the same with and without them:
-  `iac` with `--group-size 2`, `easy_filter:share=0.02` of 32 prompts, `overlong` behind the longest response, `cap` of
-  `importance:mode=exact`.
+- Any number of shapings, calibrations (applied in order) and penalties; one of every other kind.
+- Unspecified parts are those of GRPO: `{defaults}`.
+- A preset expands to several parts, and some parts bring others; explicit parts replace these.
+- Combinations in which a part has no effect are errors, such as `iac+negative_only`.
+- Parts and settings without effect in a run of the given size are errors too, because the gradient is the same without
+  them: `iac` with `--group-size 2`, `easy_filter:share=0.02` of 32 prompts, `overlong` with a limit above the longest
+  response, `cap` of `importance:mode=exact`.
 
-What verl and TRL call these parts, and where their conventions differ: [agreement](agreement.md). IAC and GRPO-N inside
-those trainers: [integrations](integrations.md).
+[Agreement](agreement.md) lists the names of these parts in verl and TRL, and differences in conventions.
+[Integrations](integrations.md) describes IAC and GRPO-N inside those trainers.
 
 In the formulas:
 
 - r and A: reward and advantage of a response. All its tokens have the same advantage.
-- G: rollouts of a prompt (`--group-size`). N: the samples of a batch that count, which are all unless a calibration
-  takes some out. |y|: tokens of a response, the end token included.
-- pi: the policy that is trained. pi_old: the one that drew the batch. pi_ref: the reference, which is the policy that
-  the run started from unless `--reference` names another.
-- rho_t: pi(y_t) / pi_old(y_t), which is 1 with one update per batch (`--updates-per-batch`). sg: without gradient.
-- correct: accepted by the verifier with full reward, whatever a shaping makes of that reward.
+- G: rollouts per prompt (`--group-size`). N: number of samples of a batch that count, all of them unless a calibration
+  removes some. |y|: tokens of a response, including the end token.
+- pi: the trained policy. pi_old: the policy that sampled the batch. pi_ref: the reference, by default the policy that
+  the run started from (`--reference`).
+- rho_t: pi(y_t) / pi_old(y_t), which is 1 with one update per batch (`--updates-per-batch`). sg: stop-gradient.
+- correct: accepted by the verifier with full reward, before any shaping.
 
 [A] is *When Sharpening Becomes Collapse* (arXiv 2601.15609), [B] *The Debate on RLVR Reasoning Capability Boundary*
-(arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). Where [A]'s softmax worlds are mentioned, the
-findings are those of our own runs of them (`benchmarks/toy/`).
+(arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). Results on [A]'s softmax worlds come from our own
+runs (`benchmarks/toy/`).
 
-A part or preset is one file in a folder of `trainers/objectives/`, and this page is made from those files' docstrings
-by `python -m oversharp.trainers.objectives.page`.
+Each part or preset is one file in a folder of `trainers/objectives/`. This page is generated from their docstrings by
+`python -m oversharp.trainers.objectives.page`.
 """
 
 
 def page() -> str:
-    """The whole page as Markdown; loads torch.
+    """Return the page as Markdown; loads torch.
 
     >>> "### `iac`" in page()
     True
@@ -87,13 +87,13 @@ def page() -> str:
 
 
 def write() -> None:
-    """Write the page to its place in the source tree."""
+    """Write the page to the source tree."""
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
 
 
 def _section(name: str) -> str:
-    """The section of one part or preset."""
+    """Return the section of one part or preset."""
     module = objectives.module_of(name)
     if hasattr(module, "PRESET"):
         preset: Preset = module.PRESET
@@ -105,13 +105,13 @@ def _section(name: str) -> str:
     if part.needs:
         paragraphs.append(f"Costs {', '.join(_NEEDS[need] for need in sorted(part.needs))}.")
     if part.brings:
-        paragraphs.append(f"Brings `{part.brings}` unless others are named.")
+        paragraphs.append(f"Brings `{part.brings}` unless the expression has others of these kinds.")
     return "\n\n".join(paragraphs)
 
 
 _NEEDS: Mapping[Need, str] = MappingProxyType(
     {
-        "entropy": "a pass over the vocabulary's probabilities at every token that is learnt from",
+        "entropy": "a pass over the vocabulary's probabilities at every trained token",
         "greedy": "one greedy response per prompt and step",
         "reference_logp": "a forward pass of the reference over the rollouts",
     }
@@ -119,23 +119,23 @@ _NEEDS: Mapping[Need, str] = MappingProxyType(
 
 
 def _prose(documented: ModuleType | type[Part]) -> str:
-    """The docstring without its examples. What it indents is a code block in Markdown too, as are its back-ticks."""
+    """Return the docstring without examples. Its indented blocks and backticks are valid Markdown."""
     paragraphs = re.split(r"\n\s*\n", inspect.getdoc(documented) or "")
     return "\n\n".join(paragraph for paragraph in paragraphs if not paragraph.lstrip().startswith(">>>"))
 
 
 def _settings(part: type[Part]) -> str:
-    """Table of a part's settings."""
+    """Return the table of a part's settings."""
     types = get_type_hints(part)
     rows = ["| setting | value | default |", "|---|---|---|"]
     for field in fields(part):  # type: ignore[arg-type]
-        default = {None: "not set", MISSING: "must be given"}.get(field.default, f"`{str(field.default).lower()}`")
+        default = {None: "not set", MISSING: "required"}.get(field.default, f"`{str(field.default).lower()}`")
         rows.append(f"| `{field.name}` | {_values(types[field.name])} | {default} |")
     return "\n".join(rows)
 
 
 def _values(kind: Any) -> str:
-    """The values that a setting takes, in words."""
+    """Return the valid values of a setting as text."""
     if get_origin(kind) is Literal:
         return ", ".join(f"`{option}`" for option in get_args(kind))
     plain = next((option for option in get_args(kind) if option is not type(None)), kind)

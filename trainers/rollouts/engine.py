@@ -1,4 +1,4 @@
-"""The interface of rollout engines, and the engine that samples with the policy itself."""
+"""Interface of rollout engines, and the engine that samples with the policy itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.tokens import left_padded
-from oversharp.trainers.batch import RolloutBatch, joined
+from oversharp.trainers.batch import RolloutBatch, concatenate
 from oversharp.trainers.model.kv_cache import takes_fixed_cache
 from oversharp.trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
 from oversharp.trainers.rollouts.static_decode import FixedReader
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class RolloutEngine(Protocol):
-    """Draws rollouts from the policy as it is now."""
+    """Samples rollouts from the current policy."""
 
     def sample(
         self, prompts: Sequence[Sequence[int]], *, group_size: int, max_tokens: int, temperature: float, seed: int
     ) -> RolloutBatch:
-        """``group_size`` rollouts of each prompt; the same seed and weights give the same rollouts."""
+        """Return ``group_size`` rollouts of each prompt; equal seed and weights give equal rollouts."""
 
     def greedy(self, prompts: Sequence[Sequence[int]], *, max_tokens: int) -> RolloutBatch:
-        """The likeliest token at every place: one response per prompt, without the memory network."""
+        """Return one greedy response per prompt, without the memory network."""
 
     def sync(self) -> dict[str, float]:
-        """Bring the policy's new weights to where rollouts are drawn; metrics of that, checked there."""
+        """Copy the policy's new weights to the engine, verify them there, and return metrics."""
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release the engine's resources."""
 
 
 class OwnEngine:
-    """The decoder of ``oversharp.trainers.rollouts.decode`` on the very model that is trained: nothing to sync.
+    """Decoder of ``oversharp.trainers.rollouts.decode`` on the trained model itself, so that sync is a no-op.
 
-    ``rows_per_part`` bounds how many responses are drawn at a time. ``static``: read through a cache of fixed size,
-    on a GPU with recorded CUDA graphs; by default there, where the model takes it.
+    ``rows_per_part`` limits the number of responses sampled at a time. ``static``: use a KV cache of fixed size, on a
+    GPU with CUDA graphs; the default on GPUs if the model supports it.
     """
 
     def __init__(
@@ -67,21 +67,21 @@ class OwnEngine:
         """See ``RolloutEngine.sample``."""
         mu = 0.0 if self._memory_network is None else self._memory_network.mu
         noise_BT = uniform_noise(seed, rows=len(prompts) * group_size, max_tokens=max_tokens)
-        return self._drawn(prompts, noise_BT, DecodingLaw(temperature=temperature, mu=mu))
+        return self._sample_parts(prompts, noise_BT, DecodingLaw(temperature=temperature, mu=mu))
 
     def greedy(self, prompts: Sequence[Sequence[int]], *, max_tokens: int) -> RolloutBatch:
         """See ``RolloutEngine.greedy``."""
-        return self._drawn(prompts, torch.zeros(len(prompts), max_tokens), DecodingLaw(temperature=0.0))
+        return self._sample_parts(prompts, torch.zeros(len(prompts), max_tokens), DecodingLaw(temperature=0.0))
 
     def sync(self) -> dict[str, float]:
-        """Nothing to do."""
+        """Do nothing: the engine uses the policy's weights."""
         return {}
 
     def close(self) -> None:
-        """Let go of the buffers."""
+        """Release the buffers."""
         self._fixed = None
 
-    def _drawn(self, prompts: Sequence[Sequence[int]], noise_BT: torch.Tensor, law: DecodingLaw) -> RolloutBatch:
+    def _sample_parts(self, prompts: Sequence[Sequence[int]], noise_BT: torch.Tensor, law: DecodingLaw) -> RolloutBatch:
         prompt_ids_PL, prompt_mask_PL = left_padded(prompts, self._policy)
         group_size = len(noise_BT) // len(prompts)
         prompts_per_part = max(1, (self._rows_per_part or len(noise_BT)) // group_size)
@@ -102,7 +102,7 @@ class OwnEngine:
                 strict=True,
             )
         ]
-        return joined(parts)
+        return concatenate(parts)
 
     def _readers(self, law: DecodingLaw) -> Sequence[Reader]:
         n_models = 2 if law.mu else 1

@@ -94,7 +94,7 @@ def rounded_to(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     inner: Any = model
     if hasattr(inner, "get_base_model"):
         inner = inner.get_base_model()
-    held = [(parameter, parameter.data) for parameter in model.parameters()]
+    weights = [(parameter, parameter.data) for parameter in model.parameters()]
     rounded = {name: weight.to(dtype) for name, weight in plain_weights(model)}
     try:
         for name, parameter in inner.named_parameters():
@@ -102,5 +102,5 @@ def rounded_to(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
             parameter.data = torch.zeros_like(parameter.data, dtype=dtype) if merged is None else merged
         yield
     finally:
-        for parameter, exact in held:
+        for parameter, exact in weights:
             parameter.data = exact

@@ -41,9 +41,9 @@ def engine_plan(
     read.
     """
     per_network = [
-        token_bytes(one.model.config, dtype)
-        for one in (policy, memory_network.loaded if memory_network else None)
-        if one
+        token_bytes(loaded.model.config, dtype)
+        for loaded in (policy, memory_network.loaded if memory_network else None)
+        if loaded
     ]
     on_gpu = policy.device.type != "cpu"
     room = (

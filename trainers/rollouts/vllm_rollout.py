@@ -190,14 +190,14 @@ class VllmRolloutEngine:
     ) -> Float[np.ndarray, "token column"]:
         """What the networks say of these answers to the probe."""
         read = zip(self._probe, answered, strict=True)
-        return np.concatenate([own_columns(self._policy, memory_network, mu, *one) for one in read])
+        return np.concatenate([own_columns(self._policy, memory_network, mu, *columns) for columns in read])
 
     @contextmanager
     def _rounded(self, memory_network: LoadedModel | None) -> Iterator[None]:
         """Inside the block the networks compute in the engine's precision."""
         with ExitStack() as stack:
-            for one in filter(None, (self._policy, memory_network)):
-                stack.enter_context(rounded_to(one.model, getattr(torch, self._plan.dtype)))
+            for engine in filter(None, (self._policy, memory_network)):
+                stack.enter_context(rounded_to(engine.model, getattr(torch, self._plan.dtype)))
             yield
 
     # ---------------------------------------------------------------- draws

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TEMPORARY = "tmp-"
 _CHECKSUM_BYTES = 32
 _STATE = re.compile(r"step-(\d+)\.pt")
-_RESTORE = "restore it from a backup or start anew in another --output-dir"
+_RESTORE = "restore it from a backup or start a new run in another --output-dir"
 
 
 class Stateful(Protocol):
@@ -40,7 +40,7 @@ class Stateful(Protocol):
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
-    """Where the model after ``step`` optimizer steps lies."""
+    """Return the folder of the model after ``step`` optimizer steps."""
     return run / f"checkpoint-{step}"
 
 
@@ -56,7 +56,7 @@ def save_checkpoint(
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         raise TrainingError(
             f"step {step}: the weights are not finite; the checkpoints before it are intact, "
-            "start anew with a lower --learning-rate"
+            "start a new run with a lower --learning-rate"
         )
     with atomic_folder(checkpoint_path(run, step)) as folder, quiet_transformers():
         # an adapter holds no embedding: peft would ask the hub for the base's, or warn that it cannot
@@ -108,14 +108,14 @@ def committed_step(run: Path) -> int | None:
         return None
     except OSError as error:
         raise TrainingError(
-            f"{folder}: cannot be read as a folder ({error.strerror}); restore it or start anew in another --output-dir"
+            f"{folder}: cannot be read as a folder ({error.strerror}); restore it or choose another --output-dir"
         ) from error
     steps = [int(match[1]) for name in names if (match := _STATE.fullmatch(name))]
     if not steps:
         return None
     if not checkpoint_path(run, max(steps)).is_dir():
         raise TrainingError(
-            f"{checkpoint_path(run, max(steps))}: gone, so the run cannot continue; restore it or start anew"
+            f"{checkpoint_path(run, max(steps))}: missing, so the run cannot continue; restore it or start a new run"
         )
     return max(steps)
 

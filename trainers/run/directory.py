@@ -1,4 +1,4 @@
-"""A run directory belongs to one configuration: opening, locking, settings, metrics and rollout files."""
+"""Run directories: opening, locking, settings, metrics and rollout files of one configuration."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PACKAGES = ("oversharp", "torch", "transformers", "tokenizers", "numpy")
 
 
 @contextmanager
-def opened(config: TrainConfig | SftConfig) -> Iterator[Path]:
-    """The run directory of ``config``, locked against a second trainer, its settings written.
+def open_run(config: TrainConfig | SftConfig) -> Iterator[Path]:
+    """Lock the run directory of ``config``, write its settings, and yield it.
 
-    A new directory starts a new run, with or without ``resume``. Raises ``TrainingError`` if the directory holds a
-    run and ``resume`` is off, or holds a run of other settings (naming them), or is in use.
+    A new directory starts a new run, with or without ``resume``. Raises ``TrainingError`` if the directory is in use,
+    contains a run while ``resume`` is off, or contains a run with other settings (the message lists them).
     """
     run = config.output_dir
     _require_apart(config)
@@ -52,58 +52,59 @@ def opened(config: TrainConfig | SftConfig) -> Iterator[Path]:
 
 
 def held_step(config: TrainConfig | SftConfig) -> int | None:
-    """The last step of the run that ``config`` would continue, None where it would start one. Writes nothing.
+    """Return the last step of the run that ``config`` would continue, None for a new run. Writes nothing.
 
-    Raises ``TrainingError`` for a directory that ``opened`` would refuse, unless another trainer is writing there.
+    Raises ``TrainingError`` for a directory that ``open_run`` rejects, except for one in use.
     """
     run, path = config.output_dir, config.output_dir / "config.toml"
     _require_apart(config)
     _require_writable(run)
     written = _read_settings(path, _table(config)) if path.is_file() else {}
     committed = committed_step(run)
-    if not written or committed is None:  # a run that failed before its first commit holds nothing
+    if not written or committed is None:  # a run that failed before its first commit is empty
         return committed
-    # a setting that the run was written without had its default: settings that came later change no old run
+    # settings missing in the file had their default: settings added in later versions do not change old runs
     differing = differing_keys({**_defaults(type(config)), **written}, settings_of(config))
-    # a constant learning rate makes a longer run the continuation of a shorter one; a schedule does not
+    # with a constant learning rate, a longer run continues a shorter one; with a schedule it does not
     if isinstance(config, TrainConfig) and config.schedule == "constant":
         differing = [key for key in differing if key != "max_steps"]
     if differing:
         raise TrainingError(
-            f"{run}: holds a run with other settings ({', '.join(differing)}); {_ELSEWHERE} or use the settings in its "
-            "config.toml"
+            f"{run}: contains a run with other settings ({', '.join(differing)}); {_ELSEWHERE} or use the settings in "
+            "its config.toml"
         )
     if not config.resume:
         raise TrainingError(
-            f"{run}: holds a run of these settings at step {committed}; pass --resume to continue it or {_ELSEWHERE}"
+            f"{run}: contains a run with these settings at step {committed}; pass --resume to continue it, or "
+            f"{_ELSEWHERE}"
         )
     return committed
 
 
 def _require_apart(config: TrainConfig | SftConfig) -> None:
-    """A run writes checkpoints of its own: in the folder of its model, around or inside it they would be mixed up.
+    """Raise ``TrainingError`` if the run directory overlaps the model's folder, which would mix their checkpoints.
 
-    A base of its own may lie in ``output_dir/base``, where a run that names no model has trained it.
+    The model may be in ``output_dir/base``, where a run without a model trains its base.
     """
     if not isinstance(config, TrainConfig) or config.model is None or not Path(config.model).is_dir():
         return
     model, run = Path(config.model).resolve(), config.output_dir.resolve()
     if model == run:
-        where = "is the folder of the model itself"
+        where = "is the folder of the model"
     elif model.is_relative_to(run) and not model.is_relative_to(run / "base"):
-        where = "holds the model"
+        where = "contains the model"
     elif run.is_relative_to(model):
-        where = "lies inside the folder of the model"
+        where = "is inside the folder of the model"
     else:
         return
     raise TrainingError(f"--output-dir {config.output_dir}: {where}, {config.model}; {_ELSEWHERE}")
 
 
 def _require_writable(run: Path) -> None:
-    """Where nothing is yet, what is above it is asked."""
+    """Raise ``TrainingError`` if ``run``, or its nearest existing parent, is not a writable directory."""
     place = next(place for place in (run, *run.absolute().parents) if os.path.lexists(place))
     if not place.is_dir():
-        raise TrainingError(f"{run}: cannot be written ({place} is no directory); {_ELSEWHERE}")
+        raise TrainingError(f"{run}: cannot be written ({place} is not a directory); {_ELSEWHERE}")
     if not os.access(place, os.W_OK | os.X_OK):
         raise TrainingError(f"{run}: cannot be written (no permission to write in {place}); {_ELSEWHERE}")
 
@@ -111,7 +112,7 @@ def _require_writable(run: Path) -> None:
 def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
     committed = held_step(config)
     settings = settings_of(config)
-    # what was trained stays on record, whatever a later command asks for
+    # record the trained steps even if a later command asks for fewer
     settings["max_steps"] = max(config.max_steps, committed or 0)
     with atomic_file(run / "config.toml") as file:
         text = to_toml({key: value for key, value in settings.items() if key != "resume"})
@@ -121,12 +122,12 @@ def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
 
 
 def _table(config: TrainConfig | SftConfig) -> str:
-    """The command that the settings belong to: ``oversharp COMMAND --config RUN/config.toml`` reads them back."""
+    """Return the command of the settings: ``oversharp COMMAND --config RUN/config.toml`` reads them."""
     return "train" if isinstance(config, TrainConfig) else "train-base"
 
 
 def _defaults(kind: type[SftConfig] | type[TrainConfig]) -> dict[str, object]:
-    """The defaults of all settings that have one other than none, as ``settings_of`` gives them."""
+    """Return the defaults that are not None, in the format of ``settings_of``."""
     return {
         field.name: str(field.default) if isinstance(field.default, Path) else field.default
         for field in fields(kind)
@@ -145,7 +146,7 @@ def _read_settings(path: Path, table: str) -> dict[str, object]:
 
 
 def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Names of settings that are not the same in both, sorted; where and how a run goes on does not count.
+    """Return the sorted names of settings that differ, ignoring those that may change on resume.
 
     >>> differing_keys({"seed": 0, "chat": False}, {"seed": 1, "chat": False, "limit": 4, "resume": True})
     ['limit', 'seed']
@@ -156,11 +157,11 @@ def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list
 
 @dataclass(frozen=True, kw_only=True)
 class RunPart:
-    """The environment of one part of a run, from the run's start or a resume to its end: ``environment.json``.
+    """Environment of one part of a run, between start or resume and end: an entry of ``environment.json``.
 
-    ``after_step`` is the last step before it, 0 for the first. ``started`` is its time in UTC (ISO 8601). ``versions``
-    are those that a result depends on, None for a package that was not installed as one. A directory of an oversharp
-    that kept the last part's versions alone reads as one part without its time.
+    ``after_step`` is the last step before it, 0 for the first. ``started`` is a UTC time (ISO 8601). ``versions`` has
+    the versions that results depend on, None for a package that is not installed as one. Files of older versions, which
+    only have the last part's versions, are read as one part without a time.
     """
 
     after_step: int
@@ -169,9 +170,9 @@ class RunPart:
 
 
 def run_parts(run: Path) -> tuple[RunPart, ...]:
-    """The parts of a run in the order they were started; a part that was killed before its first save is one too.
+    """Return the parts of a run in order, including parts that were killed before their first save.
 
-    Raises ``TrainingError`` for a file that no trainer wrote.
+    Raises ``TrainingError`` for an invalid file.
     """
     path = run / "environment.json"
     try:
@@ -183,20 +184,19 @@ def run_parts(run: Path) -> tuple[RunPart, ...]:
         return ()
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise TrainingError(
-            f"{path}: not the environments of a run ({error}); restore it, or move it away to continue without the "
-            "record so far"
+            f"{path}: not the environments of a run ({error}); restore it, or move it away to continue without it"
         ) from error
 
 
 def versions() -> dict[str, str | None]:
-    """Versions that a result depends on, here and now."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+    """Return the current versions that results depend on."""
+    versions_by_name: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions_by_name[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            versions_by_name[package] = None
+    return versions_by_name
 
 
 def _record_part(run: Path, committed: int | None) -> None:
@@ -204,13 +204,13 @@ def _record_part(run: Path, committed: int | None) -> None:
     part = RunPart(after_step=committed or 0, started=started, versions=versions())
     parts = (*(() if committed is None else run_parts(run)), part)
     with atomic_file(run / "environment.json") as file:
-        file.write_text(json.dumps([asdict(one) for one in parts], indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps([asdict(each) for each in parts], indent=1) + "\n", encoding="utf-8")
 
 
 class MetricsLog:
-    """``metrics.jsonl``: one line per step. Opening it after ``step`` removes the lines of later steps.
+    """Writer of ``metrics.jsonl``, one line per step. Opening it removes the lines after ``after_step``.
 
-    ``course`` holds the metrics of every step so far, those of earlier parts of the run included.
+    ``course`` has the metrics of every step so far, including earlier parts of the run.
     """
 
     def __init__(self, run: Path, *, after_step: int) -> None:
@@ -221,25 +221,25 @@ class MetricsLog:
         self.course = [metrics for _, metrics in kept]
 
     def append(self, metrics: Mapping[str, float]) -> None:
-        """Write one line. Raises ``TrainingError`` on a full disk, ``ValueError`` for NaN."""
+        """Write one line. Raise ``TrainingError`` on a full disk, ``ValueError`` for NaN."""
         with disk_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics, allow_nan=False) + "\n")
         self.course.append(dict(metrics))
 
     def flush(self) -> None:
-        """Bring the lines written so far to the disk; called before a step is committed."""
+        """Flush the lines to disk; called before a step is committed."""
         with disk_errors(self._path), self._path.open("a") as file:
             os.fsync(file.fileno())
 
 
 def _lines_up_to(path: Path, step: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """The lines and what they say.
+    """Yield lines and their metrics up to ``step``.
 
-    Raises ``TrainingError`` with the line for what no trainer wrote: cutting it out could cut out a metric.
+    Raises ``TrainingError`` with the line number for an invalid line: skipping it could lose metrics.
     """
     mend = "restore it, or move it away to continue without the metrics so far"
     try:
-        # a kill can leave the last line half-written: what follows the last line end is no line
+        # a killed process may leave a partial last line, without a line end
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return
@@ -259,10 +259,10 @@ def _lines_up_to(path: Path, step: int) -> Iterator[tuple[str, dict[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutRow:
-    """One line of ``rollouts/step_XXXXXX.parquet``.
+    """Row of ``rollouts/step_XXXXXX.parquet``.
 
-    ``logp_sum`` in nats over the ``n_tokens`` response tokens, end token included, at temperature 1. ``state`` is
-    the verifier's: a response that could not be graded has reward 0 here and says why it was not "ok".
+    ``logp_sum`` is in nats over the ``n_tokens`` response tokens including the end token, at temperature 1. ``state``
+    comes from the verifier: a response that could not be graded has reward 0 and a state other than "ok".
     """
 
     step: int
@@ -280,7 +280,7 @@ class RolloutRow:
 
 
 def write_rollouts(run: Path, step: int, rows: Sequence[RolloutRow]) -> None:
-    """All rollouts since the previous save, in one Parquet file named after the step they end with."""
+    """Write all rollouts since the previous save to one Parquet file named after the last step."""
     import pyarrow as pa
     from pyarrow import parquet
 

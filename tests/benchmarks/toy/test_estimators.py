@@ -54,7 +54,7 @@ def test_calibration_is_the_trainers_iac_with_batches_of_one_group(
         [
             contract.scale_matched(raised_1G, plain_1G) if scale_matched else raised_1G
             for plain_1G, correct_1G in zip(plain_SG.split(1), correct_SG.split(1), strict=True)
-            for raised_1G in (iac.calibrated(plain_1G, correct_1G, alpha=alpha),)
+            for raised_1G in (iac.calibrate_advantages(plain_1G, correct_1G, alpha=alpha),)
         ]
     )
     ours_SG = calibrated(plain_SG, correct_SG, alpha=alpha, scale_matched=scale_matched)

@@ -172,7 +172,7 @@ def test_what_does_not_end_by_itself_is_ended_with_the_training(
     assert is_gone(process_id)
     assert sampled(live.store_path)["checkpoint-0"] == 2 * 8  # what was computed is kept
     ended, left = warned(caplog)
-    assert "the training is over and 0.1 s were waited" in ended
+    assert "training ended and the wait of 0.1 s" in ended
     assert f"no findings on step 20; continue with: oversharp audit {run} --problems=" in left
 
 
@@ -186,7 +186,7 @@ def test_a_store_that_somebody_has_open_costs_one_warning(
         assert live.saved(20) == []
     [warning] = warned(caplog)
     assert "audit.duckdb: " in warning
-    assert "The training goes on" in warning
+    assert "The training continues" in warning
     assert "\n" not in warning
 
 

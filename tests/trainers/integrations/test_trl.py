@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.trainers.integrations.trl import CalibratedGRPOConfig, calibrations, recalibrated
+from oversharp.trainers.integrations.trl import CalibratedGRPOConfig, apply_calibrations, calibrations
 from oversharp.trainers.objectives.calibrations.iac import Iac
 from oversharp.trainers.objectives.calibrations.negative_only import NegativeOnly
 from tests.trainers.batches import rewards_of
@@ -20,13 +20,13 @@ def test_a_calibration_is_read_with_its_settings() -> None:
 
 
 OWN = "only calibrations can be given to TRL"
-DIVISOR = "takes samples out of the divisor"
+DIVISOR = "removes samples from the divisor"
 
 
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("iac+negative_only", "iac has no effect beside negative_only"),
+        ("iac+negative_only", "iac has no effect together with negative_only"),
         *((expression, OWN) for expression in ("grpo", "rloo+iac", "iac+token_mean", "iac+kl", "nsr", "self")),
         *((name, f"calibration {name}: {DIVISOR}") for name in ("easy_filter", "overlong_filter")),
     ],
@@ -38,8 +38,8 @@ def test_what_trl_cannot_take_is_refused_before_training(expression: str, messag
 
 def test_calibrations_apply_to_the_advantages_of_trl() -> None:
     advantage_PG, rewards = torch.tensor([[1.5, -0.5, -0.5, -0.5]]), rewards_of([[1.0, 0.0, 0.0, 0.0]])
-    assert recalibrated((Iac(),), advantage_PG, rewards).tolist() == [[4.5, -0.5, -0.5, -0.5]]
-    assert recalibrated((NegativeOnly(),), advantage_PG, rewards).tolist() == [[0.0, -0.5, -0.5, -0.5]]
+    assert apply_calibrations((Iac(),), advantage_PG, rewards).tolist() == [[4.5, -0.5, -0.5, -0.5]]
+    assert apply_calibrations((NegativeOnly(),), advantage_PG, rewards).tolist() == [[0.0, -0.5, -0.5, -0.5]]
 
 
 @pytest.mark.skipif(find_spec("trl") is not None, reason="TRL is installed")

@@ -60,10 +60,10 @@ def test_a_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_o
     assert footprint.cache_per_token == 2 * 2 * 24 * 3 * 4
     ample = planned(wide, footprint)
     assert ample.rows_per_pass == 512
-    short = planned(wide, footprint, free=ample.needed / 4)
+    short = planned(wide, footprint, free=ample.peak_bytes / 4)
     assert 1 <= short.rows_per_pass < 512
-    assert short.needed <= 0.8 * ample.needed / 4
-    with pytest.raises(TrainingError, match=r"too little by .*try .*--gradient-checkpointing, --precision bfloat16"):
+    assert short.peak_bytes <= 0.8 * ample.peak_bytes / 4
+    with pytest.raises(TrainingError, match=r"missing; try .*--gradient-checkpointing, --precision bfloat16"):
         planned(wide, footprint, free=n_bytes)
 
 
@@ -90,9 +90,9 @@ def test_activations_come_with_their_gradients_and_the_holes_of_the_allocator(wi
 
 def test_a_micro_batch_is_refused_within_the_margin_and_told_the_one_that_fits(wide: TrainConfig) -> None:
     asked = replace(wide, micro_batch=512)
-    needed = planned(asked).needed
+    needed = planned(asked).peak_bytes
     assert planned(asked, free=needed / 0.79).rows_per_pass == 512
-    with pytest.raises(TrainingError, match=r"80%: too little by .*; lower --micro-batch to 256 \(it is 512\)") as told:
+    with pytest.raises(TrainingError, match=r"80% are usable: .* missing; lower --micro-batch from 512 to 256") as told:
         planned(asked, free=needed / 0.81)
     assert "\n" not in str(told.value)
     fitting = planned(replace(wide, micro_batch=256), free=needed / 0.81)
@@ -107,13 +107,13 @@ def test_a_micro_batch_is_not_lowered_in_vain(wide: TrainConfig) -> None:
 
 
 def test_a_run_that_goes_on_keeps_its_rows_and_is_not_told_to_change_settings(wide: TrainConfig) -> None:
-    needed = planned(wide).needed
+    needed = planned(wide).peak_bytes
     held = planned(wide, rows_per_pass=100, free=2 * needed)
     assert held.rows_per_pass == 100
     # it went with them before, and nothing else would help it
     held = planned(wide, rows_per_pass=512, free=needed)
     assert (held.fits, held.rows_per_pass) == (False, 512)
-    assert "of which a run may plan with 80%: too little by" in held.sentence()
+    assert "of which 80% are usable:" in held.sentence()
 
 
 def test_an_engine_that_rests_takes_turns_with_the_update_and_another_does_not(wide: TrainConfig) -> None:
@@ -124,15 +124,15 @@ def test_an_engine_that_rests_takes_turns_with_the_update_and_another_does_not(w
     assert "vLLM" not in alone.sentence()
     assert "vLLM weights 20 MiB, vLLM cache 400 MiB" in turns.sentence()
     # gradients and optimizer, then the larger of the two: an update of 204 MiB and logits, or 420 MiB and logits
-    assert alone.needed / MIB == pytest.approx(24 + 204 + sizes(alone)["logits"])
-    assert turns.needed / MIB == pytest.approx(24 + 420 + sizes(turns)["decoding"])
-    assert stays.needed / MIB == pytest.approx(24 + 420 + 204 + sizes(stays)["logits"])
+    assert alone.peak_bytes / MIB == pytest.approx(24 + 204 + sizes(alone)["logits"])
+    assert turns.peak_bytes / MIB == pytest.approx(24 + 420 + sizes(turns)["decoding"])
+    assert stays.peak_bytes / MIB == pytest.approx(24 + 420 + 204 + sizes(stays)["logits"])
 
 
 def test_an_engines_cache_is_as_large_as_there_is_room_and_never_too_small_for_one_response(wide: TrainConfig) -> None:
     plan = planned(wide, device=GPU, engine=ENGINE, free=200 * MIB)
     assert 2 * MIB < plan.engine_cache < 170 * MIB
-    assert plan.needed <= 170 * MIB
+    assert plan.peak_bytes <= 170 * MIB
     # the rest of 50 MiB is less than 2
     with pytest.raises(TrainingError, match=r"vLLM weights 20 MiB, vLLM cache 2 MiB; .*try --engine own, "):
         planned(wide, device=GPU, engine=ENGINE, free=50 * MIB)
@@ -151,7 +151,7 @@ def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfi
         == sizes(plain)["activations"] + sizes(plain)["logits"]
     )
     larger = replace(memory_network, per_token=10 * OWN.per_token)
-    assert planned(wide, memory_network=larger).needed - both.needed == pytest.approx(
+    assert planned(wide, memory_network=larger).peak_bytes - both.peak_bytes == pytest.approx(
         9 * 512 * 320 * OWN.per_token * 1.4
     )
     # 512 rows of 320 tokens, and 16 bytes for each of 16 logits
@@ -161,7 +161,7 @@ def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfi
 def test_buffers_that_stay_are_there_during_the_update_too(wide: TrainConfig) -> None:
     fixed = replace(OWN, fixed_cache=True)
     grows, stays = (planned(wide, one, device=GPU) for one in (OWN, fixed))
-    assert (stays.needed - grows.needed) / MIB == pytest.approx(sizes(stays)["decoding"])
+    assert (stays.peak_bytes - grows.peak_bytes) / MIB == pytest.approx(sizes(stays)["decoding"])
     rehearsing = planned(wide, fixed, device=GPU, rehearsal_samples=2)
     # two samples for each of 64 prompts
-    assert (rehearsing.needed - stays.needed) == pytest.approx(128 * (320 * 512 + 256))
+    assert (rehearsing.peak_bytes - stays.peak_bytes) == pytest.approx(128 * (320 * 512 + 256))

@@ -111,7 +111,7 @@ def test_the_optimizer_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_a_state_without_its_checkpoint_is_reported(tmp_path: Path) -> None:
     save_state(tmp_path, 4, a_state())
-    with pytest.raises(TrainingError, match="checkpoint-4: gone"):
+    with pytest.raises(TrainingError, match="checkpoint-4: missing"):
         committed_step(tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_a_state_without_its_checkpoint_is_reported(tmp_path: Path) -> None:
 def test_a_state_of_rubbish_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "step-4.pt").write_bytes(content)
-    with pytest.raises(TrainingError, match=r"step-4\.pt: damaged.* start anew"):
+    with pytest.raises(TrainingError, match=r"step-4\.pt: damaged.* start a new run"):
         resume(tmp_path, 4, an_optimizer())
 
 

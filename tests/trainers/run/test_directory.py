@@ -11,11 +11,11 @@ import pytest
 
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.config import SftConfig, TrainConfig
-from oversharp.trainers.run.directory import MetricsLog, RolloutRow, held_step, opened, run_parts, write_rollouts
+from oversharp.trainers.run.directory import MetricsLog, RolloutRow, held_step, open_run, run_parts, write_rollouts
 
 
 def claimed(config: TrainConfig | SftConfig) -> None:
-    with opened(config):
+    with open_run(config):
         pass
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_failed_before_its_first_commit_claims_nothing(tmp_path: Path
 
 def test_two_trainers_do_not_share_a_directory(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path, resume=True)
-    with opened(config), pytest.raises(TrainingError, match="another trainer is writing here"):
+    with open_run(config), pytest.raises(TrainingError, match="another trainer is writing here"):
         claimed(config)
     claimed(config)
 
@@ -203,7 +203,7 @@ def test_rollouts_survive_parquet(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("run", "where"),
-    [("model", "is the folder of the model"), (".", "holds the model"), ("model/run", "lies inside the folder")],
+    [("model", "is the folder of the model"), (".", "contains the model"), ("model/run", "is inside the folder")],
 )
 def test_a_run_is_not_written_into_its_model_around_it_or_inside(tmp_path: Path, run: str, where: str) -> None:
     (tmp_path / "model").mkdir()

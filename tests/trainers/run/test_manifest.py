@@ -40,19 +40,19 @@ def test_what_was_written_since_the_last_commit_and_the_card_are_nobodys_concern
     (run / "checkpoint-4" / "README.md").write_text("mine")
     flip(run / "checkpoint-6" / "model.safetensors")
     assert require_intact(run, 4) == ()
-    with pytest.raises(TrainingError, match=r"metrics\.jsonl: not what this run wrote there"):
+    with pytest.raises(TrainingError, match=r"metrics\.jsonl: damaged or replaced since this run wrote it"):
         require_intact(run, 4, finished=True)
 
 
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
-        ("checkpoint-4/model.safetensors", "start anew in another --output-dir"),
-        ("checkpoint-0/model.safetensors", "start anew in another --output-dir"),
+        ("checkpoint-4/model.safetensors", "start a new run in another --output-dir"),
+        ("checkpoint-0/model.safetensors", "start a new run in another --output-dir"),
         ("checkpoint-2/model.safetensors", "or move checkpoint-2 away to continue without it"),
         ("rollouts/step_000002.parquet", "or move step_000002.parquet away to continue without it"),
         ("metrics.jsonl", "or move metrics.jsonl away to continue without it"),
-        (NAME, "move it away to continue without a look at the run's files"),
+        (NAME, "move it away to continue without checking the run's files"),
     ],
 )
 def test_a_flipped_bit_is_one_line_with_the_file(run: Path, name: str, mend: str) -> None:
@@ -70,7 +70,7 @@ def test_what_somebody_moved_away_is_told_and_what_is_needed_is_missed(run: Path
     (run / "checkpoint-2" / "README.md").unlink()
     (run / "checkpoint-2").rmdir()
     (run / "metrics.jsonl").unlink()
-    gone = [f"{run / name}: gone; the run goes on without it" for name in ("checkpoint-2", "metrics.jsonl")]
+    gone = [f"{run / name}: missing; the run continues without it" for name in ("checkpoint-2", "metrics.jsonl")]
     assert list(require_intact(run, 4)) == gone
     (run / "checkpoint-4" / "model.safetensors").unlink()
     with pytest.raises(TrainingError, match=r"checkpoint-4/model\.safetensors"):
@@ -82,7 +82,7 @@ def test_a_run_without_checksums_is_not_looked_at_and_a_digit_of_them_cannot_be_
     written = json.loads(path.read_text())
     written["steps"]["0"]["checkpoint-0/model.safetensors"][0] += 1
     path.write_text(json.dumps(written))
-    with pytest.raises(TrainingError, match="its own checksum is not that of its content"):
+    with pytest.raises(TrainingError, match="its checksum does not match its content"):
         require_intact(run, 4)
     path.unlink()
     flip(run / "checkpoint-4" / "model.safetensors")

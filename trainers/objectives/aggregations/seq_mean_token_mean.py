@@ -18,7 +18,7 @@ from oversharp.trainers.objectives.contract import PartDefaults
 
 @dataclass(frozen=True, kw_only=True)
 class SeqMeanTokenMean(PartDefaults):
-    """Every sample weighs the same, whatever its length."""
+    """Every sample has the same weight, independent of its length."""
 
     title: ClassVar[str] = "mean over samples of the mean over tokens"
     source: ClassVar[str] = "arXiv 2402.03300, Eq 3"

@@ -20,10 +20,10 @@ from torch import Tensor
 from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
 
 
-def easiest(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:
-    """Marks the easiest ``share`` of the batch's prompts.
+def easiest_prompts(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:
+    """Return a mask of the easiest ``share`` of the batch's prompts.
 
-    >>> easiest(torch.tensor([[False, False], [True, False], [True, True], [True, True]]), share=0.25)
+    >>> easiest_prompts(torch.tensor([[False, False], [True, False], [True, True], [True, True]]), share=0.25)
     tensor([False, False,  True, False])
     """
     # 0.29 * 100 is a little less than 29
@@ -36,7 +36,7 @@ def easiest(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[T
 
 @dataclass(frozen=True, kw_only=True)
 class EasyFilter(PartDefaults):
-    """The easiest prompts of each batch do not count. ``share`` is how many of them, from 0 to below 1."""
+    """The easiest prompts of each batch do not count. ``share`` is their share, in [0, 1)."""
 
     title: ClassVar[str] = "easy-query filter"
     source: ClassVar[str] = "arXiv 2601.15609, Table 5"
@@ -48,9 +48,9 @@ class EasyFilter(PartDefaults):
         check_range(0, 1, share=self.share)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Takes the ``easiest`` prompts out."""
-        easy_P1 = easiest(rewards.correct_PG, share=self.share)[:, None]
-        return credit.without(easy_P1)
+        """Takes the ``easiest_prompts`` prompts out."""
+        easy_P1 = easiest_prompts(rewards.correct_PG, share=self.share)[:, None]
+        return credit.remove_samples(easy_P1)
 
 
 PART = EasyFilter

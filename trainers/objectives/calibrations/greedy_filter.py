@@ -1,13 +1,13 @@
-"""SELF's filter: only prompts whose greedy response fails teach.
+"""SELF's filter: only prompts whose greedy response fails have a gradient.
 
     A~_i = A_i * 1{greedy response to x_i is wrong}
 
-Source: *The Reasoning Boundary Paradox* [C], Eq 9. The indicator printed there reads "r(x, y*) not in C(x)"; what
-is meant, and what [C] says in words, is that the greedy response is not correct.
+Source: *The Reasoning Boundary Paradox* [C], Eq 9. The printed indicator is "r(x, y*) not in C(x)"; according to the
+text of [C], it means that the greedy response is not correct.
 
 Eq 9 multiplies by the indicator inside the mean over all prompts, so filtered samples stay in the divisor and the step
-shrinks as the policy solves more. ``counted=false`` takes them out of it, so that the prompts left over weigh as a
-full batch. Penalties such as ``kl`` reach samples that count.
+shrinks as the policy solves more. ``counted=false`` removes them from the divisor, so that the remaining prompts have
+the weight of a full batch. Penalties such as ``kl`` apply to samples that count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need,
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyFilter(PartDefaults):
-    """Prompts whose greedy response is correct teach nothing. ``counted``: their samples stay in the divisor."""
+    """Prompts whose greedy response is correct have no gradient. ``counted``: their samples stay in the divisor."""
 
     title: ClassVar[str] = "learn only where the greedy response fails"
     source: ClassVar[str] = "The Reasoning Boundary Paradox, Eq 9"
@@ -30,7 +30,7 @@ class GreedyFilter(PartDefaults):
     counted: bool = True
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Silences solved prompts.
+        """Remove the gradient of solved prompts.
 
         >>> import torch
         >>> true, one = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 2)
@@ -41,9 +41,9 @@ class GreedyFilter(PartDefaults):
                 [1., 1.]])
         """
         if rewards.greedy_correct_P is None:
-            raise ValueError("greedy_filter: it is not known which greedy responses are correct")
+            raise ValueError("greedy_filter: correctness of the greedy responses is unknown")
         solved_P1 = rewards.greedy_correct_P[:, None]
-        silenced = credit.without(solved_P1)
+        silenced = credit.remove_samples(solved_P1)
         return credit.with_advantages(silenced.advantage_PG) if self.counted else silenced
 
 

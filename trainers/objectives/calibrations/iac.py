@@ -2,15 +2,14 @@
 
     A~_i = A_i * (G - |S+|)^alpha    for correct samples with A_i > 0;    A~_i = A_i    otherwise      (0^0 = 1)
 
-|S+| counts the correct samples of the group, so the rarer success is, the more a correct sample weighs. With binary
-rewards and alpha = 1 the positive advantages of a group sum to exactly (G - |S+|) times the negative ones.
+|S+| is the number of correct samples of the group: the rarer success is, the larger the weight of a correct sample.
+With binary rewards and alpha = 1, the positive advantages of a group sum to exactly (G - |S+|) times the negative ones.
 
-Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1. Two decisions are ours. S+ is what the
-*verifier* accepts, not A > 0: under shaped rewards an all-wrong group has positive advantages too, and [A]'s formula
-read literally would raise the least bad wrong answer G-fold; ``s_plus=positive`` is the formula read literally, for
-rewards that never reach 1, unless ``--correct-above`` says which of them are correct. And the factor is at least 1
-wherever a wrong sample exists, so IAC is also a larger step; ``scale_matched`` divides that out, which makes runs
-comparable.
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1. Two choices are ours. First, S+ is what
+the *verifier* accepts, not A > 0: under shaped rewards an all-wrong group also has positive advantages, and the literal
+formula of [A] would multiply the least bad wrong answer by G. ``s_plus=positive`` is the literal formula, for rewards
+that never reach 1 (or use ``--correct-above``). Second, the factor is at least 1 if a wrong sample exists, so IAC also
+takes larger steps; ``scale_matched`` divides by that factor, which makes runs comparable.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from torch import Tensor
 from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
 
 
-def calibrated(
+def calibrate_advantages(
     advantage_PG: Float[Tensor, "prompt group"], correct_PG: Bool[Tensor, "prompt group"], *, alpha: float = 1.0
 ) -> Float[Tensor, "prompt group"]:
-    """Advantages with the correct samples weighted by the number of other outcomes in their group.
+    """Weight the advantages of correct samples by the number of incorrect samples in their group.
 
     >>> plain_PG = torch.tensor([[1.7321, -0.5774, -0.5774, -0.5774]])
-    >>> calibrated(plain_PG, torch.tensor([[True, False, False, False]]))
+    >>> calibrate_advantages(plain_PG, torch.tensor([[True, False, False, False]]))
     tensor([[ 5.1963, -0.5774, -0.5774, -0.5774]])
     """
     n_not_correct_P1 = (~correct_PG).sum(dim=1, keepdim=True).to(advantage_PG.dtype)
@@ -42,7 +41,7 @@ def calibrated(
 class Iac(PartDefaults):
     """``alpha`` is the exponent, 0 or more; 0 changes nothing. ``scale_matched`` keeps the batch's mean |A|.
 
-    ``s_plus`` says what S+ is: what the verifier accepts, or samples of positive advantage (Algorithm 1 of [A]).
+    ``s_plus`` defines S+: samples that the verifier accepts, or samples with positive advantage (Algorithm 1 of [A]).
     """
 
     title: ClassVar[str] = "Inverse-success Advantage Calibration"
@@ -57,9 +56,9 @@ class Iac(PartDefaults):
         check_range(0, alpha=self.alpha)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """``calibrated`` advantages; every sample still counts."""
+        """``calibrate_advantages`` advantages; every sample still counts."""
         is_plus_PG = rewards.correct_PG if self.s_plus == "correct" else credit.advantage_PG > 0
-        raised_PG = calibrated(credit.advantage_PG, is_plus_PG, alpha=self.alpha)
+        raised_PG = calibrate_advantages(credit.advantage_PG, is_plus_PG, alpha=self.alpha)
         return credit.with_advantages(raised_PG, keep_scale=self.scale_matched)
 
 

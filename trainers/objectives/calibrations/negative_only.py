@@ -1,11 +1,11 @@
-"""Relative negatives only: samples with a positive advantage teach nothing, but stay in the divisor.
+"""Relative negatives only: samples with a positive advantage have no gradient, but stay in the divisor.
 
     A~_i = A_i    if A_i < 0;    A~_i = 0    otherwise          1/G and 1/|y_i| stay as they are
 
-With ``grpo`` it is GRPO-N, with ``gspo`` GSPO-N. What is negative is decided by the estimator, not by the verifier: a
-correct but overlong sample below its group's mean is one, and an all-wrong group of equal rewards has none. ``nsr`` is
-the other reading. The upper bound of a clip acts on positive advantages alone, so it has no effect here:
-``dapo+negative_only`` is without clip-higher.
+With ``grpo`` it is GRPO-N, with ``gspo`` GSPO-N. The estimator decides which samples are negative, not the verifier: a
+correct but overlong sample below its group's mean is negative, and an all-wrong group of equal rewards has no negative
+samples. ``nsr`` is the other interpretation. The upper bound of a clip only acts on positive advantages, so it has no
+effect here: ``dapo+negative_only`` is without clip-higher.
 
 Source: *The Debate on RLVR Reasoning Capability Boundary* [B] (arXiv 2510.04028), section 4.1 and appendix
 B.5. [B]'s runs add KL and an entropy bonus, by appendix C.2:
@@ -29,7 +29,7 @@ class NegativeOnly(PartDefaults):
     acts_on: ClassVar[str] = "positive advantages"
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """min(A, 0); ``rewards`` are not asked.
+        """Return min(A, 0); ``rewards`` are not used.
 
         >>> import torch
         >>> true, one = torch.ones(1, 3, dtype=torch.bool), torch.ones(1, 3)

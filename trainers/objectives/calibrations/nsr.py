@@ -28,7 +28,7 @@ class Nsr(PartDefaults):
     acts_on: ClassVar[str] = "correct samples"
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Takes correct samples out.
+        """Remove correct samples.
 
         >>> import torch
         >>> right, one = torch.tensor([[True, False]]), torch.ones(1, 2)
@@ -36,7 +36,7 @@ class Nsr(PartDefaults):
         >>> Nsr().calibrate(Credit(advantage_PG=torch.tensor([[0.1, -1.0]]), counted_PG=right | True), rewards)
         Credit(advantage_PG=tensor([[ 0., -1.]]), counted_PG=tensor([[False,  True]]))
         """
-        return credit.without(rewards.correct_PG)
+        return credit.remove_samples(rewards.correct_PG)
 
 
 PART = Nsr

@@ -1,7 +1,7 @@
-"""Overlong filtering: truncated responses do not count, in the loss and in its divisor.
+"""Overlong filtering: truncated responses do not count in the loss and its divisor.
 
-A response cut off at the limit is wrong only because it was cut; its reward is noise. It still stands in its group's
-mean and standard deviation, because the estimator comes first.
+A response truncated at the limit is wrong only because of the limit, so its reward is noise. It is still part of its
+group's mean and standard deviation, because the estimator comes first.
 
 Source: DAPO (arXiv 2503.14476), section 3.4, "Overlong Filtering".
 """
@@ -23,7 +23,7 @@ class OverlongFilter(PartDefaults):
     acts_on: ClassVar[str] = "truncated samples"
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Takes truncated samples out.
+        """Remove truncated samples.
 
         >>> import torch
         >>> cut, one = torch.tensor([[False, True]]), torch.ones(1, 2)
@@ -31,7 +31,7 @@ class OverlongFilter(PartDefaults):
         >>> OverlongFilter().calibrate(Credit(advantage_PG=torch.tensor([[1.0, -1.0]]), counted_PG=cut | True), rewards)
         Credit(advantage_PG=tensor([[1., 0.]]), counted_PG=tensor([[ True, False]]))
         """
-        return credit.without(rewards.truncated_PG)
+        return credit.remove_samples(rewards.truncated_PG)
 
 
 PART = OverlongFilter

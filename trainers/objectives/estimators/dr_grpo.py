@@ -21,10 +21,10 @@ from torch import Tensor
 from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, is_constant
 
 
-def centred(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
+def centre_rewards(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
     """Rewards less their group's mean; exactly 0 where all are equal. ``ValueError`` for groups of one.
 
-    >>> centred(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]]))
+    >>> centre_rewards(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]]))
     tensor([[ 0.7500, -0.2500, -0.2500, -0.2500],
             [ 0.0000,  0.0000,  0.0000,  0.0000]])
     """
@@ -42,8 +42,8 @@ class DrGrpo(PartDefaults):
     brings: ClassVar[str] = "seq_sum_constant"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """``centred`` rewards."""
-        return centred(rewards.reward_PG)
+        """``centre_rewards`` rewards."""
+        return centre_rewards(rewards.reward_PG)
 
 
 PART = DrGrpo

@@ -27,10 +27,12 @@ CONVENTIONS: Mapping[Convention, tuple[int, float]] = MappingProxyType(
 )
 
 
-def standardised(reward_PG: Float[Tensor, "prompt group"], *, ddof: int, eps: float) -> Float[Tensor, "prompt group"]:
+def standardise_rewards(
+    reward_PG: Float[Tensor, "prompt group"], *, ddof: int, eps: float
+) -> Float[Tensor, "prompt group"]:
     """Rewards less their group's mean, over its standard deviation. ``ValueError`` for groups of one.
 
-    >>> standardised(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), ddof=0, eps=0.0)
+    >>> standardise_rewards(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), ddof=0, eps=0.0)
     tensor([[ 1.7321, -0.5774, -0.5774, -0.5774]])
     """
     check_group(reward_PG)
@@ -55,10 +57,10 @@ class Grpo(PartDefaults):
         check_range(0, eps=self.eps)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """``standardised`` rewards."""
+        """``standardise_rewards`` rewards."""
         ddof, eps = CONVENTIONS[self.convention]
         ddof, eps = (ddof if self.ddof is None else self.ddof), (eps if self.eps is None else self.eps)
-        return standardised(rewards.reward_PG, ddof=ddof, eps=eps)
+        return standardise_rewards(rewards.reward_PG, ddof=ddof, eps=eps)
 
 
 PART = Grpo

@@ -35,12 +35,12 @@ EPS = 1e-8
 Over = Literal["tokens", "samples"]
 
 
-def whitened_over_tokens(
+def whiten_over_tokens(
     value_PG: Float[Tensor, "prompt group"], n_tokens_PG: Int[Tensor, "prompt group"]
 ) -> Float[Tensor, "prompt group"]:
     """Values less their mean, over their standard deviation, where each counts once per token; 0 if all are equal.
 
-    >>> whitened_over_tokens(torch.tensor([[1.0, 0.0]]), torch.tensor([[1, 3]]))  # mean 1/4, variance 1/4
+    >>> whiten_over_tokens(torch.tensor([[1.0, 0.0]]), torch.tensor([[1, 3]]))  # mean 1/4, variance 1/4
     tensor([[ 1.5000, -0.5000]])
     """
     weight_PG = n_tokens_PG.to(value_PG.dtype)
@@ -50,10 +50,10 @@ def whitened_over_tokens(
     return torch.where(value_PG.amax() == value_PG.amin(), 0.0, from_mean_PG * (variance + EPS).rsqrt())
 
 
-def whitened_over_samples(value_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
+def whiten_over_samples(value_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
     """Values less their mean, over their standard deviation, where each counts once; 0 if all are equal.
 
-    >>> whitened_over_samples(torch.tensor([[2.0, 1.0], [0.0, 1.0]]))  # mean 1, variance 2/3
+    >>> whiten_over_samples(torch.tensor([[2.0, 1.0], [0.0, 1.0]]))  # mean 1, variance 2/3
     tensor([[ 1.2247,  0.0000],
             [-1.2247,  0.0000]])
     """
@@ -62,21 +62,21 @@ def whitened_over_samples(value_PG: Float[Tensor, "prompt group"]) -> Float[Tens
     return (value_PG - value_PG.mean()) / (value_PG.std() + EPS)
 
 
-def whitened(
+def whiten(
     value_PG: Float[Tensor, "prompt group"], n_tokens_PG: Int[Tensor, "prompt group"], over: Over
 ) -> Float[Tensor, "prompt group"]:
     """By either form."""
-    return whitened_over_samples(value_PG) if over == "samples" else whitened_over_tokens(value_PG, n_tokens_PG)
+    return whiten_over_samples(value_PG) if over == "samples" else whiten_over_tokens(value_PG, n_tokens_PG)
 
 
-def whitened_by_token(
+def whiten_by_token(
     value_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"], over: Over
 ) -> Float[Tensor, "row token"]:
     """Values of tokens less their mean, over their standard deviation; 0 if all are equal, and outside the responses.
 
-    Where all tokens of a response have one value these are ``whitened``.
+    Where all tokens of a response have one value these are ``whiten``.
 
-    >>> whitened_by_token(torch.tensor([[1.0, 9.0], [2.0, 0.0]]), torch.tensor([[True, False], [True, True]]), "tokens")
+    >>> whiten_by_token(torch.tensor([[1.0, 9.0], [2.0, 0.0]]), torch.tensor([[True, False], [True, True]]), "tokens")
     tensor([[ 0.,  0.],
             [ 1., -1.]])
     """
@@ -113,8 +113,8 @@ class ReinforcePp(PartDefaults):
             object.__setattr__(self, "needs", needs)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """Rewards, ``whitened``: what ``kl=0`` gives to all tokens of a response."""
-        return whitened(rewards.reward_PG, rewards.n_tokens_PG, self.over)
+        """Rewards, ``whiten``: what ``kl=0`` gives to all tokens of a response."""
+        return whiten(rewards.reward_PG, rewards.n_tokens_PG, self.over)
 
     def token_advantages(
         self,
@@ -131,7 +131,7 @@ class ReinforcePp(PartDefaults):
         """
         ahead_BT = torch.where(mask_BT, reference_gap_BT, 0.0).flip(1).cumsum(1).flip(1)
         value_BT = reward_PG.reshape(-1, 1).to(ahead_BT) - self.kl * ahead_BT
-        return whitened_by_token(value_BT, mask_BT, self.over)
+        return whiten_by_token(value_BT, mask_BT, self.over)
 
 
 PART = ReinforcePp

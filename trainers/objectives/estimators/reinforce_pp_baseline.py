@@ -22,8 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
-from oversharp.trainers.objectives.estimators.dr_grpo import centred
-from oversharp.trainers.objectives.estimators.reinforce_pp import Over, whitened
+from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
+from oversharp.trainers.objectives.estimators.reinforce_pp import Over, whiten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,11 @@ class ReinforcePpBaseline(PartDefaults):
         >>> import torch
         >>> reward_PG = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
         >>> n_tokens_PG = torch.tensor([[1, 3], [2, 2]])
-        >>> whitened(centred(reward_PG), n_tokens_PG, "tokens")  # the second group is all wrong
+        >>> whiten(centre_rewards(reward_PG), n_tokens_PG, "tokens")  # the second group is all wrong
         tensor([[ 1.7678, -1.0607],
                 [ 0.3536,  0.3536]])
         """
-        return whitened(centred(rewards.reward_PG), rewards.n_tokens_PG, self.over)
+        return whiten(centre_rewards(rewards.reward_PG), rewards.n_tokens_PG, self.over)
 
 
 PART = ReinforcePpBaseline

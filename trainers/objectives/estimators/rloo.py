@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
-from oversharp.trainers.objectives.estimators.dr_grpo import centred
+from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
 
 
 def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
@@ -29,7 +29,7 @@ def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "pr
     >>> leave_one_out(torch.tensor([[1.0, 0.0, 0.0]]))
     tensor([[ 1.0000, -0.5000, -0.5000]])
     """
-    centred_PG = centred(reward_PG)
+    centred_PG = centre_rewards(reward_PG)
     group_size = reward_PG.shape[1]
     return centred_PG * (group_size / (group_size - 1))
 

@@ -1,9 +1,9 @@
-"""Entropy bonus: rewards the policy for being undecided at the tokens that it drew.
+"""Entropy bonus: rewards the entropy of the policy at the sampled tokens.
 
     loss_t = -coefficient * H(pi(.|x, y_<t))        H over the full vocabulary, in nats, at the sampling temperature
 
-The gradient is that of the entropy at the sampled prefixes; that the prefixes themselves would change is left out, as
-everywhere. Reaches every sample that counts, whatever its advantage.
+The gradient is that of the entropy at the sampled prefixes; as usual, it ignores that the prefixes would change.
+Applies to every counted sample, independent of its advantage.
 
 Source: A3C (arXiv 1602.01783), section 4; in RLVR e.g. [B] (arXiv 2510.04028), appendix C.2, with coefficient 1e-4.
 """
@@ -21,7 +21,7 @@ from oversharp.trainers.objectives.contract import Need, PartDefaults, TokenLogp
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyBonus(PartDefaults):
-    """Entropy of each token's law. ``coefficient`` is 0 or more."""
+    """Entropy of each token's distribution. ``coefficient`` is 0 or more."""
 
     title: ClassVar[str] = "entropy bonus"
     source: ClassVar[str] = "arXiv 1602.01783, section 4"

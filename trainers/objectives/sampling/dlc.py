@@ -1,16 +1,16 @@
-"""DLC: rollouts drawn from the policy less a memory of what it has drawn before.
+"""DLC: sample rollouts from the policy minus a memory of its earlier samples.
 
     y_t ~ softmax(f_policy - mu * f_memory)         memory: cross-entropy on the samples, one step after each update
 
-What was drawn often has a large memory logit and is drawn less. A memory equal to the policy gives
+Frequently sampled tokens have a large memory logit and are sampled less. A memory equal to the policy gives
 softmax((1 - mu) * f), a flatter policy.
 
-Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.2. Rollouts are then not the policy's own:
-without ``importance`` they are learnt from as if they were, which [A]'s toy benefit needs; with exact weights it
-vanishes. Compose it with ``iac`` for [A]'s full method: ``iac+dlc``.
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.2. Rollouts then come from another
+distribution than the policy's. Without ``importance`` they are treated as the policy's samples, which the benefit in
+[A]'s toy experiments depends on: with exact weights it vanishes. [A]'s full method is ``iac+dlc``.
 
-Every token of a language model is flattened, also the one that ends a response. With mu = .1 and without weights a chat
-model of 135 million parameters stopped ending its responses within 48 steps; ``iac+dlc+importance`` did not
+All tokens of a language model are flattened, including the end token. With mu = .1 and without weights, a chat model of
+135 million parameters stopped ending its responses within 48 steps; ``iac+dlc+importance`` did not
 (``docs/findings.md``).
 """
 
@@ -24,7 +24,7 @@ from oversharp.trainers.objectives.contract import PartDefaults, check_range
 
 @dataclass(frozen=True, kw_only=True)
 class Dlc(PartDefaults):
-    """Decoding against a memory network.
+    """Sampling against a memory network.
 
     ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy) or the folder or
     hub name of a smaller model with the same tokenizer, which may hold neither ``,`` nor ``+``.

@@ -1,9 +1,9 @@
-"""Dynamic sampling: prompts whose rollouts all earn the same reward are replaced by further prompts.
+"""Dynamic sampling: replace prompts whose rollouts all have the same reward by further prompts.
 
-A group of equal rewards teaches nothing; a batch that holds many has a smaller and noisier gradient. Further prompts
-of the data are drawn until enough groups are mixed, at most ``max_rounds`` times a step; what is missing then is filled
-with groups of equal rewards. Costs up to ``max_rounds`` times the rollouts. Prompts that are always or never solved
-leave the batch, and with them every penalty on their samples.
+A group of equal rewards has no gradient, and a batch with many such groups has a smaller and noisier gradient. Further
+prompts are sampled until enough groups are mixed, in at most ``max_rounds`` rounds per step; then groups of equal
+rewards fill the batch. Costs up to ``max_rounds`` times the rollouts. Prompts that are always or never solved leave
+the batch, and with them all penalties on their samples.
 
 Source: DAPO (arXiv 2503.14476), section 3.2, Eq 11. DAPO has no limit of rounds; verl's is ``max_num_gen_batches``.
 """
@@ -18,7 +18,7 @@ from oversharp.trainers.objectives.contract import PartDefaults, check_range
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicSampling(PartDefaults):
-    """Fill the batch with mixed groups. ``max_rounds`` counts the first draw too.
+    """Fill the batch with mixed groups. ``max_rounds`` includes the first round.
 
     >>> DynamicSampling().max_rounds
     4
