@@ -1,16 +1,15 @@
-"""The verbs of ``oversharp`` for scripts and notebooks: same names, same settings, records instead of prints.
+"""The commands as functions for scripts and notebooks: same names and settings, records instead of printed text.
 
 ``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
-Nothing is loaded before a verb is called. Everything foreseen raises an ``OversharpError``, with the line that the
-command would print. With ``progress=oversharp.ConsoleProgress()`` a verb tells what it does, without it nothing.
-``command`` is what the store records as the call, by default the call as one writes it in Python. A setting that is
-written as a flag, as in --out OUT, is an argument or a field of that name; only --allow-loss, --drop, --figure and
---format are ``allow_loss_points``, ``drop_points``, ``figures`` and ``formats``. Settings are arguments of the verb, or
-a config that holds them: ``oversharp.audit(run, task="countdown", n=64)``; with both, the arguments win. One value does
-where a list is taken: ``series="grpo"``.
+Heavy libraries are loaded when a function is called. Every expected error is an ``OversharpError`` with the message
+that the command would print. With ``progress=oversharp.ConsoleProgress()`` a function prints its progress. ``command``
+is the call that the store records, by default the call in Python. A flag such as --out is an argument or a field of
+that name; only --allow-loss, --drop, --figure and --format are ``allow_loss_points``, ``drop_points``, ``figures`` and
+``formats``. Pass settings as arguments or as a config: ``oversharp.audit(run, task="countdown", n=64)``. If you pass
+both, the arguments override the config. A single value is accepted for a list: ``series="grpo"``.
 
-A script calls them under ``if __name__ == "__main__":``: graders, engines and workers are processes that read it again.
+In a script, call them under ``if __name__ == "__main__":``; graders, engines and workers are processes that import it.
 
 >>> import oversharp
 >>> print(oversharp.explain("token_entropy").splitlines()[0])
@@ -80,7 +79,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config")
 
-#: The verbs, in the order in which one meets them.
+#: The functions, in the order of the documentation.
 VERBS = (
     "audit",
     "import_samples",
@@ -103,7 +102,7 @@ VERBS = (
     "train",
     "compare",
 )
-#: Settings and results, by the module that each is loaded from when it is asked for.
+#: Settings and results, with the module that each is loaded from on first use.
 RECORDS: Mapping[str, str] = MappingProxyType(
     {
         "AuditConfig": "oversharp.diagnostics.audit.config",
@@ -215,13 +214,13 @@ def audit(
 ) -> AuditResult:
     """Audit a series of checkpoints for over-sharpening.
 
-    Samples every checkpoint, verifies the responses, measures what was gained and lost against the base model,
-    and writes OUT/audit.duckdb and OUT/report.html. Killed or stopped, the same command continues.
+    Samples every checkpoint, grades the responses, compares them with those of the base model, and writes
+    OUT/audit.duckdb and OUT/report.html. If it is interrupted, the same command continues.
 
     Parameters
     ----------
     series
-        A directory that holds checkpoints, several checkpoint directories, or a quoted glob.
+        A directory of checkpoints, several checkpoint directories, or a quoted glob.
 
     Examples
     --------
@@ -251,16 +250,16 @@ def audit_shard(
     progress: ProgressSink | None = None,
     **settings: Any,
 ) -> ShardResult:
-    """Draw, teacher-force and grade one share of an audit, as ``oversharp audit --shard`` does.
+    """Sample, teacher-force and grade one share of an audit, as ``oversharp audit --shard`` does.
 
-    ``shard`` is I/N, for example ``"1/4"``; each has a ``config.out`` of its own. ``merge`` joins them.
+    ``shard`` is I/N, for example ``"1/4"``; each share needs a separate ``config.out``. ``merge`` joins them.
     """
     from oversharp.diagnostics.audit.audit import audit_shard as run
     from oversharp.diagnostics.audit.config import AuditConfig
     from oversharp.diagnostics.records.shard import Shard
 
     if shard is None:
-        raise ConfigError("--shard: name the share of the problems, for example 1/4")
+        raise ConfigError("--shard: pass the share of the problems, for example 1/4")
     paths, part = listed(series), Shard.from_text("--shard", shard)
     config = _config_of("audit_shard", AuditConfig, config, settings)
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
@@ -275,16 +274,16 @@ def import_samples(
     progress: ProgressSink | None = None,
     **settings: Any,
 ) -> ImportResult:
-    """Audit samples that another tool drew: nothing is sampled again.
+    """Audit samples that another tool drew, without a model.
 
     Reads dumps of lm-eval, lighteval, inspect, verl, TRL, SkyRL, prime-rl and others, or any JSONL, Parquet or CSV with
-    --map. The format is recognised by content, the step by fields, file names or folder names: look with --dry-run
-    first. Writes the store and report.html beside it. A file that was imported before adds nothing.
+    --map. The format is recognized by content, the step by fields, file names or folder names; check both with
+    --dry-run first. Writes the store, and report.html next to it. Files that were imported before are skipped.
 
     Parameters
     ----------
     paths
-        Files, or folders that are searched through.
+        Files, or folders to search.
     """
     from oversharp.diagnostics.app.report import require_report_place, write_report
     from oversharp.diagnostics.ingest.config import ImportConfig
@@ -302,7 +301,7 @@ def import_samples(
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
     """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
 
-    Queries take ``memory_gib`` GiB at most (default: half of what is free), results half of that.
+    ``memory_gib`` limits queries (default: half of the free memory); results may take half of it.
     """
     from oversharp.diagnostics.app.reader import OpenStore
     from oversharp.diagnostics.store import Store
@@ -312,29 +311,29 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
 
 @checked_arguments
 def explain(name: str) -> str:
-    """What a word, measure, benchmark or preset is, as ``oversharp explain`` says. Raises ``ConfigError``."""
-    from oversharp.diagnostics.app.verbs.glossary import explained
+    """Return the definition of a word, measure, benchmark or preset. Raises ``ConfigError`` for an unknown one."""
+    from oversharp.diagnostics.app.verbs.glossary import find_meaning
 
-    return explained(name)
+    return find_meaning(name)
 
 
 @checked_arguments
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any
 ) -> ConfirmResult:
-    """Draw the problems that seem lost or gained again, and say which of them are.
+    """Sample problems that seem lost or gained again, and test which of them are.
 
-    Problems that changed most in the audit are chosen for that, and some of them by chance. Fresh samples of them,
-    from the base and from the last checkpoint, tell which; p values are corrected for the number of problems. Keeps
-    the result in the store and writes the report again. Killed or stopped, the same command continues.
+    The problems that changed most in an audit include some that changed by chance. Fresh samples from the base and from
+    the last checkpoint test them; p values are corrected for the number of problems. Keeps the result in the store and
+    writes the report again. If it is interrupted, the same command continues.
 
-    To run it again does not help a problem to be confirmed: all that were ever tested are tested together, and the
-    number of fresh samples cannot be changed after the first test. A larger --most only adds problems; choose it first.
+    Repeating it does not raise the chance of a confirmation: all problems that were ever tested are tested together,
+    and the number of fresh samples is fixed by the first test. A larger --most only adds problems, so choose it first.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     """
     from oversharp.diagnostics.audit.config import ConfirmConfig
     from oversharp.diagnostics.audit.confirm import confirm as run
@@ -342,7 +341,7 @@ def confirm(
     from oversharp.reports import build_report, require_place
 
     path, config = store_file(store), _config_of("confirm", ConfirmConfig, config, settings)
-    require_place(path, confirm_report_path(path, config))  # before anything is drawn
+    require_place(path, confirm_report_path(path, config))  # before sampling
     result = run(path, config, progress=progress)
     build_report(path, result.report_path)
     return result
@@ -352,17 +351,17 @@ def confirm(
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join stores: the shards of one audit, or audits made on several machines.
 
-    After shards, run the same audit without --shard and with this --out: it draws nothing but, with controls, the
-    checkpoint to ship at hotter temperatures, computes the kernels and comes to the verdict. A store that was merged
-    before adds nothing. Killed or stopped, the same command continues. The recommendation then covers all
-    series that can be compared.
+    After shards, run the same audit without --shard and with this --out. It computes the kernels and the verdict, and
+    samples only, with controls, the checkpoint to ship at higher temperatures. A store that was merged before is
+    skipped. If it is interrupted, the same command continues. The checkpoint to ship is then chosen among all
+    comparable series.
 
     Parameters
     ----------
     stores
-        The audit.duckdb files; of an audit in shards, all of them.
+        The audit.duckdb files; for an audit in shards, all of them.
     out
-        Directory for the joined audit.duckdb, which may hold some of the stores already.
+        Directory of the joined audit.duckdb, which may contain some of the stores already.
     """
     from oversharp.diagnostics.audit.shipping import settle_merged
     from oversharp.diagnostics.store.merge import merge as run
@@ -376,7 +375,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
 def train(config: TrainConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any) -> Path:
     """Train a compact reference model by on-policy RLVR.
 
-    Leaves OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, ready for `oversharp audit`.
+    Writes OUTPUT_DIR/checkpoint-0, checkpoint-N, …, metrics.jsonl and rollouts/, for `oversharp audit`.
     """
     from oversharp.trainers.config import TrainConfig
     from oversharp.trainers.loop import train as run
@@ -394,15 +393,15 @@ def compare(
 ) -> CompareResult:
     """Train several objectives over several seeds from one base, and audit them into one report.
 
-    CONFIG holds seeds = [0, 1, 2]; [train] with settings of all runs; a [[run]] per objective with a name and what it
-    changes; [audit]; and [base], unless [train] names a model. Killed or stopped, the same command continues.
+    CONFIG contains seeds = [0, 1, 2]; [train] with settings of all runs; a [[run]] per objective with a name and its
+    settings; [audit]; and [base], unless [train] has a model. If it is interrupted, the same command continues.
 
     Parameters
     ----------
     config
         TOML file of the comparison.
     out
-        Directory for base, runs, store and report. Default: runs/ and the name of CONFIG.
+        Directory of base, runs, store and report. Default: runs/ and the name of CONFIG.
     """
     from oversharp.diagnostics.app.compare import compare as run
     from oversharp.diagnostics.app.compare_config import read_comparison
@@ -412,7 +411,7 @@ def compare(
 
 
 def _config_of(verb: str, kind: type[Config], config: Config | None, settings: Mapping[str, Any]) -> Config:
-    """The settings of a verb: those of ``config``, and over it those that are given by name."""
+    """Return the settings of a function: those of ``config``, overridden by the arguments."""
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     require_known(verb, settings, [*known, "config", *(() if verb == "train" else ("command",)), "progress"])
     return kind(**settings) if config is None else replace(config, **settings)  # type: ignore[type-var]

@@ -25,7 +25,7 @@ _WIDTH = 100  # of a signature on one line
 
 
 def page() -> str:
-    """The whole page as Markdown; loads everything that the API has."""
+    """Return the whole page as Markdown. Loads every module of the API."""
     verbs = [text for name in api.VERBS for text in _verb(name)]
     records = [text for name in api.RECORDS for text in _record(name)]
     head = INTRODUCTION.format(about=_prose(inspect.getdoc(api) or "")).rstrip()
@@ -40,16 +40,16 @@ def write() -> None:
 def _verb(name: str) -> list[str]:
     verb = getattr(api, name)
     about, arguments, examples = _sections(verb, "Parameters", "Examples")
-    told = "\n".join(f"- `{one}`: {meaning}" for one, meaning in _meanings(arguments).items())
+    listed = "\n".join(f"- `{one}`: {meaning}" for one, meaning in _meanings(arguments).items())
     head = [f"### `{name}`", f"```python\n{signature(name, verb)}\n```", _prose(about)]
-    return [*head, *filter(None, (told, _prose(examples)))]
+    return [*head, *filter(None, (listed, _prose(examples)))]
 
 
 def _sections(documented: Any, *titles: str) -> list[str]:
     """The docstring before the first underlined title, and the text under each of ``titles``."""
     parts = re.split(r"^(\w+)\n-{3,}\n", inspect.getdoc(documented) or "", flags=re.MULTILINE)
-    found = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return [parts[0], *(found.get(title, "") for title in titles)]
+    by_title = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return [parts[0], *(by_title.get(title, "") for title in titles)]
 
 
 def _meanings(section: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def _meanings(section: str) -> dict[str, str]:
 
 
 def signature(name: str, verb: Any) -> str:
-    """How ``verb`` is called, as one would write it; on several lines where it is long.
+    """Return the signature of ``verb`` as Python code, on several lines if it is long.
 
     >>> signature("explain", api.explain)
     'explain(name: str) -> str'
@@ -79,7 +79,7 @@ def signature(name: str, verb: Any) -> str:
 
 
 def _record(name: str) -> list[str]:
-    """A record's meaning, its fields, and what else it answers."""
+    """Return a record's docstring, its fields, and its methods and properties."""
     record = getattr(api, name)
     about, _ = _sections(record, "Attributes")
     parts = [f"### `{name}`", _prose(about)]
@@ -91,27 +91,28 @@ def _record(name: str) -> list[str]:
     if settings:
         return parts
     lines = [
-        f"- `{_called(method, member)}`: {_line(inspect.getdoc(member) or '')}" for method, member in _members(record)
+        f"- `{_member_name(method, member)}`: {_line(inspect.getdoc(member) or '')}"
+        for method, member in _members(record)
     ]
     return [*parts, "\n".join(lines)] if lines else parts
 
 
-def _called(name: str, member: Any) -> str:
-    """A property by its name, a method as one would call it."""
+def _member_name(name: str, member: Any) -> str:
+    """Return the name of a property, or a method with its arguments."""
     if not callable(member):
         return name
     return str(inspect.signature(member)).replace("'", "").replace("(self, ", f"{name}(").replace("(self)", f"{name}()")
 
 
 def _fields(record: Any, meanings: Mapping[str, str]) -> str:
-    """Table of a record's fields, with what they mean where the record says it of each."""
+    """Return the table of a record's fields, with their meanings if the docstring has them."""
     rows = (
         ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
     )
     for one in fields(record):
         kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", str(one.type)).replace("|", "\\|")
-        told = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
-        rows.append(f"| `{one.name}` | {kind} |{told}")
+        rest = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
+        rows.append(f"| `{one.name}` | {kind} |{rest}")
     return "\n".join(rows)
 
 

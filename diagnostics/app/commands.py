@@ -14,60 +14,64 @@ from cyclopts import Parameter, Token
 
 from oversharp.diagnostics.audit.config import ConfirmConfig
 from oversharp.diagnostics.records.errors import FLAGS
+from oversharp.diagnostics.records.names import store_file
 from oversharp.diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress
 
 Command = TypeVar("Command", bound=Callable[..., int])
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON on stdout.")]
-Quiet = Annotated[bool, Parameter(name="--quiet", negative=(), help="No progress on stderr.")]
+Quiet = Annotated[bool, Parameter(name="--quiet", negative=(), help="Print no progress on stderr.")]
+Explain = Annotated[
+    bool, Parameter(name="--explain", negative=(), help="Also print the result in sentences, with all caveats.")
+]
 Flag = Annotated[bool, Parameter(negative=())]
-#: How much memory a command that reads a store may take for queries, wherever it is asked for.
+#: The memory limit for queries, in every command that reads a store.
 MemoryGib = Annotated[
     float | None,
     Parameter(
         name="--memory-gib",
-        help="Most memory for queries, in GiB; what needs more goes to files beside the store. Default: 1, or half of "
-        "what is free if that is less.",
+        help="Memory limit for queries, in GiB; larger results are spilled to files next to the store. Default: 1, or "
+        "half of the free memory if that is less.",
     ),
 ]
 
-#: What a command fills in by itself.
-_BY_COMMAND = ("command", "progress")
+#: Arguments of the API that a command sets.
+_SET_BY_COMMAND = ("command", "progress")
 
 
 def command_line() -> str:
-    """The command as it was typed, for the record."""
+    """Return the command as it was typed, for the record."""
     return shlex.join(["oversharp", *sys.argv[1:]])
 
 
 def progress_sink(silent: bool) -> ProgressSink:
-    """Where a command says what it does."""
+    """Return where a command reports its progress."""
     return SilentProgress() if silent else ConsoleProgress()
 
 
-def names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """``--what a,b`` and ``--what a --what b`` and the TOML list ``what = ["a", "b"]`` all mean the same."""
+def split_names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Split names: ``--what a,b``, ``--what a --what b`` and the TOML list ``what = ["a", "b"]`` are equal."""
     return tuple(part.strip() for token in tokens for part in token.value.split(",") if part.strip())
 
 
-def numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    """``--lambdas 0.4,0.6`` and ``--lambdas 0.4 0.6`` mean the same."""
-    parts = names(_type, tokens)
+def split_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    """Split numbers: ``--lambdas 0.4,0.6`` and ``--lambdas 0.4 0.6`` are equal."""
+    parts = split_names(_type, tokens)
     try:
         return tuple(float(part) for part in parts)
     except ValueError:
         raise ValueError(f"{','.join(parts)!r} is not a list of numbers such as 0.4,0.6") from None
 
 
-_LIST = Annotated[tuple[str, ...], Parameter(converter=names, n_tokens=1, negative=(), show_default=False)]
-#: How an argument of the API is given on the command line, by its annotation.
-_GIVEN: Mapping[str, Any] = MappingProxyType(
+_LIST = Annotated[tuple[str, ...], Parameter(converter=split_names, n_tokens=1, negative=(), show_default=False)]
+#: The type of a flag, by the annotation of the argument of the API.
+_FLAG_TYPES: Mapping[str, Any] = MappingProxyType(
     {
         "Path | str": Path,
         "Path | str | None": Path | None,
         "Path | str | Sequence[Path | str]": Annotated[tuple[str, ...], Parameter(negative=())],
         "Sequence[float]": Annotated[
-            tuple[float, ...], Parameter(converter=numbers, consume_multiple=True, negative=())
+            tuple[float, ...], Parameter(converter=split_numbers, consume_multiple=True, negative=())
         ],
         "Sequence[int]": Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=())],
         "Sequence[Path | str]": Annotated[tuple[Path, ...], Parameter(negative=())],
@@ -87,33 +91,44 @@ _GIVEN: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def command_of(verb: Callable[..., Any], show: Callable[[Any, bool], int]) -> Callable[..., int]:
-    """The command that calls ``verb`` of the API: its first argument in place, the others as flags.
+def command_of(verb: Callable[..., Any], show: Callable[..., int]) -> Callable[..., int]:
+    """Return the command that calls ``verb`` of the API: its first argument in place, the others as flags.
 
-    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. ``FLAGS`` names those
-    that are not called as their argument.
+    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. Where it takes
+    ``explain``, the command has that flag; where it takes ``store_path``, it gets the store of the first argument.
+    ``FLAGS`` has the flags whose name differs from their argument.
     """
-    asked = inspect.signature(verb).parameters
-    given = [one for one in asked.values() if one.name not in _BY_COMMAND and one.kind is not one.VAR_KEYWORD]
-    first = given[0].name
+    accepted, shown = inspect.signature(verb).parameters, inspect.signature(show).parameters
+    arguments_of_verb = [
+        one for one in accepted.values() if one.name not in _SET_BY_COMMAND and one.kind is not one.VAR_KEYWORD
+    ]
+    first = arguments_of_verb[0].name
 
-    def run(*arguments: Any, as_json: bool = False, quiet: bool = False, **named: Any) -> int:
-        filled: dict[str, Any] = {"command": command_line(), "progress": progress_sink(as_json or quiet)}
-        filled = {name: value for name, value in filled.items() if name in asked}
-        return show(verb(**dict(zip((first,), arguments, strict=True)), **named, **filled), as_json)
+    def run(*arguments: Any, as_json: bool = False, quiet: bool = False, explain: bool = False, **flags: Any) -> int:
+        settings: dict[str, Any] = {"command": command_line(), "progress": progress_sink(as_json or quiet)}
+        settings = {name: value for name, value in settings.items() if name in accepted}
+        options: dict[str, Any] = {"explain": explain} if "explain" in shown else {}
+        result = verb(**dict(zip((first,), arguments, strict=True)), **flags, **settings)
+        if "store_path" in shown:
+            options["store_path"] = store_file(arguments[0])
+        return show(result, as_json, **options)
 
-    own = [
+    parameters = [
         one.replace(
             kind=one.POSITIONAL_ONLY if one.name == first else one.KEYWORD_ONLY,
             annotation=_annotation(one),
         )
-        for one in given
+        for one in arguments_of_verb
     ]
-    for name, kind in (("as_json", Json), ("quiet", Quiet)):
-        if name == "as_json" or "progress" in asked:
-            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
-    run.__signature__ = inspect.Signature(own, return_annotation=int)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in own}
+    for name, kind, is_wanted in (
+        ("explain", Explain, "explain" in shown),
+        ("as_json", Json, True),
+        ("quiet", Quiet, "progress" in accepted),
+    ):
+        if is_wanted:
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
+    run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
     run.__name__ = verb.__name__
     run.__doc__ = verb.__doc__
     return run
@@ -132,5 +147,5 @@ def documented_by(verb: Callable[..., Any]) -> Callable[[Command], Command]:
 def _annotation(argument: inspect.Parameter) -> Any:
     if argument.name == "memory_gib":
         return MemoryGib
-    kind, flag = _GIVEN[argument.annotation], FLAGS.get(argument.name)
+    kind, flag = _FLAG_TYPES[argument.annotation], FLAGS.get(argument.name)
     return kind if flag is None else Annotated[kind, Parameter(name=flag)]

@@ -1,4 +1,4 @@
-"""``oversharp compare``: several objectives over several seeds from one base, one audit of all, one report."""
+"""``oversharp compare``: train several objectives over several seeds from one base, audit and report them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from oversharp.trainers.run.trackers import require_tracker
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One run: ``done_steps`` of ``steps`` are there. ``most_rollouts`` where prompts may be drawn again."""
+    """One run: ``done_steps`` of ``steps`` are done. ``most_rollouts``: upper bound if prompts are sampled again."""
 
     name: str
     algorithm: str
@@ -48,7 +48,7 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """What a comparison will do. Rollouts are those still missing; audit samples count what an empty store lacks."""
+    """Work that is left: missing rollouts, and the audit samples of an empty store."""
 
     out: Path
     base: str
@@ -57,7 +57,7 @@ class ComparisonPlan:
     n_problems: int
     audit_samples: int
 
-    #: A plan leaves nothing out.
+    #: A plan is never incomplete.
     incomplete: ClassVar[bool] = False
 
     @property
@@ -76,14 +76,14 @@ class ComparisonPlan:
             f"{'training':{width}}  {missing}",
             f"{'audit':{width}}  {len(self.runs)} series, {plural(self.n_checkpoints, 'different checkpoint')}, "
             f"{plural(self.n_problems, 'problem')}, {plural(self.audit_samples, 'sample')} "
-            "without controls (those in the store are not drawn again)",
+            "without controls (samples in the store are kept)",
             f"{'out':{width}}  {self.out}",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareResult:
-    """The audits in the order of the runs, where the files are, and the runs that failed (name → reason)."""
+    """The audits in the order of the runs, the files, and the failed runs (name → reason)."""
 
     audits: tuple[AuditResult, ...]
     store_path: Path
@@ -94,7 +94,7 @@ class CompareResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a run, a checkpoint or its kernel had to be left out."""
+        """Whether a run, a checkpoint or its kernel was left out."""
         return bool(self.left_out) or any(one.left_out or one.without_kernel for one in self.audits)
 
     @property
@@ -119,11 +119,11 @@ class CompareResult:
 
 
 def plan_comparison(comparison: Comparison) -> ComparisonPlan:
-    """Check all that can be known before the first step, and count what there is to do. Reads no weights.
+    """Check everything that is known before the first step, and count the work. Reads no weights.
 
-    Raises ``ConfigError`` with a line for each run that cannot work, and one each for a base and an audit that cannot:
-    a model that is not there or does not fit, a prompt without room for its response, an engine that does not run the
-    model, a directory that holds something else, a run that has gone further than it should.
+    Raises ``ConfigError`` with a line for each run, base or audit that cannot work: a model that is missing or does not
+    fit, a prompt that leaves no room for its response, an engine that does not support the model, a directory with
+    other contents, a run with more steps than its settings.
     """
     config, base = comparison.audit, comparison.base
     faults = _Faults(comparison.path)
@@ -131,13 +131,13 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
     n_problems = 0
     untrained = None if base is None else base.output_dir
     if base is not None:
-        with faults.of("[base]"):
+        with faults.collect("[base]"):
             untrained = None if held_step(base) == base.max_steps else untrained
     with model_outlines(untrained=untrained) as outline:
         for run in comparison.runs:
-            with faults.of(f"[[run]] {run.objective}", seed=run.seed):
+            with faults.collect(f"[[run]] {run.objective}", seed=run.seed):
                 runs.append(_run_plan(run, outline))
-        with faults.of("[audit]"):
+        with faults.collect("[audit]"):
             n_problems = _checked_audit(comparison, outline)
     faults.raise_any()
     trained = sum(math.ceil(run.config.max_steps / run.config.save_every) for run in comparison.runs)
@@ -152,11 +152,10 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
 
 
 def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink | None = None) -> CompareResult:
-    """Train what is missing, audit all runs into one store, write one report of them.
+    """Train what is missing, audit all runs into one store, and write one report.
 
-    The base is trained once. A finished run is not repeated, an interrupted one goes on; the same call continues a
-    comparison that was stopped. A run that fails, or whose checkpoints cannot be read, is left out, and the others go
-    on.
+    The base is trained once. Finished runs are kept and interrupted ones continue. A run that fails, or whose
+    checkpoints cannot be read, is left out.
 
     Raises:
         OversharpError: bad input, a base that cannot be trained, no run that can be compared, or an audit that stopped.
@@ -197,15 +196,15 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
 
 
 class _Faults:
-    """What cannot work, gathered so that all of it is told at once. Seeds of a run that fail alike share a line."""
+    """Collects errors to raise together. Seeds of a run with the same error share a line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seeds: dict[tuple[str, str], list[int]] = {}
 
     @contextmanager
-    def of(self, table: str, *, seed: int | None = None) -> Iterator[None]:
-        """Keep the error that ends the block for later."""
+    def collect(self, table: str, *, seed: int | None = None) -> Iterator[None]:
+        """Catch the error of the block."""
         try:
             yield
         except OversharpError as error:
@@ -213,7 +212,7 @@ class _Faults:
             self._seeds.setdefault((table, what), []).extend([] if seed is None else [seed])
 
     def raise_any(self) -> None:
-        """Raise ``ConfigError`` with a line for each, if there are any."""
+        """Raise ``ConfigError`` with a line per error, if there are any."""
         lines = []
         for (table, what), seeds in self._seeds.items():
             named = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
@@ -223,19 +222,19 @@ class _Faults:
 
 
 def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
-    """Raises an ``OversharpError`` for whatever would stop the run before its first step."""
+    """Return the work of a run. Raises ``OversharpError`` if it would stop before its first step."""
     config = run.config
     require_tracker(config.tracker)
     objective = checked_objective(config)
-    held = held_step(config)
-    done = held or 0
+    last_step = held_step(config)
+    done = last_step or 0
     if done > config.max_steps:
         raise ConfigError(
-            f"{config.output_dir} has gone to step {done}, beyond max_steps = {config.max_steps}; raise it to {done} "
-            "or choose another --out"
+            f"{config.output_dir} is at step {done}, beyond max_steps = {config.max_steps}; raise it to {done} "
+            "or pass another --out"
         )
     if done < config.max_steps:
-        checked_start(config, objective, policy_source(config, held), outline)
+        checked_start(config, objective, policy_source(config, last_step), outline)
     rounds = 1 if objective.resampling is None else objective.resampling.max_rounds
     rollouts = (config.max_steps - done) * config.batch_prompts * config.group_size
     return RunPlan(
@@ -249,7 +248,7 @@ def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
 
 
 def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
-    """How many problems the audit asks. Raises an ``OversharpError`` where it could not sample the base's responses."""
+    """Return the number of problems. Raises ``OversharpError`` if the base's responses cannot be sampled."""
     config = comparison.audit
     problems = load_problems(
         config.problems,
@@ -262,7 +261,7 @@ def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
     try:
         first = outline(first_model(comparison.runs[0].config))
     except CheckpointError:
-        return len(problems)  # its runs have told
+        return len(problems)  # its runs have raised the same error
     base = Checkpoint(step=0, label="base", path=first.folder, kind="full", weights_hash="")
     pick_device(config.device)
     sampler, _ = choose_sampler(config.sampler, [base], device=config.device)

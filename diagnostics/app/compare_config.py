@@ -13,9 +13,9 @@
     n = 256
     k = [1, 8, 128]
 
-    [base]                      # any setting of `oversharp train-base`; left out where [train] names a model
+    [base]                      # any setting of `oversharp train-base`; not used if [train] has a model
 
-Whatever cannot work is told before anything is trained, in one line with the file, the table and the key.
+Settings that cannot work raise an error with file, table and key before anything is trained.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
 
 _TABLES = ("seeds", "base", "train", "run", "audit")
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-#: Prompts are wrapped alike in all runs, and the audit asks as they did.
-_ASKED_ALIKE = ("prompt_template", "system_prompt", "chat", "chat_args")
-_BY_COMPARE = {
+#: Prompt settings that all runs and the audit share.
+_PROMPT_SETTINGS = ("prompt_template", "system_prompt", "chat", "chat_args")
+_SET_BY_COMPARE = {
     "output_dir": "pass --out DIR",
-    "resume": "leave it out, a comparison always continues",
+    "resume": "remove it, a comparison always continues",
     "seed": "give seeds = [0, 1, 2] at the top of the file",
 }
-_OF_ALL_RUNS = {key: f"put {key} under [train], all runs share it" for key in ("model", *_ASKED_ALIKE)}
-_BY_AUDIT = {
+_SHARED_BY_RUNS = {key: f"put {key} under [train], all runs share it" for key in ("model", *_PROMPT_SETTINGS)}
+_SET_BY_AUDIT = {
     "out": "pass --out DIR",
-    "name": "a series is called after its run and seed",
+    "name": "series are named by run and seed",
     "base": "all runs start from the base of [train]",
-    "top_up": "raise n, samples that are there are kept",
+    "top_up": "raise n, existing samples are kept",
 }
 
 
@@ -65,13 +65,13 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Name of its directory and its series; the report reads objective and seed off it."""
+        """Name of its directory and its series; the report parses objective and seed from it."""
         return f"{self.objective}-seed-{self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All that a comparison does. ``base`` is None where the runs start from a model that is there already."""
+    """Settings of a comparison. ``base`` is None if the runs start from an existing model."""
 
     path: Path
     out: Path
@@ -88,15 +88,15 @@ def read_comparison(path: Path, out: Path | None = None) -> Comparison:
     tables = _tables(path)
     out = out or Path("runs") / path.stem
     shared = _table(path, tables, "train")
-    _refuse(path, "[train]", shared, _BY_COMPARE)
+    _refuse(path, "[train]", shared, _SET_BY_COMPARE)
     base = None
     if "model" not in shared:
         given = _table(path, tables, "base")
-        _refuse(path, "[base]", given, {key: _BY_COMPARE[key] for key in ("output_dir", "resume")})
+        _refuse(path, "[base]", given, {key: _SET_BY_COMPARE[key] for key in ("output_dir", "resume")})
         settings = _typed(path, "[base]", SftConfig, given)
         base = _made(path, "[base]", SftConfig, {**settings, "output_dir": out / "base", "resume": True})
     elif "base" in tables:
-        raise ConfigError(f"{path} [base]: [train] names a model, so no base is trained; leave one of the two out")
+        raise ConfigError(f"{path} [base]: [train] has a model, so no base is trained; remove one of the two")
     start = shared.get("model") if base is None else str(checkpoint_path(base.output_dir, base.max_steps))
     runs = tuple(
         _run(path, out, {**shared, "model": start}, table, seed)
@@ -113,7 +113,7 @@ def _tables(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); pass the TOML file of a comparison") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML ({error}); mend that place") from error
+        raise ConfigError(f"{path}: not TOML ({error}); fix the syntax") from error
     for key in tables:
         if key not in _TABLES:
             raise ConfigError(f"{path}: {_unknown(key, _TABLES, 'key or table of a comparison')}")
@@ -140,11 +140,11 @@ def _run_tables(path: Path, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
         name = run["name"]
         if not isinstance(name, str) or not _RUN_NAME.fullmatch(name) or re.search(r"-seed-\d+$", name):
             raise ConfigError(
-                f"{path} [[run]] {place}: name = {name!r} does not name an objective; give letters, digits and . _ + - "
-                "without a seed at its end"
+                f"{path} [[run]] {place}: name = {name!r} is no valid name; use letters, digits and . _ + - without a "
+                "seed at the end"
             )
         if name in names:
-            raise ConfigError(f"{path} [[run]] {name}: the name is taken; give every objective a name of its own")
+            raise ConfigError(f"{path} [[run]] {name}: the name is used twice; give every objective a different name")
         names.add(name)
     return runs
 
@@ -166,7 +166,7 @@ def _run(path: Path, out: Path, shared: Mapping[str, Any], table: Mapping[str, A
     name = str(table["name"])
     where = f"[[run]] {name}"
     own = {key: value for key, value in table.items() if key != "name"}
-    _refuse(path, where, own, {**_BY_COMPARE, **_OF_ALL_RUNS})
+    _refuse(path, where, own, {**_SET_BY_COMPARE, **_SHARED_BY_RUNS})
     settings = {**_typed(path, "[train]", TrainConfig, shared), **_typed(path, where, TrainConfig, own)}
     directory = out / f"{name}-seed-{seed}"
     config = _made(path, where, TrainConfig, {**settings, "seed": seed, "output_dir": directory, "resume": True})
@@ -174,14 +174,13 @@ def _run(path: Path, out: Path, shared: Mapping[str, Any], table: Mapping[str, A
 
 
 def _refuse_twins(path: Path, runs: Sequence[ComparedRun]) -> None:
-    """Two names for one run would be compared with themselves."""
+    """Raise ``ConfigError`` for two objectives with equal settings."""
     seen: dict[tuple[tuple[str, object], ...], str] = {}
     for run in runs:
         settings = tuple(sorted((k, v) for k, v in settings_of(run.config).items() if k != "output_dir"))
         if (twin := seen.setdefault(settings, run.objective)) != run.objective:
             raise ConfigError(
-                f"{path} [[run]] {run.objective}: has the very settings of {twin}; change its algorithm or another "
-                "setting, or leave one out"
+                f"{path} [[run]] {run.objective}: has the same settings as {twin}; change one, or remove one of the two"
             )
 
 
@@ -189,20 +188,19 @@ def _audit(
     path: Path, tables: Mapping[str, Any], out: Path, runs: Sequence[ComparedRun], base: SftConfig | None
 ) -> AuditConfig:
     given = _table(path, tables, "audit")
-    _refuse(path, "[audit]", given, _BY_AUDIT)
+    _refuse(path, "[audit]", given, _SET_BY_AUDIT)
     trained = runs[0].config
-    asked = () if "preset" in given else _ASKED_ALIKE  # a preset brings its own
+    asked = () if "preset" in given else _PROMPT_SETTINGS  # a preset sets them
     inherited: dict[str, Any] = {key: getattr(trained, key) for key in (*asked, "device")}
     if "task" not in given and "problems" not in given:
         if all(run.config.trains_on_countdown for run in runs):
             inherited["task"] = "countdown"
         else:
             raise ConfigError(
-                f"{path} [audit]: say what to audit on: problems = FILE.jsonl or task = NAME, other problems than "
-                "those that the runs train on"
+                f"{path} [audit]: set problems = FILE.jsonl or task = NAME to problems that the runs do not train on"
             )
     if base is not None:
-        inherited["sampler"] = "transformers"  # so small a model is sampled faster by it than by an engine
+        inherited["sampler"] = "transformers"  # faster than an engine for a model this small
     settings = {**inherited, **_typed(path, "[audit]", AuditConfig, given)}
     return _made(path, "[audit]", AuditConfig, {**settings, "out": out})
 
@@ -214,7 +212,7 @@ def _refuse(path: Path, where: str, table: Mapping[str, Any], refused: Mapping[s
 
 
 def _typed(path: Path, where: str, kind: type[Config], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table as the fields of ``kind`` have them."""
+    """Convert the settings of a table to the types of the fields of ``kind``."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
     settings = {}
@@ -236,7 +234,7 @@ def _made(path: Path, where: str, kind: type[Config], settings: Mapping[str, Any
 
 
 def _converted(value: Any, hint: Any) -> Any:
-    """``value`` as its field has it. ``ValueError`` says what it is not."""
+    """Convert ``value`` to the type of its field. Raises ``ValueError`` with the expected type."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(option for option in get_args(hint) if option is not type(None))
     if get_origin(hint) is Literal:

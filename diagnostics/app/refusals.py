@@ -1,4 +1,4 @@
-"""The line that a user reads where the command line or a path cannot be used."""
+"""One-line errors for a command line or a path that cannot be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cyclopts import (
 
 from oversharp.diagnostics.records.names import synonym
 
-#: Errors of the system about a path that the user named.
+#: Operating-system errors about a path.
 _REFUSALS = (
     errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
 )  # fmt: skip
@@ -44,24 +44,24 @@ def wrong_arguments_text(error: CycloptsError, arguments: Sequence[str], *, comm
             return f"{name} {'needs a value' if is_given else 'is missing'}; {usage}"
         case UnusedCliTokensError():
             left = " ".join(map(_shown, error.unused_tokens or []))
-            return f"too many arguments: {left}; leave out what the command does not take ({usage})"
+            return f"too many arguments: {left}; remove them ({usage})"
     wrong = " ".join(map(_shown, str(error).split()))
     return f"{wrong} ({usage})"
 
 
 def refused_path_text(error: OSError) -> str | None:
-    """Return one line on a file or directory that cannot be used; None for other errors."""
+    """Return the error for a file or directory that cannot be used; None for other errors."""
     if error.errno == errno.ENOSPC:
         where = error.filename or "the output directory"
         return f"{where}: the disk is full; free some space and run the same command again"
     if error.errno not in _REFUSALS or not error.filename:
         return None
     where = _shown(str(error.filename))
-    return f"{where}: cannot be used ({error.strerror}); name another place, or change its permissions"
+    return f"{where}: cannot be used ({error.strerror}); pass another path, or change its permissions"
 
 
 def _nearest(given: str, known: Collection[str]) -> str:
-    """A question with the option or command that was probably meant, by its meaning first and then by its spelling."""
+    """Return a question with the option or command that was probably meant, by meaning, then by spelling."""
     plain = {name.lstrip("-").replace("-", "_"): name for name in known}
     meant = plain.get(synonym(given.lstrip("-").replace("-", "_"), plain) or "")
     near = [meant] if meant else get_close_matches(given, known, n=1)

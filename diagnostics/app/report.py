@@ -1,7 +1,7 @@
-"""Writes the report of a store, where it is not up to date.
+"""Writes the report of a store unless it is up to date.
 
-It is made from every row of every table of the store, where the store lies, and the source of the audit and the report;
-see ``oversharp.diagnostics.store.derivations``.
+It depends on every row of the store, the path of the store, and the source of audit and report; see
+``oversharp.diagnostics.store.derivations``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from oversharp.diagnostics.store.derivations import (
 from oversharp.reports import build_report, require_place
 
 _WHAT = "report"
-#: Taken as the code is loaded, as for findings.
+#: Hash of the code at import time, as for findings.
 _CODE = code_hash("oversharp.diagnostics", "oversharp.reports")
 
 
 def write_report(store_path: Path, report_path: Path) -> None:
-    """Write the report on all series of the store, or keep the one that is up to date. Raises ``StoreError``."""
+    """Write the report of all series of the store unless it is up to date. Raises ``StoreError``."""
     made_from = None if _CODE is None else _made_from(_CODE, store_path, report_path)
-    held = recorded_derivations(store_path).get(_WHAT)
-    if held is not None and made_from is not None and held == _derivation(report_path, made_from):
+    recorded = recorded_derivations(store_path).get(_WHAT)
+    if recorded is not None and made_from is not None and recorded == _derivation(report_path, made_from):
         return
     build_report(store_path, report_path)
     if made_from is not None and (made := _derivation(report_path, made_from)) is not None:
@@ -38,7 +38,7 @@ def write_report(store_path: Path, report_path: Path) -> None:
 
 
 def require_report_place(store_path: Path) -> None:
-    """Raise ``ConfigError`` where the report beside the store would replace another file: before any work."""
+    """Raise ``ConfigError`` if the report next to the store would overwrite another file."""
     require_place(store_path, store_path.parent / "report.html")
 
 

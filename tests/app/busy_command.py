@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def faulty() -> None:
-    """Be the command in which something happens that nobody foresaw."""
+    """Run a command that raises an unexpected error."""
 
     def run() -> None:
         raise TypeError("no such\nthing")

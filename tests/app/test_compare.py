@@ -241,7 +241,7 @@ def test_a_base_that_is_still_to_be_trained_is_checked_as_it_will_be(tmp_path: P
 
 def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_path: Path) -> None:
     shorter = write(tmp_path, model, max_steps=1)
-    with pytest.raises(ConfigError, match=r"has gone to step 2, beyond max_steps = 1; raise it to 2 or choose"):
+    with pytest.raises(ConfigError, match=r"is at step 2, beyond max_steps = 1; raise it to 2 or pass"):
         compare(read_comparison(shorter, compared.out))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -13,9 +14,12 @@ from rich.console import Console
 from rich.table import Table as ConsoleTable
 
 import oversharp
-from oversharp.diagnostics.app import console_tables, results
-from oversharp.diagnostics.app.verbs.printed_changes import show_diff, show_lost
-from oversharp.diagnostics.app.verbs.problems import _show as show_overlap
+from oversharp.diagnostics.app.console import changes, confirm, layout, shipping
+from oversharp.diagnostics.app.console.changes import show_diff, show_lost
+from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, OutputColumn, table_lines
+from oversharp.diagnostics.app.console.plan import print_plan
+from oversharp.diagnostics.app.console.verdict import FRONTIER_TITLES, print_verdict
+from oversharp.diagnostics.app.verbs.problems import _print_overlap as show_overlap
 from oversharp.diagnostics.app.verbs.words import ALSO, WORDS
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.records.errors import ConfigError
@@ -48,12 +52,10 @@ def parts(record: Any) -> Iterator[Any]:
 
 
 def test_every_label_of_a_verdict_and_every_state_is_explained() -> None:
-    out = [name for name, _ in console_tables._OUT.values()]
-    labels = [*TITLES.values(), *SHARPENING_TITLES.values(), *out, *get_args(State)]
-    labels += [console_tables._UNJUDGED, "lower pass@1", "recommended", "kept", "open", "left out", "out, surely"]
-    labels += [f"surely {state}" for state in get_args(State)] + [
-        f"{one}, perhaps by chance" for one in get_args(State)
-    ]
+    out = [f"out, {word}" for word, _ in shipping.OUT.values()]
+    labels = [*TITLES.values(), *SHARPENING_TITLES.values(), *FRONTIER_TITLES.values(), *out, *get_args(State)]
+    labels += [shipping.UNKNOWN, "lower pass@1", "recommended", "kept", "open", "left out", "out, surely"]
+    labels += [f"{state}, or chance" for state in get_args(State)]
     assert [label for label in labels if not explained(label)] == []
     assert oversharp.explain("Explained by format").startswith("explained by format: Label of a verdict")
 
@@ -64,11 +66,20 @@ def test_every_word_that_starts_a_line_of_the_console_is_explained(
     with oversharp.open_store(imported_store) as store:
         verdict = store.verdict("one")
         assert verdict is not None
-        results.print_verdict(verdict, "verdict ", store.made_of("one"))
-    heads = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {"verdict", "ship", "steps"} <= set(heads)
-    heads += ["note", "report", "series", "sharper", "store", "why"]
-    assert [head for head in heads if not explained(head)] == []
+        for explain in (True, False):
+            print_verdict(verdict, imported_store, made_of=store.made_of("one"), explain=explain)
+    shipping.print_shipping(oversharp.ship(imported_store), store_path=imported_store, explain=True)
+    show_diff(
+        oversharp.diff(imported_store, steps=[0, 100], series="one"), False, store_path=imported_store, explain=True
+    )
+    show_lost(oversharp.lost(imported_store, series="one"), False, store_path=imported_store, explain=True)
+    print_plan(oversharp.plan(imported_store, series="one"))
+    lines = capsys.readouterr().out.splitlines()
+    starts = (line[:LABEL_WIDTH].strip() for line in lines)
+    heads = {start for start in starts if re.fullmatch(r"[a-z][a-z@1]*( [a-z@]+)*", start)}
+    assert {"verdict", "pass@1", "worst pass@k", "frontier", "cause", "ship", "next", "caveat", "guarantee"} <= heads
+    heads |= {"made of", "report", "store", "warning", "worst step"}
+    assert [head for head in sorted(heads) if not explained(head)] == []
 
 
 def test_every_heading_of_a_table_on_the_console_is_explained(
@@ -77,21 +88,27 @@ def test_every_heading_of_a_table_on_the_console_is_explained(
     headings: list[str] = []
     add = ConsoleTable.add_column
 
+    def recorded_table(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str]) -> list[str]:
+        headings.extend(column.heading for column in columns)
+        return table_lines(columns, rows)
+
     def recorded(table: ConsoleTable, header: str = "", *given: Any, **named: Any) -> None:
         headings.append(str(header))
         add(table, header, *given, **named)
 
     monkeypatch.setattr(ConsoleTable, "add_column", recorded)
+    monkeypatch.setattr(layout, "table_lines", recorded_table)
     out = Console(file=io.StringIO(), width=200)
-    console_tables.print_shipping(oversharp.ship(imported_store), out)
-    console_tables.print_plan(oversharp.plan(imported_store, series="one"), out)
-    show_diff(oversharp.diff(imported_store, steps=[0, 100], series="one"), False)
-    show_lost(oversharp.lost(imported_store, series="one"), False)
+    shipping.print_shipping(oversharp.ship(imported_store), out=out)
+    print_plan(oversharp.plan(imported_store, series="one"), out)
+    changes.show_diff(
+        oversharp.diff(imported_store, steps=[0, 100], series="one"), False, store_path=imported_store, explain=False
+    )
+    changes.show_lost(oversharp.lost(imported_store, series="one"), False, store_path=imported_store, explain=False)
     show_overlap(oversharp.check_problems("countdown", ["countdown"]), out)
-    headings += [name for name, _ in console_tables._NUMBERS]
+    headings += [column.heading for column in confirm.COLUMNS]
     assert {"worst pass@k, points", "adjusted p", "problems", "same words", "seemed"} <= set(headings)
-    steps = {"the base, %", "step 100, %", "correct, the base", "step 100"}
-    assert [one for one in headings if one not in PLAIN | steps and not explained(one)] == []
+    assert [one for one in headings if one not in PLAIN | {"step 100"} and not explained(one)] == []
 
 
 def test_every_heading_of_the_report_is_explained(imported_store: Path) -> None:

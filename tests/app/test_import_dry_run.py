@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from oversharp.diagnostics.app.results import show_import, show_import_preview
+from oversharp.diagnostics.app.console.imports import show_import, show_import_preview
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.ingest import import_samples
 from oversharp.diagnostics.ingest.plan import plan_import

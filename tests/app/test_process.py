@@ -38,7 +38,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(commands:
     code, output = commands.start(["audit", "runs"], call="tests.app.busy_command:faulty").communicate()
     (line,) = output.splitlines()
     assert code == FAULT_EXIT_CODE
-    assert line.startswith("error: TypeError: no such thing; nobody foresaw this")
+    assert line.startswith("error: TypeError: no such thing; unexpected error")
     report = Path(re.search(r"with (\S+\.txt)", line)[1])
     try:
         text = report.read_text()
@@ -106,7 +106,7 @@ def test_signals_that_end_it_say_that_what_was_committed_is_kept(
     code, output = commands.start([str(int(number))], call=f"tests.app.busy_command:{moment}").communicate()
     assert code == 128 + number
     assert "Traceback" not in output
-    assert output.splitlines()[-1].startswith("stopped: what was committed is kept")
+    assert output.splitlines()[-1].startswith("stopped: committed results are kept")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -342,8 +342,8 @@ def test_the_command_prints_a_row_per_problem(place: Path, capsys: pytest.Captur
     assert not stop.value.code
     out = capsys.readouterr().out
     assert "lost-1" in out
-    assert "confirmed: 2 of 2 lost" in out
-    assert "without any correct fresh sample at checkpoint-20: 2" in out
+    assert "confirmed     2 of 2 lost" in out
+    assert "lost          2 without a correct fresh sample at checkpoint-20" in out
     assert "report.html" in out
     with pytest.raises(SystemExit):
         main(["confirm", str(place), "--fresh", str(FRESH), "--json"])

@@ -12,7 +12,7 @@ import pytest
 
 import oversharp
 from oversharp.diagnostics.app.cli import main
-from oversharp.diagnostics.app.results import show_regrade
+from oversharp.diagnostics.app.console.results import show_regrade
 from oversharp.diagnostics.audit.config import ConfirmConfig
 from oversharp.diagnostics.audit.confirm import confirm
 from oversharp.diagnostics.audit.measure import NEEDS_CHECKPOINTS
@@ -144,7 +144,7 @@ def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regr
     assert "unread" not in value  # the tool that graded first does not tell
 
 
-def test_a_regrading_says_of_what_the_first_series_change_is_made_on_every_way_out(
+def test_a_regrading_reports_the_decomposition_of_the_first_series_change(
     regraded: RegradeResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with oversharp.open_store(regraded.store_path) as store:
@@ -154,7 +154,7 @@ def test_a_regrading_says_of_what_the_first_series_change_is_made_on_every_way_o
     assert "are grades that the second verifier does not share" in told
     assert show_regrade(regraded, as_json=False) == show_regrade(regraded, as_json=True) == 0
     printed, document = capsys.readouterr().out.split("\n{", 1)
-    assert f"why     {told}" in printed
+    assert "earlier       " in printed
     assert json.loads("{" + document)["made_of"] == told
 
 
@@ -228,8 +228,8 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert done.value.code == 3
     assert "warning: 2 problems left out, the first is" in printed.err
     assert "the answer is blank" in printed.err
-    assert "verdict of val, by the reward that verl recorded: Degraded" in printed.out
-    assert "verdict of val (exact): " in printed.out
+    assert "earlier       Degraded (val, graded by the reward that verl recorded)" in printed.out
+    assert "series        val (exact)" in printed.out
     n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
               "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip
     assert n["n_problems"].tolist() == [PROBLEMS, PROBLEMS - 2]
@@ -260,8 +260,8 @@ def test_grades_by_older_rules_are_made_again_in_place_and_once(
         main(["regrade", str(store), "--verifier", "exact", "--quiet"])
     assert done.value.code == 0
     printed = capsys.readouterr().out
-    assert f"verdict of val, before {n_responses:,} responses were graded again: " in printed
-    assert "verdict of val, by today's rules: " in printed
+    assert f"(val, before {n_responses:,} responses were graded again)" in " ".join(printed.split())
+    assert "series        val: " in printed
     assert table(store, "SELECT DISTINCT verifier, rules FROM grades").to_numpy().tolist() == [
         ["exact", RULES["exact"]]
     ]
@@ -318,5 +318,5 @@ def test_a_plan_from_recorded_samples_counts_samples_where_tokens_are_unknown(
         main(["plan", str(store), "--k", "1", "--drop", "10"])
     assert done.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "how many tokens a sample has is not known" in said
-    assert "all samples drawn" in said
+    assert "the number of tokens per sample is unknown" in said
+    assert "the samples of the audit" in said

@@ -213,7 +213,8 @@ def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(
     with pytest.raises(SystemExit) as stop:
         main(["ship", str(tmp_path / "audit.duckdb"), "--series", "iac"])
     assert stop.value.code == 3
-    assert capsys.readouterr().out == f"{none.sentence}\n"
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed == "ship no recommendation: there is no verdict yet; run the audit to its end"
     (alone,) = ship(_audited(tmp_path / "base", {"run": [BASE]}))
     assert alone.sentence == "No recommendation: the series has no checkpoint after the base."
 
@@ -254,8 +255,10 @@ def test_the_command_prints_the_choice_and_what_the_others_trade(
     with pytest.raises(SystemExit):
         main(["ship", str(audited)])
     text = capsys.readouterr().out
-    assert text.startswith("2 recommendations, each sure by itself")
-    assert "of grpo:\nShip checkpoint-20: pass@1 50.0 % → 75.0 %; surely up by" in text
-    assert "out, surely" in text
-    assert "out, surely: some pass@k fell" in text
+    assert text.startswith("note          2 recommendations: ")
+    assert "series        grpo\nship          checkpoint-20\n" in text
+    assert "pass@1         50.0 →  75.0   +25.0 [" in text
+    assert "guarantee     pass@1 up by at least " in text
+    assert "out           significant: some pass@k fell" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert text.count("◀") == 2

@@ -88,7 +88,7 @@ def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"README.md", MARKER, "token-entropy.pdf"}
     before = (tmp_path / "plots" / "token-entropy.pdf").read_bytes()
     again = ("export", str(audited_store), *flags, "--figure", "token_entropy", "pass-at-k", "--format", "pdf")
-    assert "token-entropy.pdf is there already; pass --replace" in run(*again)[2]
+    assert "token-entropy.pdf exists already; pass --replace" in run(*again)[2]
     assert not (tmp_path / "plots" / "pass-at-k.pdf").exists()
     assert run(*again[:-4], "token_entropy", "--format", "svg")[0] == 0
     both = {"token-entropy.pdf", "token-entropy.svg"}

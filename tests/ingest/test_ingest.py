@@ -342,7 +342,7 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys:
         main(["import", str(folder), "--store", str(store), "--quiet"])
     printed = capsys.readouterr()
     assert done.value.code == 3
-    assert "verdict of val: " in printed.out
+    assert "series        val: " in printed.out
     assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
 
 

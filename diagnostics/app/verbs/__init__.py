@@ -1,1 +1,1 @@
-"""Verbs of the API that need few words of their own, a file for each question."""
+"""Functions of the API, one file per question."""

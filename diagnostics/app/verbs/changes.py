@@ -1,4 +1,4 @@
-"""The verbs ``diff`` and ``lost`` of the API: what changed between two checkpoints."""
+"""``diff`` and ``lost``: changes between two checkpoints."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ def diff(
     most: int = 12,
     memory_gib: float | None = None,
 ) -> StepDifference:
-    """Compare two checkpoints of a series: pass@k at every k, and which problems were lost and gained in between.
+    """Compare two checkpoints of a series: pass@k at every k, and the problems lost and gained between them.
 
-    Is step 80 safer than step 160? Differences of pass@k are paired over problems, with Holm's correction over all k;
-    single problems are tested by Fisher's exact test, each direction by itself, with Holm's correction over those that
-    have correct samples and wrong ones. Both take the two steps as chosen before looking. Samples and changes nothing.
+    Differences of pass@k are paired over problems, with Holm's correction over all k. Single problems are tested by
+    Fisher's exact test in each direction, with Holm's correction over the problems that have correct and wrong samples.
+    Both tests assume that the two steps were chosen before looking at the results. Reads the store only.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     steps
-        Two steps, the earlier one first: --steps 80 160. The step of the base is one of them.
+        Two steps, the earlier one first: --steps 80 160. The step of the base is allowed.
     series
-        Name of the series; needed where there are several.
+        Name of the series; required if the store has several.
     most
-        So many problems that surely changed are printed; the result has all.
+        Number of significantly changed problems to print; the result has all.
     memory_gib
-        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
 
     Examples
     --------
     ::
 
-        found = oversharp.diff("audit/audit.duckdb", steps=[80, 160], series="grpo")
-        print(*found.sentences, sep="\\n")
+        result = oversharp.diff("audit/audit.duckdb", steps=[80, 160], series="grpo")
+        print(*result.sentences, sep="\\n")
     """
     from oversharp.diagnostics.changes.difference import diff as run
 
@@ -65,29 +65,29 @@ def lost(
     most: int = 20,
     memory_gib: float | None = None,
 ) -> LostProblems:
-    """List the problems that a checkpoint lost: those without a correct sample, and those surely solved less often.
+    """List the problems that a checkpoint lost: without a correct sample, or solved significantly less often.
 
-    Fisher's exact test, one-sided, with Holm's correction over the problems that have correct samples and wrong ones,
-    says which are sure, as in the report: the surely lost come first, then what surely fell, then the others. Rarely
-    solved problems are lost by chance too, and how many that would be is said. `oversharp confirm` tests them on fresh
-    samples.
+    The test is Fisher's exact test, one-sided, with Holm's correction over the problems that have correct and wrong
+    samples, as in the report. Significantly lost problems come first, then those that fell significantly, then the
+    others. Rarely solved problems are also lost by chance; their expected number is printed. `oversharp confirm` tests
+    problems on fresh samples.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     step
         The checkpoint. Default: the last.
     since
-        What it is compared with. Default: the base.
+        The checkpoint to compare with. Default: the base.
     series
-        Name of the series; needed where there are several.
+        Name of the series; required if the store has several.
     answers
-        Show what was answered at both checkpoints, how often, and a response of each.
+        Print the answers at both checkpoints with their counts, and a response of each.
     most
-        So many problems are listed.
+        Number of problems to list.
     memory_gib
-        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
 
     Examples
     --------

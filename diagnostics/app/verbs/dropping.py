@@ -1,4 +1,4 @@
-"""The verb ``drop`` of the API: removes series from a store."""
+"""``drop``: remove series from a store."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 @checked_arguments
 def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = False, replace: bool = False) -> DropResult:
-    """Remove series from a store, and keep the store as it was next to it.
+    """Remove series from a store, and keep a copy of the old store next to it.
 
-    Their samples, grades, scores and findings are removed, and the token files of these series alone. Everything that a
-    remaining series shares with them stays: the base, its samples, kernels. Findings and verdicts of the others are not
-    computed again; only the checkpoint to ship is, where it was chosen among the removed ones too, and the report.
+    Removes their samples, grades, scores, findings and token files. Keeps everything that a remaining series shares
+    with them: the base, its samples, kernels. Findings and verdicts of the others stay as they are. The checkpoint to
+    ship is chosen again if removed series were among the candidates, and the report is written again.
 
-    The old store stays as audit.before-drop.duckdb, with its token files in audit.before-drop.tokens. Remove both when
-    the rest is as expected; to undo, move both back. Killed or stopped, the store is as it was.
+    The copy is audit.before-drop.duckdb, with its token files in audit.before-drop.tokens. Remove both once you have
+    checked the new store; to undo, move both back. If the command is interrupted, the store is unchanged.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     series
-        Names of the series to remove. One series must be left.
+        Names of the series to remove. At least one series must remain.
     dry_run
-        Count what would be removed; change nothing.
+        Print what would be removed; change nothing.
     replace
         Remove the copy of an earlier drop.
 

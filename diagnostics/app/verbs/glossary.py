@@ -1,4 +1,4 @@
-"""``oversharp explain``: words of the reports and the console, measures, benchmarks and presets."""
+"""``oversharp explain``: words of report and console, measures, benchmarks and presets."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from oversharp.diagnostics.app.verbs.words import ALSO, WORDS
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Parts of a heading that are not the word: its unit, its place, its value.
+#: Parts of a heading that are not the word: unit, place, value.
 _UNIT = re.compile(r"(, [^,]+| \([^)]*\))$")
 _VALUE = re.compile(r"( =)? \d[\d,.]*( words)?$")
 _AT = re.compile(r"@\d+\b")
 _HYPHENATED = re.compile(r"\s*[\u2010-\u2014]\s*")
-#: Number of words that an error lists where no near one is known.
+#: Number of words that an error lists if no word is near.
 _FIRST_WORDS = 12
 
 
-def explained(name: str) -> str:
-    """Return the meaning of ``name``. Raises ``ConfigError`` with the nearest names where there is none.
+def find_meaning(name: str) -> str:
+    """Return the meaning of ``name``. Raises ``ConfigError`` with the nearest names if there is none.
 
-    >>> print(explained("Coverage"))
+    >>> print(find_meaning("Coverage"))
     coverage: pass@k at large k: the problems that the model can solve at all with many samples.
-    >>> print(explained("aime25").splitlines()[0])
+    >>> print(find_meaning("aime25").splitlines()[0])
     benchmark:aime25: AIME 2025, I and II
     """
     from oversharp.diagnostics.measures import all_measures, explanation, get_measure
@@ -40,8 +40,8 @@ def explained(name: str) -> str:
             return explanation(get_measure(measure))
     if name.lower() in BENCHMARKS:
         name = f"benchmark:{name.lower()}"
-    if told := task_explanation(name):
-        return told
+    if text := task_explanation(name):
+        return text
     word = next(_spellings(name))
     near = difflib.get_close_matches(word, [*WORDS, *ALSO, *BENCHMARKS, *(one.replace("_", " ") for one in measures)])
     names = [one if one in WORDS or one in ALSO else one.replace(" ", "_") for one in near]
@@ -51,7 +51,7 @@ def explained(name: str) -> str:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """A word as a table heading, a label or a person may write it, the closest to what was given first.
+    """Yield the spellings of a word in headings, labels and questions, the closest to ``name`` first.
 
     >>> list(_spellings("Worst pass@8, points"))
     ['worst pass@8, points', 'worst-pass@8,-points', 'worst pass@k', 'worst-pass@k']
@@ -65,8 +65,8 @@ def _spellings(name: str) -> Iterator[str]:
             yield word.replace(" ", "-")
 
 
-def entries() -> list[dict[str, str]]:
-    """Every word, measure, benchmark and preset by ``name``, with its ``kind`` and a ``text`` of one line or more."""
+def list_entries() -> list[dict[str, str]]:
+    """Return every word, measure, benchmark and preset with its ``name``, ``kind`` and ``text``."""
     from oversharp.diagnostics.measures import all_measures
     from oversharp.diagnostics.tasks.listing import task_titles
 
@@ -75,8 +75,8 @@ def entries() -> list[dict[str, str]]:
     return [*measures, *tasks, *({"name": word, "kind": "word", "text": text} for word, text in WORDS.items())]
 
 
-def listing() -> str:
-    """A line for every word, measure, benchmark and preset."""
+def listing_text() -> str:
+    """Return one line per measure, benchmark and preset, and the words."""
     from oversharp.diagnostics.measures import all_measures
     from oversharp.diagnostics.tasks.listing import task_listing
 

@@ -1,4 +1,4 @@
-"""The verbs ``report`` and ``export`` of the API: what is made of a store for people and for other tools."""
+"""``report`` and ``export``: outputs of a store for people and for other tools."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def report(
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     out
-        Where to write the report. Default: report.html beside the store.
+        Path of the report. Default: report.html next to the store.
     series
-        Names of the series to show side by side, for example --series grpo iac. Default: all.
+        Names of the series to compare, for example --series grpo iac. Default: all.
     allow
-        Compare series although they were sampled or graded differently; the report says so.
+        Compare series that were sampled or graded differently; the report has a note.
     replace
-        Write over a file that is no report of oversharp. An older report is always written anew.
+        Overwrite a file that is not an oversharp report. An older report is always overwritten.
     brief
-        Without the sections on mechanisms and methods: the decision, the verdicts, problems lost, sample health.
+        Leave out the sections on mechanisms and methods; keep decision, verdicts, lost problems and sample health.
     memory_gib
-        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
     """
     from oversharp.reports import build_report
 
@@ -66,35 +66,35 @@ def export(
     memory_gib: float | None = None,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
-    """Take findings, verdicts, samples or plots out of a store, in formats that other tools read.
+    """Export findings, verdicts, samples or plots of a store, in formats that other tools read.
 
-    findings and verdicts become tables; samples a folder that datasets.load_dataset reads; every_eval_ever a folder of
-    records of that schema, 0.3.0; plots the report's pictures, a file for each. The same store gives the same files.
+    findings and verdicts are tables; samples is a folder for datasets.load_dataset; every_eval_ever is a folder of
+    records of that schema, 0.3.0; plots are the report's pictures, one file each. Equal stores give equal files.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     out
-        Directory to write into. Default: export beside the store.
+        Directory to write into. Default: export next to the store.
     what
         findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
     formats
         csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
-        three; svg. latex is for a paper: pass@k by step and k, and the table of data under a picture that is named.
+        three; svg. latex writes tables for a paper: pass@k by step and k, and the data of a picture given by --figure.
     figures
-        Only these pictures, for example --figure frontier coverage-map; a name is that of its file, or how several
-        begin; frontier is the picture that says better, or only sharper.
+        Only these pictures, for example --figure frontier coverage-map: file names without suffix, or prefixes of them.
+        frontier is the picture of pass@1 against pass@k.
     push
-        OWNER/NAME of a dataset on the Hugging Face hub. Writes the samples alone unless --what says otherwise, with a
-        dataset card, and prints the command of the hub's client that publishes them. Sends nothing itself.
+        OWNER/NAME of a dataset on the Hugging Face hub. Writes the samples with a dataset card (--what adds more) and
+        prints the hub client's command that publishes them. Uploads nothing.
     series
-        Names of the series to take, for example --series grpo iac. Default: all.
+        Names of the series to export, for example --series grpo iac. Default: all.
     replace
-        Replace what an earlier export left in OUT. Without it, what exists is an error; pictures that are named join
-        others that lie there.
+        Replace the files of an earlier export in OUT. Without it, an existing file is an error; pictures given by
+        --figure are added to those in OUT.
     memory_gib
-        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The verb ``check_problems`` of the API: whether problems of an audit were trained on."""
+"""``check_problems``: overlap of an audit's problems with training data."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ if TYPE_CHECKING:
 
 @checked_arguments
 def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: int = 13) -> OverlapResult:
-    """Find problems of an audit that other sets have: what a run was trained on tells nothing of what it learned.
+    """Find problems of an audit in other sets, such as the training data.
 
-    Told apart are the same text; the same words, whatever their case, spaces and punctuation; and a run of WORDS words
-    in common, which may be a quotation, a template, or the same problem in other words. What more than half of the
-    audit's prompts say counts as the way they ask. Files may hold prompts under prompt, question, problem, input, query
-    or instruction, as text or as a chat.
+    Reports equal texts; equal words, ignoring case, spaces and punctuation; and a shared run of WORDS words, which may
+    be a quotation, a template, or the same problem reworded. Words that more than half of the audit's prompts share are
+    ignored. Files may have prompts in prompt, question, problem, input, query or instruction, as text or as a chat.
 
     Parameters
     ----------
     audit
-        The problems that are audited: a JSONL or Parquet file, or a task by name such as benchmark:math500.
+        Problems of the audit: a JSONL or Parquet file, or a task such as benchmark:math500.
     against
-        What was trained on: files or tasks, one or more.
+        Training data: files or tasks, one or more.
     words
-        Words in a run.
+        Number of words in a shared run.
     """
     from oversharp.diagnostics.tasks.overlap import check_problems as run
 

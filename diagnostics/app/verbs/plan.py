@@ -1,4 +1,4 @@
-"""The verbs ``plan`` and ``plan_cost`` of the API: how large an audit must be, and what it will cost."""
+"""``plan`` and ``plan_cost``: the size and the cost of an audit."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ def plan(
     power: float = 0.8,
     checkpoints: int | None = None,
 ) -> Plan:
-    """Say how many problems and samples an audit needs to find a loss that you name, and how many tokens it costs.
+    """Compute how many problems, samples and tokens an audit needs to find a given loss.
 
-    Starts from the base's samples in STORE: those of a finished audit, or of a small pilot. Simulates audits of
-    several sizes in which pass@k falls by DROP, and counts how often the verdict would say that it fell. Samples
-    nothing and changes nothing. The fall is planted in two ways: diffuse, where rarely solved problems become rarer and
-    the others more frequent, and concentrated, where a few problems are never solved again; an audit is large enough if
-    it finds both. Real losses scatter more from problem to problem, and the churn from checkpoint to checkpoint is not
-    simulated: take the power for an upper estimate.
+    Starts from the base's samples in STORE, of a finished audit or a small pilot. Simulates audits of several sizes in
+    which pass@k falls by DROP, and counts how often the verdict reports a fall. Two kinds of loss are simulated:
+    diffuse, where rarely solved problems become rarer and the others more frequent, and concentrated, where a few
+    problems are never solved again. An audit is large enough if it finds both. Real losses vary more between problems,
+    and changes between checkpoints are not simulated, so the power is an upper bound. Reads the store only.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     series
-        Name of the series whose base and responses to plan with; needed where there are several.
+        Name of the series whose base and responses to use; required if the store has several.
     drop_points
-        The fall of pass@k that you want to find, in percentage points.
+        The fall of pass@k to find, in percentage points.
     k
-        Where pass@k falls by that much, up to half of the base's samples. Default: half of the audit's n.
+        The k of that fall, at most half of the base's samples. Default: half of the audit's n.
     power
-        The chance of finding it that is wanted.
+        The chance of finding it that is required.
     checkpoints
-        Trained checkpoints in the audit that is planned. Default: as many as in the store.
+        Trained checkpoints of the planned audit. Default: as many as in the store.
     """
     from oversharp.diagnostics.audit.plan import plan as run
 
@@ -63,19 +62,18 @@ def plan_cost(
     prompt_tokens: int = 200,
     gpu: str | None = None,
 ) -> CostPlan:
-    """Say what an audit of a series of MODEL will cost with the default settings: hours, disk and memory, per stage.
+    """Estimate the hours, disk and memory of each stage of an audit of MODEL with the default settings.
 
-    Reads the model's configuration alone. Without GPU the hours are those of one core of this CPU: rates that were
-    measured on one model and CPU, in proportion to the operations that the model takes and to how fast this core runs a
-    small transformer, which is tried for some seconds. Of GPUs nothing was measured: the hours are the least that their
-    data sheets allow, and real ones are longer.
+    Reads the model's configuration only. Without ``gpu``, the hours are those of one core of this CPU: rates measured
+    on one model and CPU, scaled by the model's operations and by the speed of this core, which is measured for some
+    seconds. GPU hours are not measured: they are lower bounds from the data sheet, and real ones are longer.
 
     Parameters
     ----------
     model
         A directory with the model, or its hub name.
     problems
-        Problems that are asked.
+        Number of problems.
     tokens
         Mean length of a response, in tokens.
     checkpoints

@@ -1,4 +1,4 @@
-"""``oversharp problems check``: whether problems of an audit were trained on."""
+"""``oversharp problems check``: overlap of an audit's problems with training data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SHOWN, _CHARACTERS = 10, 60
 _FOUND = 3
 
-problems = App(name="problems", help="Look at a set of problems before it is used.")
+problems = App(name="problems", help="Check a problem set before an audit: was it in the training data?")
 
 
 @problems.command(name="check")
@@ -40,14 +40,14 @@ def check(
     if as_json:
         print(json.dumps(asdict(result), indent=2, ensure_ascii=False))
     else:
-        _show(result, Console(highlight=False))
+        _print_overlap(result, Console(highlight=False))
     return _FOUND if result.found else 0
 
 
 check.__doc__ = check_problems.__doc__
 
 
-def _show(result: OverlapResult, out: Console) -> None:
+def _print_overlap(result: OverlapResult, out: Console) -> None:
     out.print(escape(f"{visible(result.name)}: {plural(result.n, 'problem')}, of which"))
     table = Table(box=None, header_style="bold")
     for heading in ("in", "prompts", "same text", "same words", f"a run of {result.words} words"):
@@ -56,12 +56,10 @@ def _show(result: OverlapResult, out: Console) -> None:
         counts = (one.n, one.same_text, one.same_words, one.shared_run)
         table.add_row(escape(visible(one.name)), *(f"{count:,}" for count in counts))
     out.print(table)
-    for found in sorted(result.found, key=lambda one: -one.shared)[:_SHOWN]:
-        prompt = " ".join(found.prompt.split())
+    for pair in sorted(result.found, key=lambda one: -one.shared)[:_SHOWN]:
+        prompt = " ".join(pair.prompt.split())
         shown = prompt if len(prompt) <= _CHARACTERS else f"{prompt[:_CHARACTERS]}…"
-        share = "" if found.how != "shared run" else f", {100 * found.shared:.0f} % of its runs"
-        out.print(
-            escape(f"problem {found.place}: {found.how}{share}, {found.other} {found.other_place}: {visible(shown)}")
-        )
+        share = "" if pair.how != "shared run" else f", {100 * pair.shared:.0f} % of its runs"
+        out.print(escape(f"problem {pair.place}: {pair.how}{share}, {pair.other} {pair.other_place}: {visible(shown)}"))
     if len(result.found) > _SHOWN:
         out.print(f"and {len(result.found) - _SHOWN} more: --json has all")

@@ -1,4 +1,4 @@
-"""The verb ``regrade``."""
+"""``regrade``: grade stored responses by another verifier."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ def regrade(
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
-    """Grade the responses in a store by another verifier too, and show the verdict under each.
+    """Grade the responses of a store by another verifier, and compare the two verdicts.
 
-    Samples nothing. Both grades are kept; a second series, "SERIES (VERIFIER)", has the same samples and a verdict of
-    its own, and the report shows both and where the verifiers disagree: a change of how answers are written looks like
-    a change of ability. Grades by older rules of ``verifier`` itself are made again in place. Killed, it continues.
+    Samples nothing. Both grades are kept: a second series, "SERIES (VERIFIER)", has the same samples and a separate
+    verdict, and the report shows both and where the verifiers disagree. Use it to distinguish a change of answer style
+    from a change of ability. If ``verifier`` graded the series already, outdated grades are recomputed in place. If it
+    is interrupted, the same call continues.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     verifier
-        Who grades: math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
+        math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
     series
-        Name of the series to grade again; needed where there are several.
+        Name of the series to grade again; required if the store has several.
     guess_rate
-        Of wrong responses, the share that this verifier accepts, from 0 to 1. Default: what the verifier knows, else an
-        assumed one.
+        False-accept rate of this verifier: the share of wrong responses that it accepts, from 0 to 1. Default: the
+        verifier's own, else an assumed one.
     grader_timeout
-        Seconds that FILE.py:function has for a response; then its process is killed and the response has the state
-        timeout. Loading the file and the first call may take four times as long, and 20 s at least.
+        Time limit of FILE.py:function per response, in seconds; then its process is killed and the response gets the
+        state timeout. Loading the file and the first call may take four times as long, and at least 20 s.
     grader_memory_gib
-        Most memory that the process of FILE.py:function may allocate, in GiB; each process that it starts, too.
+        Memory limit of each process of FILE.py:function, in GiB.
     grader_workers
-        Processes that FILE.py:function is called in at a time; each loads the file, with any model that it loads.
+        Number of processes that call FILE.py:function; each loads the file and the models in it.
     """
     from oversharp.diagnostics.app.report import require_report_place, write_report
     from oversharp.diagnostics.audit.regrade import regrade as run
@@ -57,8 +58,8 @@ def regrade(
 
     require_report_place(store_file(store))
     limits = GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers)
-    said = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
-    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{said})"
+    rate = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
+    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{rate})"
     result = run(
         store_file(store),
         verifier,

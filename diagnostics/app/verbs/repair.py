@@ -1,4 +1,4 @@
-"""The verb ``repair`` of the API."""
+"""``repair``: weights between the base and a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ def repair(
     float32: bool = False,
     progress: ProgressSink | None = None,
 ) -> RepairResult:
-    """Write checkpoints between the base and a trained one, which may give back what training lost.
+    """Write checkpoints between the base and a trained one, which may restore what training lost.
 
-    Weights part of the way back to the base often keep most of the gain in pass@1 and return much of the coverage
-    (arXiv:2109.01903, arXiv:2504.10478). Whether they do here is for an audit to say: OUT is a series that
-    `oversharp audit` takes as it is, checkpoint-25 for λ = 0.25 and so on, with the base as checkpoint-0 and the
-    checkpoint as checkpoint-100. Of adapters lora_B is scaled, and their model is the base. Nothing is drawn, and no
-    GPU is needed. Killed or stopped, the same command continues.
+    Weights interpolated between base and checkpoint often keep most of the gain in pass@1 and restore much of the
+    coverage (arXiv:2109.01903, arXiv:2504.10478). An audit tests whether they do here: OUT is a series for
+    `oversharp audit`, with checkpoint-25 for λ = 0.25 and so on, the base as checkpoint-0 and the checkpoint as
+    checkpoint-100. For adapters, lora_B is scaled, and their model is the base. Samples nothing and needs no GPU. If it
+    is interrupted, the same command continues.
 
     Parameters
     ----------
     series
-        A directory that holds checkpoints, several checkpoint directories, or a quoted glob, as for an audit.
+        A directory of checkpoints, several checkpoint directories, or a quoted glob, as for an audit.
     out
         Directory to write into: a new one, or one with points of the same checkpoint.
     base
-        The base model. Default: the lowest step; for LoRA adapters, the model that they belong to.
+        The base model. Default: the lowest step; for LoRA adapters, their model.
     checkpoint
         Step of the checkpoint. Default: the last.
     lambdas
-        How far from the base, above 0 and at most 1.5, in hundredths: 0 is the base, 1 the checkpoint.
+        Distances from the base, above 0 and at most 1.5, in steps of 0.01: 0 is the base, 1 the checkpoint.
     average
-        In place of the checkpoint take the mean of so many, up to it. Adapters of one rank become one of the sum of
-        their ranks.
+        Replace the checkpoint by the mean of this many checkpoints, up to it. The mean of adapters of one rank has the
+        sum of their ranks.
     float32
-        Write the points in float32 rather than in the dtype of the checkpoint. bfloat16 has few numbers between a base
-        and a checkpoint that was trained with a small learning rate: the result tells where each point came to lie.
+        Write float32 instead of the checkpoint's dtype. bfloat16 has few numbers between a base and a checkpoint that
+        was trained with a small learning rate; the result reports the λ of each point after rounding.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The verb ``ship``: a function of the API and a command."""
+"""``ship``: the checkpoint to ship."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ def ship(
     held_out: bool = False,
     memory_gib: float | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Say which checkpoint to ship: the highest pass@1 among those that lost nothing that is shown or estimated.
+    """Recommend a checkpoint: the eligible one with the highest pass@1, with its guarantee.
 
-    A checkpoint is out where pass@k surely fell at some k, where the verdict calls it lost, or where the estimate fell
-    by more than 2 points. What controls drew is to choose from too: the base at a lower temperature, which needs no
-    training, and checkpoints at a higher one. Says of the chosen one what is sure of it although it was chosen by
-    looking at all: how much pass@1 rose at least, and how much pass@k fell at most; and what every other one would
-    trade. The base is an answer. Series with the same base, problems and sampling settings are compared with each
-    other, others by themselves. Changes nothing. The command ends with 3 where there is no recommendation.
+    A checkpoint is not eligible if pass@k fell significantly at some k, if the verdict tested it as lost, or if the
+    estimate fell by more than 2 points. Control samples are candidates too: the base at a lower temperature, which
+    needs no training, and checkpoints at a higher one. The guarantee bounds the gain of pass@1 and the loss of pass@k,
+    and accounts for the choice among all checkpoints. The recommendation may be the base. Series with the same base,
+    problems and sampling settings are compared with each other. Reads the store only. Exit code 3: no recommendation.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     series
         Names of the series to choose from, for example --series grpo iac. Default: all.
     allow_loss_points
-        Ship a checkpoint although pass@k fell by as much, in percentage points, from 0 to below 100.
+        Fall of pass@k that keeps a checkpoint eligible, in percentage points, from 0 to below 100.
     held_out
-        Let one half of the problems choose, and the other say what is sure: for many checkpoints, raw and repaired.
+        Choose on one half of the problems and guarantee on the other; for many checkpoints, raw and repaired.
     memory_gib
-        Most memory for queries, in GiB; default: 1, or half of what is free if that is less.
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
 
     Examples
     --------

@@ -43,38 +43,37 @@ def view(
     memory_gib: float | None = None,
     quiet: Quiet = False,
 ) -> int:
-    """Read problems and responses in the browser, two checkpoints beside each other; nothing is changed.
+    """Show problems and responses of two checkpoints side by side in the browser, read-only.
 
-    The page is for this machine alone, at an address with a random token in it, and asks for nothing elsewhere. Ctrl-C
+    The page is served to this machine only, at an address with a random token, and loads nothing from elsewhere. Ctrl-C
     ends it; until then no audit can write to the store.
 
     Parameters
     ----------
     store
-        The audit.duckdb file, or the directory that holds it.
+        The audit.duckdb file, or its directory.
     series
-        Name of the series to begin with. Default: the first.
+        Name of the series to show first. Default: the first.
     step
-        The later checkpoint to begin with. Default: the last.
+        The later checkpoint to show first. Default: the last.
     since
-        What it is compared with. Default: the base.
+        The checkpoint to compare with. Default: the base.
     only
-        Problems to begin with: those that lost every correct sample, gained a first one, fell, rose, surely changed
-        (sure), have accepted responses with several boxes or that the problem's own verifier refuses (lenient), or
-        responses that were cut off (cut).
+        Problems to show first: lost, gained, fell, rose, changed significantly (sure), with accepted responses that
+        have several boxes or that the problem's own verifier rejects (lenient), or with truncated responses (cut).
     search
-        A text to begin with: in prompt, gold, id, or a response of the two checkpoints; letter case does not count.
+        Text to search for in prompt, gold, id and the responses of the two checkpoints; case-insensitive.
     bundle
-        Write a static copy of this selection to a new directory in place of serving: it opens from disk, or from any
+        Write a static copy of this selection to a new directory instead of serving it. It opens from disk or from any
         web server, and can be shared.
     most
-        So many problems of the selection are copied, the surest change first.
+        Number of problems to copy, those with the smallest p first.
     port
-        Where to serve. Default: a free one.
+        Port to serve on. Default: a free one.
     no_open
-        Only print the address.
+        Print the address only.
     memory_gib
-        Most memory for queries, in GiB. Default: 0.5.
+        Memory limit for queries, in GiB. Default: 0.5.
     """
     from oversharp.diagnostics.viewer.listing import MEMORY_GIB, open_viewed
     from oversharp.diagnostics.viewer.viewer import Viewer
@@ -96,7 +95,7 @@ def view(
 
 
 def _place(bundle: Path | None, port: int) -> AbstractContextManager[socket.socket | None]:
-    """Where to serve; None for a copy. What cannot be used is refused before the store is read."""
+    """Return the socket to serve on, None for a copy. Raises ``ConfigError`` before the store is read."""
     from oversharp.diagnostics.viewer.bundle import require_bundle_place
     from oversharp.diagnostics.viewer.server import listen
 

@@ -1,4 +1,4 @@
-"""The words of the console, the verdict, ``ship`` and the report, with their meanings: what ``explain`` looks up."""
+"""Words of the console, the verdict, ``ship`` and the report, with their meanings, for ``oversharp explain``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from types import MappingProxyType
 #: Meanings of the words, and the page that has more.
 WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "over-sharpening": "A run became surer of what it solves often, and lost what it solved rarely: pass@1 rises, "
-        "and pass@k at larger k, or the probability of correct answers, falls below the base. docs/verdict.md",
+        "over-sharpening": "Training raised the success rate of often solved problems and lost rarely solved ones: "
+        "pass@1 rises, and pass@k at larger k, or the probability of correct answers, falls below the base. "
+        "docs/verdict.md",
         "base": "The checkpoint that the others are compared with, before RLVR: the lowest step, or the one of --base.",
         "pass@k": "The chance that at least one of k responses to a problem is correct, averaged over problems; "
         "estimated without bias from n samples (arXiv:2107.03374). pass@1 is accuracy.",
         "k": "How many responses to a problem pass@k allows. Each value of k has its own row or column.",
         "n": "Samples per problem and checkpoint.",
         "coverage": "pass@k at large k: the problems that the model can solve at all with many samples.",
-        "points": "Percentage points: 100 times the difference of two probabilities. Brackets after a number are its "
-        "95 % confidence interval.",
-        "verdict": "What the audit concludes of one run, from counts of correct samples alone: a label, one sentence "
-        "and the claims that were tested, each with the rate at which it is wrong. docs/verdict.md",
+        "points": "Probabilities times 100, and their differences: a pass@1 of 25.5 points is 25.5 %, a change of +3.0 "
+        "is 3 percentage points. Brackets after a number are its 95 % confidence interval.",
+        "verdict": "The conclusion about one run, from counts of correct samples alone: a label, and the claims that "
+        "were tested, each with its error rate. docs/verdict.md",
         "over-sharpened": "Label of a verdict: pass@k fell below the base at some k, significantly on these problems "
         "and on the population they were sampled from, and pass@1 did not fall. docs/verdict.md",
         "over-sharpened on these problems": "Label of a verdict: pass@k fell on these very problems; the data cannot "
@@ -44,47 +45,58 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "problem with one accepted answer has one mode, and measures of modes are empty for it.",
         "mode collapse": "Correct answers outside of each problem's most frequent one became rarer, though pass@k did "
         "not fall significantly.",
-        "panel": "Responses that the base drew once and that every checkpoint scores: what they lose in "
+        "panel": "Responses that were sampled once from the base and that every checkpoint scores. Their change of "
         "log-probability shows what training moved, without new samples.",
-        "frontier": "What the base reaches when it is only drawn at lower temperatures: pass@1 against pass@k. A run "
-        "above it is better than sharpening. docs/frontier.md",
+        "frontier": "pass@1 against pass@k of the base at lower temperatures, which raise pass@1 and lower pass@k "
+        "without training. A run above it is better than sharpening. docs/frontier.md",
         "sharper": "Whether a run is better than its base sampled at a lower temperature, or only as sharp: a lower "
         "temperature raises pass@1 and lowers pass@k without any training. docs/frontier.md",
         "better than sharpening": "With the same pass@k, pass@1 is above that of the base at a lower temperature.",
         "sharpening only": "The base at a lower temperature reaches the same pass@1 and pass@k, to within 2 points.",
         "worse than sharpening": "With the same pass@1, pass@k is below that of the base at a lower temperature.",
-        "control": "Samples at another temperature that the frontier is made of: the base at lower ones, a checkpoint "
-        "at higher ones.",
+        "control": "Samples at other temperatures, for the frontier: the base at lower ones, a checkpoint at higher "
+        "ones.",
         "t": "Temperature of the samples, where it is not the one of the audit.",
-        "ship": "The checkpoint with the highest pass@1 among those that lost nothing that is shown or estimated; "
-        "`oversharp ship` names it, with what is sure of it. docs/guides/checkpoints.md",
-        "recommended": "The checkpoint that `oversharp ship` names. A triangle marks its row.",
+        "ship": "The eligible checkpoint with the highest pass@1, with its guarantee. A checkpoint is eligible if no "
+        "pass@k fell significantly, or by more than 2 points in the estimate. docs/guides/checkpoints.md",
+        "guarantee": "Bounds that hold together for the recommended checkpoint with 95 % confidence: the least gain of "
+        "pass@1, and the largest fall of pass@k at any k. They account for the choice among all checkpoints.",
+        "recommended": "The checkpoint that `oversharp ship` recommends. A triangle marks its row.",
         "worst pass@k": "The change of pass@k at the k where it is lowest against its error, with an interval for all "
         "checkpoints and k together. It decides whether a checkpoint is out.",
-        "out": "A checkpoint that is not to ship: pass@k fell significantly (surely), the verdict tested it as lost "
-        "(verdict), the estimate fell by more than is allowed (estimate), its samples are too few for the largest k "
-        "(unseen), or it fell on the problems that had no part in the choice (veto).",
+        "out": "A checkpoint that is not eligible: pass@k fell significantly, the verdict tested it as lost (verdict), "
+        "the estimate fell by more than is allowed (estimate), its samples are too few for the largest k (unseen), or "
+        "pass@k fell on the held-out problems (veto).",
+        "status": "Whether a checkpoint is recommended, out, or has a significantly lower pass@1 than the best one.",
         "estimate": "The number itself, without its interval. Out, estimate: pass@k fell by more than 2 points in it, "
         "not significantly.",
         "unseen": "Too few samples at a temperature to estimate pass@k at the largest k; --control-n draws more.",
-        "veto": "With --held-out: pass@k fell significantly on the half of the problems that did not choose.",
+        "veto": "With --held-out: pass@k fell significantly on the problems that were not used for the choice.",
         "not to choose": "A checkpoint that could not be compared; the reason is below the table.",
-        "lower pass@1": "A checkpoint that may be shipped and whose pass@1 is significantly below the best one's.",
-        "surely": "More than luck explains, in 95 % of audits, after a correction for all that was looked at in the "
-        "same table.",
-        "luck": "A difference that sampling the same problems again would give without any change of the model. The "
-        "verdict tests the sum over all problems; a table of single problems can leave each of them to luck.",
-        "made of": "The change of pass@k from the base to the last checkpoint, split by how often the base solved the "
-        "problems. The console prints it after *why*. The part of rarely solved problems is the one that chance and a "
-        "real loss share: for each of these problems alone the data cannot tell which it is.",
+        "lower pass@1": "An eligible checkpoint whose pass@1 is significantly below that of the best one.",
+        "significant": "Chance alone gives such a difference in at most 5 % of audits, corrected for all tests of the "
+        "same table. Reports and sentences also say *surely*.",
+        "luck": "A difference that sampling the same problems again could give without any change of the model. The "
+        "verdict tests the sum over all problems, which can be significant where no single problem is.",
+        "made of": "The decomposition of the change of pass@k from the base to the last checkpoint, by how often the "
+        "base solved the problems. For a rarely solved problem alone the data do not distinguish chance from a loss.",
+        "cause": "What else would explain a loss: truncated, unparsed or misread samples, false accepts of the grader, "
+        "an equal loss on every problem. docs/why.md",
+        "caveat": "A limit of this verdict; --explain prints it. Warnings, which change the reading, are always "
+        "printed.",
+        "next": "The command that answers the next question.",
+        "modes": "Less frequent correct answers became rarer, in addition to the verdict.",
+        "worst step": "The checkpoint with the largest loss of pass@k, with an interval for all checkpoints and k "
+        "together.",
         "simultaneous": "An interval that contains all values of its table at once in 95 % of audits.",
         "cluster": "Problems that are variants of one another. They rise and fall together, so that an interval counts "
         "clusters; name the field with --cluster.",
-        "look": "A verdict on another set of checkpoints or samples of the same run. Looking often finds losses that "
-        "are none; levels are spent over looks. docs/verdict.md",
-        "claim": "A statement that the verdict tests, with its null hypothesis, p and level. It holds where p is at "
-        "most the level; otherwise it is not shown, which does not mean false.",
-        "level": "The largest p at which a claim holds: its share of the chance that any false claim is made.",
+        "look": "A verdict on another set of checkpoints or samples of the same run. Many looks raise the chance of a "
+        "false alarm, so the level is divided among them. docs/verdict.md",
+        "claim": "A statement that the verdict tests, with its null hypothesis, p and level. It holds if p is at most "
+        "the level; otherwise it is not shown, which does not make it false.",
+        "level": "The largest p at which a claim holds. The levels of all claims add up to the chance of any false "
+        "claim.",
         "p": "How likely data like these are if the null hypothesis is true. Adjusted: corrected for the number of "
         "tests (Holm).",
         "null hypothesis": "The statement that a test tries to refute, as a rule that nothing changed.",
@@ -99,14 +111,14 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "kernel": "Inner products of the gradients of log-probabilities of responses: how a step on one moves another. "
         "docs/kernel.md",
         "interference": "How much a correct answer loses in log-probability because other problems were trained on.",
-        "lost": "No sample of the problem is correct any more. A rarely solved one is lost by chance too: `oversharp "
-        "lost` says which fell significantly. Of a checkpoint: pass@k fell significantly at some k.",
+        "lost": "No sample of the problem is correct any more. Rarely solved problems are also lost by chance; "
+        "`oversharp lost` tests them. A checkpoint is lost if pass@k fell significantly at some k.",
         "gained": "The first correct sample of a problem that the base never solved.",
         "fell": "Solved less often than at the base, and not lost.",
         "rose": "Solved more often than at the base, and solved there already.",
         "unchanged": "Solved as often as at the base.",
-        "kept": "Of a checkpoint: at no k did pass@k fall by more than 2 points (95 % confidence).",
-        "open": "Of a checkpoint: neither a loss of pass@k nor its absence to within 2 points is shown.",
+        "kept": "A checkpoint is kept if pass@k fell by at most 2 points at every k (95 % confidence).",
+        "open": "A checkpoint is open if the data neither show a loss of pass@k nor exclude one of 2 points.",
         "left out": "A checkpoint or record that was not used; the reason is printed next to it.",
         "confirmed": "On fresh samples the problem fell or rose significantly (Fisher's exact test, Holm over all).",
         "seemed": "Whether the audit's own samples made the problem look lost or gained.",
@@ -120,9 +132,9 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "decline began": "The step from which pass@k fell, with its 95 % confidence interval.",
         "format": "A fall that samples without a readable answer explain: answers are written otherwise, or truncated.",
         "guessing": "A fall that wrong answers would explain which the grader accepted at the base.",
-        "truncated": "The response reached the token limit before it ended. Tables call it cut off.",
+        "truncated": "The response reached the token limit before it ended.",
         "not parsed": "The response has no answer that the verifier can read. It counts as wrong.",
-        "ambiguous": "The response states several answers, and the verifier cannot tell which is meant.",
+        "ambiguous": "The response states several answers, and the verifier does not know which is meant.",
         "out of time": "The verifier reached its time limit. The sample counts as wrong.",
         "weights hash": "A hash of all tensors of a checkpoint, which identifies it in the store.",
         "stage": "A part of an audit that is timed separately: sampling, scoring, grading, measuring.",
@@ -136,23 +148,33 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "same words": "Prompts with the words of one that was trained on, numbers included.",
         "shared run": "Prompts that share a long run of words with one that was trained on; --words sets how many.",
         "note": "Something about these problems or samples that may mislead.",
-        "repair": "Weights between the base and a checkpoint, which may give back what training lost. docs/repair.md",
+        "state": "Whether a problem was lost, gained, fell or rose. *or chance*: not significantly.",
+        "repair": "Weights between the base and a checkpoint, which may restore what training lost. docs/repair.md",
     }
 )
 
-#: Other spellings, as tables and sentences have them.
+#: Other spellings, as in tables and sentences.
 ALSO: Mapping[str, str] = MappingProxyType(
     {
         "a run of": "shared run",
         "at k": "k",
+        "also": "ship",
+        "audits": "power",
         "better": "better than sharpening",
         "better, or only sharper": "sharper",
+        "caveats": "caveat",
+        "cells": "power",
         "change": "points",
+        "cheapest": "power",
         "difference": "points",
         "controls": "control",
         "cut off": "truncated",
+        "earlier": "verdict",
         "gain": "gained",
+        "grades": "verdict",
         "holds": "claim",
+        "in words": "verdict",
+        "intervals": "simultaneous",
         "hours": "core hours",
         "hours, at least": "core hours",
         "last": "step",
@@ -160,14 +182,20 @@ ALSO: Mapping[str, str] = MappingProxyType(
         "lowest change": "worst pass@k",
         "mean change": "points",
         "only sharper": "sharper",
+        "path": "checkpoint",
         "prompts": "problem",
+        "reason": "ship",
         "report": "verdict",
         "samples": "n",
         "sharpening": "over-sharpening",
         "shipped": "ship",
         "size": "points",
         "steps": "step",
+        "surely": "significant",
+        "the base": "base",
+        "this store": "store",
         "truncation": "truncated",
+        "warning": "note",
         "unsolved": "lost",
         "whether better or only sharper is not shown": "sharper",
         "why": "made of",

@@ -1,4 +1,4 @@
-"""What ``plan`` and ``confirm`` print is right at any width, and repeats of weights change no shortlist."""
+"""What ``ship`` and ``confirm`` print fits 80 columns, and repeats of weights change no shortlist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oversharp.diagnostics.app.console_tables import print_confirmations, print_shipping
+from oversharp.diagnostics.app.console.confirm import print_confirmations
+from oversharp.diagnostics.app.console.layout import OutputColumn, OutputRow, print_rows, table_lines, unbroken
+from oversharp.diagnostics.app.console.shipping import print_shipping
 from oversharp.diagnostics.audit.confirm import ConfirmResult, _shortlist
 from oversharp.diagnostics.audit.plan import plan
 from oversharp.diagnostics.records.errors import ConfigError
@@ -37,7 +39,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_of_what_there_is_to_ship_no_cell_is_cut_and_a_long_reason_stands_below(width: int) -> None:
+def test_no_cell_of_the_shipping_table_is_shortened_and_a_long_reason_is_below_it(width: int) -> None:
     twin = ShippingStep(
         series="another-run-with-a-name", step=20, checkpoint="checkpoint-20", is_base=False, role=None,
         pass_at_1=None, why="the same weights as checkpoint-20 of run, which stands for both",
@@ -52,27 +54,13 @@ def test_of_what_there_is_to_ship_no_cell_is_cut_and_a_long_reason_stands_below(
         recommended=replace(out_by, role="recommended", out_by=None), steps=(out_by, twin),
     )  # fmt: skip
     out = io.StringIO()
-    print_shipping([said], Console(file=out, width=width, highlight=False))
+    print_shipping([said], out=Console(file=out, width=width, highlight=False))
     lines = out.getvalue().splitlines()
-    row = next(line for line in lines if line.startswith("run "))
-    assert row.split() == [
-        "run",
-        "20",
-        "0.15",
-        "+18.0",
-        "[−0.6,",
-        "36.9]",
-        "−27.5",
-        "[−51.1,",
-        "−3.8]",
-        "32",
-        "out,",
-        "estimate",
-    ]
-    assert [line.split()[-3:] for line in lines if line.startswith("another-run-with-a-name")] == [
-        ["not", "to", "choose"]
-    ]
-    assert f"not to choose: checkpoint-20 of another-run-with-a-name, {twin.why}" in lines
+    row = lines[lines.index("run:") + 1]
+    assert " ".join(row.split()) == "20 0.15 +18.0 [−0.6, +36.9] −27.5 [−51.1, −3.8] 32 out, estimate"
+    assert lines[lines.index("another-run-with-a-name:") + 1].endswith("not to choose")
+    assert any(line.startswith("not to choose checkpoint-20 of another-run-with-a-name:") for line in lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_no_series_id_or_prompt_reaches_the_terminal_with_its_control_characters() -> None:
@@ -99,12 +87,12 @@ def test_no_series_id_or_prompt_reaches_the_terminal_with_its_control_characters
     )  # fmt: skip
     out = io.StringIO()
     print_confirmations(confirmed, Console(file=out, width=200, highlight=False))
-    print_shipping([said], Console(file=out, width=200, highlight=False))
+    print_shipping([said], out=Console(file=out, width=200, highlight=False))
     assert "\x1b" not in out.getvalue()
-    assert out.getvalue().count("x1b]0;owned") >= 5
+    assert out.getvalue().count("x1b]0;owned") >= 4
 
 
-def test_a_checkpoint_whose_folder_is_gone_is_told_so(tmp_path: Path) -> None:
+def test_a_missing_folder_of_the_recommended_checkpoint_is_reported(tmp_path: Path) -> None:
     chosen = ShippingStep(
         series="run", step=20, checkpoint="checkpoint-20", is_base=False, role="recommended", pass_at_1=0.5, why=None
     )
@@ -114,9 +102,34 @@ def test_a_checkpoint_whose_folder_is_gone_is_told_so(tmp_path: Path) -> None:
             recommended=replace(chosen, path=str(path)), steps=(),
         )  # fmt: skip
         out = io.StringIO()
-        print_shipping([said], Console(file=out, width=400, highlight=False))
-        line = next(line for line in out.getvalue().splitlines() if line.startswith(str(path)))
-        assert line.endswith("nothing is there now)") == is_gone
+        print_shipping([said], out=Console(file=out, width=400, highlight=False))
+        line = next(line for line in out.getvalue().splitlines() if line.startswith("path"))
+        assert line.split()[1] == str(path)
+        assert ("(not found;" in line) == is_gone
+
+
+def test_rows_wrap_behind_their_label_and_numbers_stay_whole() -> None:
+    out = io.StringIO()
+    interval = unbroken("pass@1 +3.0 [+1.0, +5.0]")
+    path = "/a/" + "long/" * 30
+    rows = (
+        OutputRow(label="cause", value=f"{'word ' * 10}{interval}, more words"),
+        OutputRow(label="path", value=path, is_whole=True),
+    )
+    print_rows(rows, Console(file=out, width=80, highlight=False))
+    first, second, third = out.getvalue().splitlines()
+    assert first == f"cause         {'word ' * 10}".rstrip()
+    assert second == "              pass@1 +3.0 [+1.0, +5.0], more words"
+    assert third == f"path          {path}"
+
+
+def test_a_table_shortens_texts_and_no_number() -> None:
+    columns = (OutputColumn(heading="problem", is_text=True, may_shorten=True), OutputColumn(heading="p"))
+    head, line = table_lines(columns, [("many words " * 20, "1.2e-10")])
+    assert len(line) == 80
+    assert line.endswith("…  1.2e-10")
+    assert head.endswith("p")
+    assert table_lines(columns, [("数学" * 60, "1")])[1] == "数学" * 19 + "…  1"
 
 
 def test_weights_that_come_again_change_no_shortlist(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""Rows of a label and a value, and tables, that fit 80 columns: the same text on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from oversharp.diagnostics.records.cells import visible
+
+WIDTH = 80
+#: Columns of the label; values start behind it.
+LABEL_WIDTH = 14
+#: Least width of a column that may be shortened.
+_LEAST_TEXT = 12
+_GAP = "  "
+#: A space at which no line is wrapped; printed as an ordinary one.
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputRow:
+    """A label and its value. ``is_whole``: never wrapped, for numbers, paths and commands. ``style`` is rich's."""
+
+    label: str
+    value: str
+    is_whole: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputColumn:
+    """A column of a table. ``is_text``: aligned left; ``may_shorten``: shortened where the table is too wide."""
+
+    heading: str
+    is_text: bool = False
+    may_shorten: bool = False
+
+
+def terminal() -> Console:
+    """Return the console on stdout: no colour in a pipe, 80 columns everywhere."""
+    return Console(highlight=False, width=WIDTH)
+
+
+def print_rows(rows: Iterable[OutputRow], out: Console | None = None) -> None:
+    """Print rows, each wrapped behind its label."""
+    out = out or terminal()
+    for row in rows:
+        for number, line in enumerate(_value_lines(row)):
+            label = f"{visible(row.label) if number == 0 else '':{LABEL_WIDTH - 1}} "
+            out.print(Text.assemble((label, "bold"), (line, row.style)) if line else Text(), soft_wrap=True)
+
+
+def print_lines(lines: Iterable[str], out: Console | None = None) -> None:
+    """Print lines as they are, their control characters written out."""
+    out = out or terminal()
+    for line in lines:
+        out.print(Text(visible(line)), soft_wrap=True)
+
+
+def print_table(
+    columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str], out: Console | None = None
+) -> None:
+    """Print a table; a row that is one text is a heading within it."""
+    out = out or terminal()
+    head, *lines = table_lines(columns, rows)
+    out.print(Text(head, style="bold"), soft_wrap=True)
+    print_lines(lines, out)
+
+
+def table_lines(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str]) -> list[str]:
+    """Return the lines of a table, the headings first; columns that may be shortened share what 80 columns leave.
+
+    >>> columns = (OutputColumn(heading="k"), OutputColumn(heading="status", is_text=True))
+    >>> for line in table_lines(columns, [("1", "kept"), "grpo", ("64", "out")]):
+    ...     print(line)
+     k  status
+     1  kept
+    grpo
+    64  out
+    """
+    cells = [[one.heading for one in columns], *([*map(_cell, row)] for row in rows if not isinstance(row, str))]
+    widths = [max(cell_len(row[place]) for row in cells) for place in range(len(columns))]
+    excess = sum(widths) + len(_GAP) * (len(columns) - 1) - WIDTH
+    for place, column in enumerate(columns):
+        if excess > 0 and column.may_shorten:
+            width = max(_LEAST_TEXT, widths[place] - excess)
+            excess, widths[place] = excess - max(0, widths[place] - width), min(widths[place], width)
+    aligned = iter(_aligned(columns, row, widths) for row in cells)
+    head = next(aligned)
+    return [head, *(_cell(row) if isinstance(row, str) else next(aligned) for row in rows)]
+
+
+def unbroken(text: str) -> str:
+    """Return ``text`` so that no line is wrapped within it.
+
+    >>> unbroken("pass@1 +3.0 [+1.0, +5.0]").split(" ")[1:]
+    []
+    """
+    return text.replace(" ", _NO_BREAK)
+
+
+def shortened_cell(text: str, most: int) -> str:
+    """Return ``text`` on one line of at most ``most`` columns.
+
+    >>> shortened_cell("a long prompt", 8), shortened_cell("short", 8)
+    ('a long…', 'short')
+    """
+    text = _cell(text)
+    return text if cell_len(text) <= most else f"{set_cell_size(text, most - 1).rstrip()}…"
+
+
+def _value_lines(row: OutputRow) -> list[str]:
+    text = visible(row.value)
+    if row.is_whole:
+        return text.splitlines() or [""]
+    wrapped = textwrap.wrap(text, WIDTH - LABEL_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_NO_BREAK, " ") for line in wrapped] or [""]
+
+
+def _cell(text: str) -> str:
+    return " ".join(visible(text).split())
+
+
+def _aligned(columns: Sequence[OutputColumn], row: Sequence[str], widths: Sequence[int]) -> str:
+    parts = []
+    for column, text, width in zip(columns, row, widths, strict=True):
+        shown = shortened_cell(text, width)
+        space = " " * (width - cell_len(shown))
+        parts.append(f"{shown}{space}" if column.is_text else f"{space}{shown}")
+    return _GAP.join(parts).rstrip()

@@ -1,0 +1,160 @@
+"""Prints the power and the cost of the audits that ``oversharp plan`` considered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from oversharp.diagnostics.app.console.layout import OutputRow, print_rows, terminal
+from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.plan import Plan, PlantedLoss
+    from oversharp.diagnostics.verdict.audit_sizes import PlannedAudit
+
+
+def print_plan(plan: Plan, console: Console | None = None) -> None:
+    """Print power and cost of every size, a row per number of problems, the cheapest marked."""
+    out = console or terminal()
+    numbers_of_samples = sorted({audit.n for audit in plan.audits})
+    by_size = {(audit.n_problems, audit.n): audit for audit in plan.audits}
+    table = Table("problems", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for n in numbers_of_samples:
+        table.add_column(f"n = {n}", justify="right")
+    for n_problems in sorted({audit.n_problems for audit in plan.audits}):
+        cells = [_size(by_size[n_problems, n], plan.cheapest) for n in numbers_of_samples]
+        table.add_row(f"{n_problems:,}", *cells)
+    print_rows(
+        (
+            OutputRow(
+                label="series",
+                value=f"{plan.series}: power to find a fall of pass@{plan.k} by {_points(plan.drop)}, "
+                f"from {100 * plan.base_pass_at_k:.1f}",
+            ),
+            OutputRow(
+                label="audits",
+                value=f"{plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} pooled; n "
+                f"samples per problem and checkpoint, 2n of the base; {_length(plan)}",
+            ),
+            OutputRow(label="", value=""),
+        ),
+        out,
+    )
+    out.print(table, crop=False)
+    print_rows(_rows(plan), out)
+
+
+def _rows(plan: Plan) -> Iterator[OutputRow]:
+    yield OutputRow(label="", value="")
+    yield OutputRow(
+        label="cells",
+        value=f"power to find {_laws(plan)}, within 10 points; below it the {_cost(plan)} of the audit",
+    )
+    yield from (OutputRow(label=loss.law, value=_planted(loss)) for loss in plan.planted)
+    yield OutputRow(label="cheapest", value=_cheapest(plan))
+    if plan.present is not None:
+        present = plan.present
+        size = f"{plural(present.n_problems, 'problem')}, n = {present.n}, {present.n_base} of the base"
+        yield OutputRow(label="this store", value=f"{size}: power {_power(present)}")
+    notes = (*_small_k(plan), *_related(plan), *_guessed(plan))
+    yield from (OutputRow(label="note", value=note) for note in notes)
+    yield OutputRow(
+        label="note",
+        value="the power is an upper bound: real losses vary more, and changes between checkpoints are not simulated",
+    )
+
+
+def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
+    mark = " ◀" if audit is cheapest else "  "
+    return f"{_power(audit)}{mark}\n{_drawn(audit)}  "
+
+
+def _drawn(audit: PlannedAudit) -> str:
+    return short_count(audit.samples if audit.tokens is None else audit.tokens)
+
+
+def _cost(plan: Plan) -> str:
+    return "samples" if plan.tokens_per_sample is None else "tokens"
+
+
+def _length(plan: Plan) -> str:
+    if plan.tokens_per_sample is None:
+        return "the number of tokens per sample is unknown"
+    return f"{plural(round(plan.tokens_per_sample), 'token')} per sample"
+
+
+def _power(audit: PlannedAudit) -> str:
+    return " / ".join(f"{_percent(one.power):>5}" for one in audit.by_law).strip()
+
+
+def _laws(plan: Plan) -> str:
+    laws = [one.law for one in plan.planted]
+    if len(laws) == 1:
+        other = "concentrated" if laws == ["diffuse"] else "diffuse"
+        return f"a {laws[0]} loss (no {other} loss is that large)"
+    return f"a {laws[0]} / a {laws[1]} loss"
+
+
+def _cheapest(plan: Plan) -> str:
+    cheapest = plan.cheapest
+    both = " for both" if len(plan.planted) > 1 else ""
+    if cheapest is None:
+        return f"no size reaches a power of {100 * plan.wanted:g} %{both}: pass a larger --drop, or add problems"
+    return (
+        f"◀ {plural(cheapest.n_problems, 'problem')}, n = {cheapest.n} ({cheapest.n_base} of the base), "
+        f"{_drawn(cheapest)} {_cost(plan)}: a power of {100 * plan.wanted:g} % or more{both}"
+    )
+
+
+def _planted(loss: PlantedLoss) -> str:
+    """Return the changes of pass@k that a planted loss makes."""
+    changes = ", ".join(f"{100 * one.change:+.1f} at k = {one.k}".replace("-", "\u2212") for one in loss.changes)
+    what = "rarely solved problems become rarer, the others more frequent"
+    if loss.share_lost is not None:
+        what = f"{100 * loss.share_lost:.3g} % of the problems are never solved again, the others rise"
+    return f"{what}; pass@k in points: {changes}; the largest fall at k = {loss.k_largest}"
+
+
+def _small_k(plan: Plan) -> Iterator[str]:
+    """The sizes whose samples do not reach the k of the loss."""
+    for n, k_most in sorted({(one.n, one.k_most) for one in plan.audits if 2 * one.k_most <= plan.k}):
+        yield f"n = {n} tests k up to {k_most}: a fall of pass@{plan.k} is found only if pass@{k_most} falls too"
+
+
+def _related(plan: Plan) -> Iterator[str]:
+    if plan.related is not None:
+        yield (
+            f"the problems of the store are {plural(plan.related.n_clusters, 'cluster')} and are planned as "
+            f"independent; up to {two_digits(plan.related.most_times)} times as many, in more clusters, are needed if "
+            "the problems of a cluster rise and fall together"
+        )
+
+
+def _guessed(plan: Plan) -> Iterator[str]:
+    """How many falls that the cheapest audit finds, else the one of the greatest power, get the label *guessing*."""
+    shares = [f"{_percent(one.guessed)} of the {one.law} falls" for one in plan.planted if one.guessed]
+    if shares:
+        yield (
+            f"false accepts ({100 * plan.guess_rate:g} % of wrong answers, {plan.guess_source}) would explain "
+            f"{' and '.join(shares)} that {'it' if plan.cheapest else 'the best of them'} finds; --guess-rate sets a "
+            "lower rate if you measured one"
+        )
+
+
+def _percent(power: float) -> str:
+    """Simulated powers are never certain.
+
+    >>> _percent(1.0), _percent(0.804), _percent(0.0)
+    ('>99 %', '80 %', '<1 %')
+    """
+    if power > 0.99:
+        return ">99 %"
+    return "<1 %" if power < 0.01 else f"{100 * power:.0f} %"
+
+
+def _points(probability: float) -> str:
+    points = f"{100 * probability:g}"
+    return f"{points} point" if points == "1" else f"{points} points"

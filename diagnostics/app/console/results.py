@@ -1,0 +1,328 @@
+"""Prints the results of the commands, as text or as JSON; each function returns the command's exit code."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oversharp.diagnostics.app.console.layout import OutputRow, print_lines, print_rows
+from oversharp.diagnostics.app.console.output import made_of_series, print_json, verdict_summary, warn, warn_left_out
+from oversharp.diagnostics.app.console.verdict import print_verdict
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.app.api import (
+        AuditResult,
+        CompareResult,
+        ConfirmResult,
+        DropResult,
+        ExportResult,
+        MergeResult,
+        Plan,
+        Recommendation,
+        RegradeResult,
+        RepairResult,
+        ShardResult,
+    )
+    from oversharp.diagnostics.app.compare import ComparisonPlan
+    from oversharp.diagnostics.models.conversion import Conversion
+
+#: A change of λ by rounding that is printed.
+_NOTABLE_LAMBDA = 0.02
+
+
+def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> int:
+    """Print verdict and files; as JSON with the findings at the last checkpoint."""
+    if as_json:
+        print_json(
+            {
+                "series": result.series,
+                "store": str(result.store_path),
+                "report": str(result.report_path),
+                "samples_drawn": result.samples_drawn,
+                "left_out": dict(result.left_out),
+                "without_kernel": dict(result.without_kernel),
+                "verdict": verdict_summary(result.verdict),
+                "made_of": made_of_series(result.store_path, result.series),
+                "findings": _headline_findings(result.store_path, result.series),
+            }
+        )
+    else:
+        print_audits([result], explain=explain)
+    warn_left_out(result.left_out)
+    for label, reason in result.without_kernel.items():
+        warn(f"no gradient kernel of {label}: {reason}")
+    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel or result.verdict.left_out else 0
+
+
+def print_audits(audits: Sequence[AuditResult], *, explain: bool = False) -> None:
+    """Print a verdict per audit of one store, then report and store."""
+    for one in audits:
+        made_of = made_of_series(one.store_path, one.series) if explain else None
+        print_verdict(one.verdict, one.store_path, made_of=made_of, explain=explain)
+        print_lines([""])
+    _print_files(audits[-1].report_path, audits[-1].store_path)
+
+
+def show_shard(result: ShardResult, as_json: bool) -> int:
+    """Print where the share is, and the next command when all are done."""
+    if as_json:
+        print_json({**asdict(result), "shard": str(result.shard)})
+    else:
+        shard = f"{result.shard} of {result.series}: {plural(result.n_problems, 'problem')}"
+        done = f"when all {result.shard.of} are done: oversharp merge STORES --out DIR, then this audit without --shard"
+        print_rows(
+            (
+                OutputRow(label="shard", value=shard),
+                OutputRow(label="store", value=str(result.store_path), is_whole=True),
+                OutputRow(label="next", value=done),
+            )
+        )
+    warn_left_out(result.left_out)
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def show_ship(result: Sequence[Recommendation], as_json: bool, *, store_path: Path, explain: bool) -> int:
+    """Print which checkpoint to ship, for each group of comparable series; 3 where a group has no answer."""
+    if as_json:
+        print_json({"recommendations": [asdict(one) for one in result]})
+    else:
+        from oversharp.diagnostics.app.console.shipping import print_shipping
+
+        print_shipping(result, store_path=store_path, explain=explain)
+    return LEFT_OUT_EXIT_CODE if any(one.recommended is None for one in result) else 0
+
+
+def show_plan(result: Plan, as_json: bool) -> int:
+    """Print power and cost of every size that was considered."""
+    if as_json:
+        print_json(asdict(result))
+    else:
+        from oversharp.diagnostics.app.console.plan import print_plan
+
+        print_plan(result)
+    return 0
+
+
+def show_confirm(result: ConfirmResult, as_json: bool) -> int:
+    """Print the problems that were sampled again, and which are confirmed."""
+    if as_json:
+        print_json(
+            {
+                "series": result.series,
+                "checkpoint": result.checkpoint,
+                "step": result.step,
+                "fresh": result.fresh,
+                "samples_drawn": result.samples_drawn,
+                "n_earlier": result.n_earlier,
+                "store": str(result.store_path),
+                "report": str(result.report_path),
+                "problems": [{**asdict(one), "confirmed": one.confirmed} for one in result.tested],
+            }
+        )
+    else:
+        from oversharp.diagnostics.app.console.confirm import print_confirmations
+
+        print_confirmations(result)
+        _print_files(result.report_path, result.store_path)
+    return 0
+
+
+def show_regrade(result: RegradeResult, as_json: bool) -> int:
+    """Print the label by the earlier grades, the verdict by the new ones, and the number of different grades."""
+    if as_json:
+        earlier = None if result.of_verdict is None else verdict_summary(result.of_verdict)
+        made_of = made_of_series(result.store_path, result.of_series)
+        verdicts = {"verdict": verdict_summary(result.verdict), "of_verdict": earlier, "made_of": made_of}
+        print_json({**asdict(result), **verdicts})
+    else:
+        print_rows([OutputRow(label="earlier", value=_earlier_text(result))])
+        if result.series != result.of_series:
+            differ = f"{result.n_disagreed:,} of {plural(result.n_samples, 'sample')} are graded differently"
+            print_rows([OutputRow(label="grades", value=differ)])
+        print_lines([""])
+        print_verdict(result.verdict, result.store_path)
+        print_lines([""])
+        _print_files(result.report_path, result.store_path)
+    if result.left_out:
+        label, why = next(iter(result.left_out.items()))
+        warn(f"{plural(len(result.left_out), 'problem')} left out, the first is {label}: {why}")
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def _earlier_text(result: RegradeResult) -> str:
+    from oversharp.diagnostics.verifiers.names import listed_graders
+
+    label = "no verdict yet" if result.of_verdict is None else result.of_verdict.heading
+    if result.series == result.of_series:
+        return f"{label} ({result.series}, before {plural(result.n_graded, 'response')} were graded again)"
+    return f"{label} ({result.of_series}, graded by {listed_graders(result.own_verifiers)})"
+
+
+def show_repair(result: RepairResult, as_json: bool) -> int:
+    """Print every point with its folder; warn where rounding moved one, or made it equal to another."""
+    if as_json:
+        print_json(asdict(result))
+    else:
+        ends = {0: f"the base, {result.base}", 100: f"the end, {_mean_of(result.checkpoints)}"}
+        for one in result.points:
+            what = ends.get(one.step, f"λ = {one.lambda_:g}")
+            print_lines([f"{one.path}  {what}{', kept' if one.found else ''}"])
+        command = f"oversharp audit {shlex.quote(str(result.out))} --problems FILE.jsonl --out DIR"
+        print_rows([OutputRow(label="next", value=command, is_whole=True)])
+    for one in result.points:
+        if one.rounded_lambda is not None and abs(one.rounded_lambda - one.lambda_) > _NOTABLE_LAMBDA:
+            warn(
+                f"{one.path}: rounded to the dtype of the checkpoint, the weights are at λ = {one.rounded_lambda:.3f}; "
+                "--float32 with another --out writes them unrounded"
+            )
+    warn_left_out(result.left_out)
+    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+
+
+def _mean_of(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"the mean of {', '.join(labels)}"
+
+
+def show_report(path: Path, as_json: bool) -> int:
+    """Print where the report is."""
+    if as_json:
+        print(visible(json.dumps({"report": str(path)})))
+    else:
+        print_rows([OutputRow(label="report", value=str(path), is_whole=True)])
+    return 0
+
+
+def show_conversion(result: Conversion, as_json: bool) -> int:
+    """Print the checkpoint and its answers."""
+    if as_json:
+        print_json(asdict(result))
+        return 0
+    size = f"{result.n_parameters:,} parameters, {result.n_tokens:,} tokens"
+    if result.context_tokens is not None:
+        size += f", context {result.context_tokens:,}"
+    print_rows(
+        (
+            OutputRow(label="model", value=f"{result.path}{' (kept)' if result.found else ''}", is_whole=True),
+            OutputRow(label="size", value=size),
+            OutputRow(label="chat", value="with a chat template" if result.chat else "without a chat template"),
+            OutputRow(label="end tokens", value=" or ".join(result.end_tokens)),
+        )
+    )
+    for question, answer in result.answers:
+        print_rows(
+            (OutputRow(label="question", value=question), OutputRow(label="answer", value=" ".join(answer.split()))),
+        )
+    return 0
+
+
+def show_export(result: ExportResult, as_json: bool) -> int:
+    """Print what was written."""
+    if as_json:
+        written = [
+            {"what": one.what, "path": str(one.path), "n": one.n, "files": [str(file) for file in one.files]}
+            for one in result.written
+        ]
+        print_json({"series": result.series, "written": written, "push": result.push})
+        return 0
+    for one in result.written:
+        if not one.files:
+            print_lines([f"{one.what:16} {one.path}  ({one.n:,})"])
+        print_lines(f"{'picture' if file.suffix != '.tex' else 'table':16} {file}" for file in one.files)
+    if result.push is not None:
+        print_lines([f"{'to publish':16} {result.push}"])
+    return 0
+
+
+def show_merge(result: MergeResult, as_json: bool) -> int:
+    """Print what was joined, and the next command."""
+    if as_json:
+        print_json(asdict(result))
+    else:
+        names, added = ", ".join(result.series), plural(result.samples_added, "sample")
+        command = f"oversharp report {shlex.quote(str(result.store_path))}"
+        if result.to_conclude:
+            out = result.store_path.parent
+            command = f"the audit of {', '.join(result.to_conclude)} without --shard, with --out {out}"
+        print_rows(
+            (
+                OutputRow(label="store", value=str(result.store_path), is_whole=True),
+                OutputRow(label="series", value=f"{names}: {added} added"),
+                OutputRow(label="next", value=command, is_whole=True),
+            )
+        )
+    for label, reason in result.left_out.items():
+        warn(f"{label} was left out: {reason}")
+    return 0
+
+
+def show_drop(result: DropResult, as_json: bool) -> int:
+    """Print what was removed, where the old store is, and how to undo it."""
+    if as_json:
+        print_json(asdict(result))
+        return 0
+    is_preview = result.copy_path is None
+    counts = f"{plural(result.checkpoints, 'checkpoint')} and {plural(result.samples, 'sample')}"
+    print_rows(
+        (
+            OutputRow(
+                label="would remove" if is_preview else "removed",
+                value=f"{', '.join(result.series)}: {counts} that no other series uses",
+            ),
+            OutputRow(label="left", value=f"{', '.join(result.series_left)}: {plural(result.samples_left, 'sample')}"),
+        )
+    )
+    if result.copy_path is None:
+        print_lines(["nothing was changed"])
+        return 0
+    tokens = result.copy_path.with_suffix(".tokens")
+    copies = f"{result.copy_path}{f' and {tokens}' if tokens.exists() else ''}"
+    print_rows(
+        (
+            OutputRow(label="store", value=str(result.store_path), is_whole=True),
+            OutputRow(label="copy", value=copies, is_whole=True),
+            OutputRow(
+                label="", value="The copy is the store as it was. Remove it once you have checked the new store."
+            ),
+        )
+    )
+    return 0
+
+
+def show_compare(result: ComparisonPlan | CompareResult, as_json: bool) -> int:
+    """Print the comparison, or the plan of it."""
+    print(visible(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines)))
+    return LEFT_OUT_EXIT_CODE if result.incomplete else 0
+
+
+def _print_files(report_path: Path, store_path: Path) -> None:
+    print_rows(
+        (
+            OutputRow(label="report", value=str(report_path), is_whole=True),
+            OutputRow(label="store", value=str(store_path), is_whole=True),
+        )
+    )
+
+
+def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, Any]]:
+    """Return the findings for the whole problem set at the last checkpoint."""
+    from oversharp.diagnostics.store import Store
+
+    with Store.open(store_path, read_only=True) as store:
+        frame = store.frame(
+            """
+            SELECT checkpoint, step, measure, k, value, low, high, n, unit, why, interval_over
+            FROM findings
+            WHERE series = $series AND scope = 'all'
+            QUALIFY step = max(step) OVER ()
+            ORDER BY measure, k
+            """,
+            series=series,
+        )
+    return json.loads(frame.to_json(orient="records"))

@@ -1,0 +1,202 @@
+"""Prints which checkpoint to ship: the recommendation with its guarantee, and a row for every other checkpoint."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oversharp.diagnostics.app.console.layout import (
+    OutputColumn,
+    OutputRow,
+    print_lines,
+    print_rows,
+    print_table,
+    terminal,
+)
+from oversharp.diagnostics.app.console.verdict import (
+    change_text,
+    guarantee_text,
+    number_head,
+    number_row,
+    place_text,
+    shipping_text,
+)
+from oversharp.diagnostics.records.amounts import plural
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from oversharp.diagnostics.verdict.recommendation import BandedChange, OutBy, Recommendation, ShippingStep
+
+#: Status of a checkpoint that could not be compared; the reason is printed below the table.
+UNKNOWN = "not to choose"
+#: Why a checkpoint is out: the word in the table, and the line below it.
+OUT: Mapping[OutBy | None, tuple[str, str]] = {
+    "band": ("significant", "some pass@k fell significantly by more than is allowed"),
+    "verdict": ("verdict", "the verdict's own test of this checkpoint shows a fall of pass@k"),
+    "estimate": ("estimate", "some pass@k fell by more than is allowed, not significantly"),
+    "reach": ("unseen", "too few samples at this temperature for the largest k (--control-n)"),
+    "veto": ("veto", "pass@k fell significantly on the held-out problems"),
+}
+
+
+def print_shipping(
+    result: Sequence[Recommendation],
+    *,
+    store_path: Path | None = None,
+    explain: bool = False,
+    out: Console | None = None,
+) -> None:
+    """Print each recommendation, the changes of every checkpoint since the base, and the next command."""
+    out = out or terminal()
+    if len(result) > 1:
+        why = "base, problems, sampling or grader differ, so that pass@k cannot be compared across them"
+        print_rows([OutputRow(label="note", value=f"{len(result)} recommendations: {why}")], out)
+    for place, recommendation in enumerate(result):
+        if place or len(result) > 1:
+            print_lines([""], out)
+        if len(result) > 1:
+            print_rows([OutputRow(label="series", value=", ".join(recommendation.series))], out)
+        _print_recommendation(recommendation, store_path, explain, out)
+
+
+def _print_recommendation(recommendation: Recommendation, store_path: Path | None, explain: bool, out: Console) -> None:
+    print_rows(_rows(recommendation), out)
+    if explain:
+        print_rows([OutputRow(label="in words", value=recommendation.sentence)], out)
+    if recommendation.recommended is None:
+        return
+    print_lines([""], out)
+    print_table(_columns(recommendation), list(_table_rows(recommendation)), out)
+    print_lines([""], out)
+    print_rows(_legend_rows(recommendation), out)
+    print_rows(_next_rows(recommendation, store_path), out)
+
+
+def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
+    chosen = recommendation.recommended
+    if chosen is None or chosen.is_own_base:
+        yield OutputRow(label="ship", value=shipping_text(recommendation))
+    else:
+        yield OutputRow(label="ship", value=place_text(chosen, recommendation), style="green")
+    if chosen is None:
+        return
+    if chosen.path is not None:
+        gone = "" if Path(chosen.path).exists() else "  (not found; this is where it was when it was audited)"
+        yield OutputRow(label="path", value=f"{chosen.path}{gone}", is_whole=True)
+    if chosen.first is not None and chosen.pass_at_1 is not None:
+        yield number_head("this", "95 % band")
+        base = next((one.pass_at_1 for one in recommendation.steps if one.is_own_base), None)
+        yield number_row("pass@1", base, chosen.pass_at_1, _change(chosen.first))
+    if chosen.worst is not None:
+        yield number_row("worst pass@k", None, None, _change(chosen.worst), f"k = {chosen.worst.k}")
+    if recommendation.beyond is not None and recommendation.beyond.gain is not None:
+        beyond = recommendation.beyond
+        change = change_text(beyond.gain or 0.0, beyond.low, beyond.high)
+        yield number_row("frontier", None, None, change, f"pass@1, base at equal pass@{beyond.k}")
+    yield from _guarantee_rows(recommendation)
+    others = _others(recommendation)
+    if others:
+        names = ", ".join(place_text(one, recommendation) for one in others)
+        yield OutputRow(label="also", value=f"{names}: pass@1 may be as high")
+    if any(one.is_base and one.temperature is not None for one in others):
+        yield OutputRow(label="warning", value="the base at a lower temperature may be as good without any training")
+    if recommendation.cannot_tell is not None:
+        yield OutputRow(label="warning", value="too few problems: no checkpoint could have been shown to keep pass@k")
+
+
+def _guarantee_rows(recommendation: Recommendation) -> Iterator[OutputRow]:
+    chosen, sure = recommendation.recommended, recommendation.guarantee
+    if sure is not None:
+        yield OutputRow(label="guarantee", value=guarantee_text(sure))
+        held_out = " held-out" if recommendation.held_out else ""
+        yield OutputRow(label="", value=f"over {sure.n_units:,}{held_out} {sure.units}; {sure.over}")
+    elif recommendation.why_no_guarantee is not None:
+        yield OutputRow(label="guarantee", value=f"none: {recommendation.why_no_guarantee}")
+    if chosen is not None and not chosen.is_own_base and recommendation.why is not None:
+        yield OutputRow(label="reason", value=recommendation.why)
+
+
+def _others(recommendation: Recommendation) -> tuple[ShippingStep, ...]:
+    return tuple(one for one in recommendation.alternatives if one != recommendation.recommended)
+
+
+def _change(change: BandedChange) -> str:
+    return change_text(change.change, change.low, change.high)
+
+
+def _has_temperatures(recommendation: Recommendation) -> bool:
+    return any(one.temperature is not None for one in recommendation.steps)
+
+
+def _columns(recommendation: Recommendation) -> Sequence[OutputColumn]:
+    return (
+        OutputColumn(heading="step"),
+        *((OutputColumn(heading="T"),) if _has_temperatures(recommendation) else ()),
+        OutputColumn(heading="pass@1, points"),
+        OutputColumn(heading="worst pass@k, points"),
+        OutputColumn(heading="k"),
+        OutputColumn(heading="status", is_text=True),
+    )
+
+
+def _table_rows(recommendation: Recommendation) -> Iterator[Sequence[str] | str]:
+    """The checkpoints in their order; with several series, the name of each before its first."""
+    has_several, series = len(recommendation.series) > 1, None
+    for one in recommendation.steps:
+        name = "base" if one.is_base else one.series
+        if has_several and name != series:
+            yield f"{name}:"
+            series = name
+        temperature = () if not _has_temperatures(recommendation) else (_temperature(one),)
+        changes = ("" if change is None else _change(change) for change in (one.first, one.worst))
+        yield (str(one.step), *temperature, *changes, "" if one.worst is None else str(one.worst.k), _status(one))
+
+
+def _temperature(one: ShippingStep) -> str:
+    return "" if one.temperature is None else f"{one.temperature:g}"
+
+
+def _status(one: ShippingStep) -> str:
+    """Whether a checkpoint is recommended, out, unknown, or surpassed in pass@1."""
+    if one.role == "recommended":
+        return "◀ recommended"
+    if one.role == "out" and one.out_by is not None:
+        return f"out, {OUT[one.out_by][0]}"
+    if one.role is None:
+        return UNKNOWN if one.why else ""
+    return "" if one.may_be_best else "lower pass@1"
+
+
+def _legend_rows(recommendation: Recommendation) -> Iterator[OutputRow]:
+    out_by = {one.out_by for one in recommendation.steps}
+    for cause, (word, meaning) in OUT.items():
+        if cause in out_by:
+            yield OutputRow(label="out", value=f"{word}: {meaning}")
+    for one in recommendation.steps:
+        if one.role is None and one.why:
+            yield OutputRow(label=UNKNOWN, value=f"{place_text(one, recommendation)}: {one.why}")
+    on = ""
+    if recommendation.held_out:
+        on = f", on {recommendation.n_choosing} of {plural(recommendation.n_problems, 'problem')}"
+    yield OutputRow(label="intervals", value=f"95 % over all rows and k together{on}")
+
+
+def _next_rows(recommendation: Recommendation, store_path: Path | None) -> Iterator[OutputRow]:
+    """Compare the recommended checkpoint with the base, or look at what the last one lost."""
+    chosen = recommendation.recommended
+    if store_path is None or chosen is None:
+        return
+    store = shlex.quote(str(store_path))
+    if chosen.is_base:
+        yield OutputRow(
+            label="next",
+            value=f"oversharp lost {store} --series {shlex.quote(recommendation.series[0])}",
+            is_whole=True,
+        )
+        return
+    base = next(one for one in recommendation.steps if one.is_base)
+    steps = f"--steps {base.step} {chosen.step} --series {shlex.quote(chosen.series)}"
+    yield OutputRow(label="next", value=f"oversharp diff {store} {steps}", is_whole=True)

@@ -1,0 +1,294 @@
+"""Prints a verdict: label, pass@1, worst pass@k, frontier, cause, checkpoint to ship, next command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oversharp.diagnostics.app.console.layout import OutputRow, print_rows, unbroken
+from oversharp.diagnostics.records.amounts import plural
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from oversharp.diagnostics.verdict.explanations import Cause
+    from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep
+    from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict, VerdictLabel
+    from oversharp.diagnostics.verdict.steps import Accuracy
+
+#: What each label means, behind it on its line.
+MEANINGS: Mapping[VerdictLabel, str] = {
+    "over_sharpened": "pass@k fell below the base",
+    "over_sharpened_here": "other problems of their kind may not",
+    "degraded": "pass@k and pass@1 fell",
+    "format": "unread or misread samples explain the fall",
+    "guessing": "false accepts may explain it",
+    "mode_collapse": "less frequent correct answers were lost",
+    "lost_at_steps": "the late checkpoints together show none",
+    "no_loss": "no pass@k fell by 2 points or more",
+    "inconclusive": "neither a fall nor its absence is shown",
+}
+#: What the comparison with the base at lower temperatures is called.
+FRONTIER_TITLES: Mapping[SharpeningLabel, str] = {
+    "better": "better than sharpening",
+    "sharpening_only": "sharpening only",
+    "worse": "worse than sharpening",
+    "not_shown": "whether better or only sharper is not shown",
+}
+_CAUSES: Mapping[Cause, str] = {
+    "format": "unread or misread samples",
+    "unread": "too few samples could be read to tell",
+    "guessing": "false accepts at the base",
+}
+_STYLES: Mapping[VerdictLabel, str] = {"no_loss": "green", "inconclusive": "yellow", "no_verdict": "yellow"}
+#: Of a gain of pass@1 (probability), the least part by newly parsed answers that is printed.
+_NOTABLE_PARSED = 0.01
+
+
+def print_verdict(
+    verdict: Verdict, store_path: Path, *, made_of: str | None = None, explain: bool = False, out: Console | None = None
+) -> None:
+    """Print one verdict; with ``explain`` also its sentences, ``made_of`` and its caveats."""
+    print_rows(verdict_rows(verdict), out)
+    print_rows(_explaining_rows(verdict, made_of) if explain else _caveat_rows(verdict), out)
+    print_rows(_next_rows(verdict, store_path), out)
+
+
+def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    """Yield the rows of a verdict up to its warnings, from its fields."""
+    yield OutputRow(label="series", value=_series_text(verdict))
+    meaning = verdict.why or "" if verdict.label == "no_verdict" else MEANINGS[verdict.label]
+    yield OutputRow(label="verdict", value=f"{verdict.heading}: {meaning}", style=_STYLES.get(verdict.label, "red"))
+    yield from _number_rows(verdict)
+    yield from _accuracy_rows(verdict)
+    yield from _step_rows(verdict)
+    if verdict.modes_collapsed and verdict.label != "mode_collapse":
+        yield OutputRow(
+            label="modes", value="correct answers other than each problem's most frequent one were lost too"
+        )
+    if verdict.label != "no_verdict":
+        yield from _frontier_rows(verdict.sharpening)
+    for number, cause in enumerate(_causes(verdict)):
+        yield OutputRow(label="" if number else "cause", value=cause)
+    if verdict.shipping is not None:
+        yield OutputRow(label="ship", value=shipping_text(verdict.shipping))
+    yield from (OutputRow(label="warning", value=warning) for warning in verdict.warnings)
+
+
+def change_text(change: float, low: float | None, high: float | None) -> str:
+    """Return a change (probability) in points, with its interval where it has one.
+
+    >>> change_text(-0.1, -0.125, -0.075), change_text(-0.006, -0.06, None)
+    ('−10.0 [−12.5, −7.5]', '−0.6, at least −6.0')
+    """
+    from oversharp.diagnostics.verdict.record import at_least_text, at_most_text, bounds_text, signed_text
+
+    one_sided = ""
+    if low is not None and high is None:
+        one_sided = f", at least {at_least_text(low)}"
+    elif low is None and high is not None:
+        one_sided = f", at most {at_most_text(high)}"
+    return f"{signed_text(change)}{one_sided}{bounds_text(low, high, signed=True)}"
+
+
+def number_row(label: str, before: float | None, after: float | None, change: str, place: str = "") -> OutputRow:
+    """Return a row of pass@k at two places (probabilities), the change in words, and where it is."""
+    levels = "" if before is None or after is None else f"{100 * before:5.1f} → {100 * after:5.1f}"
+    return OutputRow(label=label, value=f"{levels:13}   {change:24}{place}".rstrip(), is_whole=True)
+
+
+def number_head(after: str, interval: str = "95 % interval") -> OutputRow:
+    """Return the heading of rows of numbers, all of them in points."""
+    return OutputRow(
+        label="points", value=f"{f' base → {after}':13}   change [{interval}]", is_whole=True, style="bold"
+    )
+
+
+def guarantee_text(sure: Guarantee) -> str:
+    """Return the gain of pass@1 and the loss of pass@k that hold with the confidence of the guarantee."""
+    from oversharp.diagnostics.verdict.record import at_least_text, at_most_text
+
+    gain = f"up by at least {at_least_text(sure.gain)}"
+    if sure.gain <= 0:
+        gain = f"down by at most {at_most_text(-sure.gain)}"
+    loss = f"down by at most {at_most_text(sure.loss)}" if sure.loss > 0 else "not down"
+    confidence = f"({100 * sure.confidence:g} %)"
+    return f"{unbroken(f'pass@1 {gain},')} {unbroken(f'every pass@k {loss}')} {unbroken(confidence)}"
+
+
+def place_text(step: ShippingStep, recommendation: Recommendation) -> str:
+    """Return a checkpoint's label, with its series where there are several, and a temperature that controls set."""
+    name = step.checkpoint if len(recommendation.series) == 1 else f"{step.checkpoint} of {step.series}"
+    if step.is_base:
+        name = "the base" if step.temperature is not None else f"the base, {step.checkpoint}"
+    return name if step.temperature is None else unbroken(f"{name} sampled at T = {step.temperature:g}")
+
+
+def shipping_text(recommendation: Recommendation) -> str:
+    """Return the recommended checkpoint with its guarantee, or why there is none."""
+    chosen = recommendation.recommended
+    if chosen is None:
+        return f"no recommendation: {recommendation.why}"
+    place = place_text(chosen, recommendation)
+    if recommendation.guarantee is not None:
+        return f"{place}: {guarantee_text(recommendation.guarantee)}"
+    return f"{place}: {recommendation.why or f'no guarantee, {recommendation.why_no_guarantee}'}"
+
+
+def _series_text(verdict: Verdict) -> str:
+    if not verdict.window:
+        return verdict.series
+    late = verdict.places_text([(verdict.window[0], verdict.window[-1])])
+    samples = unbroken(f"n = {verdict.n_base:,} base, {verdict.n_late:,} late")
+    return (
+        f"{verdict.series}: {unbroken(plural(verdict.n_problems, 'problem'))}, {unbroken(f'late = {late}')}, {samples}"
+    )
+
+
+def _number_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    if not verdict.changes:
+        return
+    yield number_head("late")
+    first = next((one for one in verdict.changes if one.k == 1), None)
+    if first is not None:
+        yield number_row("pass@1", first.base, first.late, change_text(first.change, first.low, first.high))
+    worst = min(verdict.changes, key=lambda one: one.change)
+    if worst is not first or len(verdict.changes) > 1:
+        change = change_text(worst.change, worst.low, worst.high)
+        yield number_row("worst pass@k", worst.base, worst.late, change, f"k = {worst.k}")
+    lost = [one for one in verdict.steps if one.lost]
+    if lost:
+        least = min(lost, key=lambda one: one.change)
+        where = f"k = {least.k}, {verdict.places_text([(least.step, least.step)])}"
+        yield number_row("worst step", None, None, change_text(least.change, least.low, least.high), where)
+
+
+def _accuracy_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    if not verdict.accuracies:
+        return
+    greedy = "greedy accuracy" if verdict.accuracies[0].greedy else "accuracy"
+    yield OutputRow(label="points", value=f"{greedy}, change [95 % interval], lost, gained, McNemar p", style="bold")
+    for one in verdict.accuracies:
+        yield OutputRow(label=_short_label(one), value=_accuracy_text(one), is_whole=True)
+
+
+def _short_label(one: Accuracy) -> str:
+    from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, shortened_cell
+
+    return shortened_cell(one.checkpoint, LABEL_WIDTH - 1)
+
+
+def _accuracy_text(one: Accuracy) -> str:
+    level = f"{100 * one.share:5.1f} of {plural(one.n_problems, 'problem')}"
+    if one.change is None:
+        return level
+    p = "" if one.p is None else f"{one.p:.2g}"
+    counts = f"{one.n_lost:>4} lost {one.n_gained:>4} gained   p = {p}" if p else ""
+    return f"{100 * one.share:5.1f}   {change_text(one.change, one.low, one.high):22}{counts}".rstrip()
+
+
+def _step_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    if not verdict.steps:
+        return
+    places = (("lost at", verdict.lost_ranges), ("kept within 2 points at", verdict.kept_ranges))
+    parts = [f"{word} {verdict.places_text(ranges)}" for word, ranges in places if ranges]
+    yield OutputRow(label="steps", value="; ".join(parts) or "none shown as lost or as kept within 2 points")
+
+
+def _frontier_rows(sharpening: Sharpening | None) -> Iterator[OutputRow]:
+    if sharpening is None:
+        yield OutputRow(label="frontier", value="not measured: no samples of the base at lower temperatures")
+        return
+    share = sharpening.share
+    given = ""
+    if share.value is not None and share.low is not None and share.high is not None:
+        bounds = f"[{100 * share.low:.0f}, {100 * share.high:.0f}]".replace("-", "−")
+        given = f"; a lower temperature gives {unbroken(f'{100 * share.value:.0f} % {bounds}')} of the gain of pass@1"
+    yield OutputRow(label="frontier", value=f"{FRONTIER_TITLES[sharpening.label]}{given}")
+    yield number_row("", None, None, *_beyond(sharpening))
+    if sharpening.read is not None and sharpening.read >= _NOTABLE_PARSED:
+        yield number_row("", None, None, f"{100 * sharpening.read:+.1f}", "from answers that only now are parsed")
+
+
+def _beyond(sharpening: Sharpening) -> tuple[str, str]:
+    """pass@1 beyond the base at a lower temperature with equal pass@k, or pass@k at equal pass@1."""
+    from oversharp.diagnostics.verdict.rule import MARGIN
+
+    gain, loss = sharpening.gain, sharpening.loss
+    is_loss = loss.value is not None and gain.value is None
+    if sharpening.label == "sharpening_only":
+        is_loss |= loss.value is not None and (gain.high is None or gain.high > MARGIN)
+    if is_loss and loss.value is not None:
+        return change_text(loss.value, loss.low, loss.high), f"pass@{sharpening.k} at equal pass@1"
+    if gain.value is not None:
+        return change_text(gain.value, gain.low, gain.high), f"pass@1 at equal pass@{sharpening.k}"
+    return "out of reach", f"of every lower temperature: pass@1, pass@{sharpening.k}"
+
+
+def _causes(verdict: Verdict) -> Iterator[str]:
+    """What else would explain a loss: the cause that explains it, and those that are not excluded."""
+    explanation, lenient = verdict.explanation, verdict.lenient
+    if lenient is not None and lenient.explains:
+        levels = f"{100 * lenient.base:.1f} → {100 * lenient.late:.1f}"
+        yield f"answer style: a lenient reader of the same samples finds {unbroken(f'pass@{lenient.k} {levels}')}"
+    elif explanation is not None and explanation.format_most is not None and explanation.format_most > 0:
+        most = f" to {100 * explanation.format_most:.0f}" if explanation.format != explanation.format_most else ""
+        yield f"unread samples explain {100 * (explanation.format or 0.0):.0f}{most} % of the fall"
+    if explanation is not None and explanation.even_loss is not None:
+        yield f"an equal loss on every problem explains {100 * explanation.even_loss:.0f} % of the fall"
+    at_steps = {one.cause for one in verdict.steps if one.lost and one.cause is not None}
+    if verdict.label == "guessing":
+        rate = "a share" if explanation is None or explanation.guess_rate is None else _percent(explanation.guess_rate)
+        yield f"false accepts: {rate} of the base's wrong answers would leave such a fall"
+    elif verdict.positive and explanation is not None and explanation.guess_rate is not None:
+        source = explanation.guess_source if explanation.guess_source in ("assumed", "given") else "this grader"
+        allowed = unbroken(f"({source}: {_percent(explanation.guess_rate_allowed)})")
+        yield f"false accepts would explain it only above {unbroken(_percent(explanation.guess_rate))} {allowed}"
+    else:
+        yield from (f"at single steps, {_CAUSES[cause]}" for cause in sorted(at_steps))
+    yield from dict.fromkeys(f"not excluded: {other}" for claim in verdict.claims for other in claim.otherwise)
+
+
+def _percent(share: float) -> str:
+    """Return a small share in percent.
+
+    >>> _percent(0.0004), _percent(0.031)
+    ('0.04 %', '3.1 %')
+    """
+    return f"{100 * share:.2g} %"
+
+
+def _caveat_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    n_caveats = len(_caveats(verdict))
+    if n_caveats:
+        yield OutputRow(label="caveats", value=f"{plural(n_caveats, 'caveat')}: add --explain")
+
+
+def _caveats(verdict: Verdict) -> tuple[str, ...]:
+    """Caveats that are not printed as warnings."""
+    return tuple(one for one in verdict.caveats if one not in verdict.warnings)
+
+
+def _explaining_rows(verdict: Verdict, made_of: str | None) -> Iterator[OutputRow]:
+    yield OutputRow(label="in words", value=verdict.sentence)
+    if made_of:
+        yield OutputRow(label="made of", value=made_of)
+    if verdict.shipping is not None:
+        yield OutputRow(label="ship", value=verdict.shipping.sentence)
+    yield from (OutputRow(label="caveat", value=caveat) for caveat in _caveats(verdict))
+
+
+def _next_rows(verdict: Verdict, store_path: Path) -> Iterator[OutputRow]:
+    """The command that answers the question that this verdict leaves."""
+    store, series = shlex.quote(str(store_path)), shlex.quote(verdict.series)
+    command = {
+        "no_loss": f"ship {store}",
+        "inconclusive": f"plan {store} --series {series}",
+        "format": f"lost {store} --series {series} --answers",
+        "guessing": f"lost {store} --series {series} --answers",
+        "no_verdict": None,
+    }.get(verdict.label, f"lost {store} --series {series}")
+    if command is not None:
+        yield OutputRow(label="next", value=f"oversharp {command}", is_whole=True)
