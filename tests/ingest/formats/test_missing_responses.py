@@ -60,7 +60,9 @@ def replaced(record: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict
     return copy  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("name", "place", "value"), NULLS, ids=lambda part: str(part).replace("<object", "")[:30])
+@pytest.mark.parametrize(
+    ("name", "place", "value"), NULLS, ids=lambda part: "missing" if part is MISSING else str(part)[:30]
+)
 def test_a_null_response_with_a_reward_is_empty(tmp_path: Path, name: str, place: tuple[Any, ...], value: Any) -> None:
     case = CASES[name]
     (whole,) = good.read(case, good.write(tmp_path, case))
