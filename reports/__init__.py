@@ -48,7 +48,7 @@ def build_report(
         store.bound_memory(memory_gib)
         for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]:
             if series is None or name in series:
-                kept.enter_context(store.kept.of(str(name), texts=False))
+                kept.enter_context(store.kept.keep(str(name), texts=False))
         page = load_page(
             store,
             tuple(all_measures().values()),

@@ -15,7 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from oversharp.diagnostics.records.cells import upright
+from oversharp.diagnostics.records.cells import escape_bidi
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.reports.numbers import MINUS, NARROW
 from oversharp.reports.pictures import palette
@@ -112,7 +112,7 @@ def _printable(value: object) -> object:
     """Replace characters that HTML forbids, and write out bidirectional controls. Escaping handles the rest."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", upright(value))
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", escape_bidi(value))
 
 
 def _kind(block: Block) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from cyclopts import Parameter
 
-from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.settings import require_chat_args
 from oversharp.diagnostics.records.types import DEFAULT_MAX_TOKENS
@@ -42,7 +42,7 @@ Tracker = Literal["tensorboard", "wandb", "trackio"]
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GraderConfig):
     """Settings of on-policy RL with verifiable rewards. The defaults are those of the built-in demo.
@@ -293,7 +293,7 @@ class TrainConfig(GraderConfig):
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class SftConfig:
     """Settings of supervised training: the built-in task's base from random weights, or a pretrained model.

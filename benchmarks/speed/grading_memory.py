@@ -25,7 +25,7 @@ from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Problem, S
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.load import stored_problems
-from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.store.missing import find_ungraded
 from oversharp.diagnostics.verifiers import Verifiers
 
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=2048)
@@ -85,7 +85,7 @@ def grade(path: Path) -> None:
     """Grade the store as an audit, an import or a regrading does."""
     with Store.open(path) as store:
         ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
-        pending = ungraded(store, KEY)
+        pending = find_ungraded(store, KEY)
         grade_responses(store, stored_problems(store, ids), pending, key=KEY, progress=SilentProgress())
 
 

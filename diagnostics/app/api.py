@@ -36,10 +36,10 @@ from oversharp.diagnostics.app.verbs.plan import plan_cost as plan_cost
 from oversharp.diagnostics.app.verbs.regrading import regrade as regrade
 from oversharp.diagnostics.app.verbs.repair import repair as repair
 from oversharp.diagnostics.app.verbs.shipping import ship as ship
-from oversharp.diagnostics.records.arguments import checked_arguments, require_known
+from oversharp.diagnostics.records.arguments import check_arguments, require_known
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.errors import OversharpError as OversharpError
-from oversharp.diagnostics.records.names import listed, store_file
+from oversharp.diagnostics.records.names import as_path_list, store_file
 from oversharp.diagnostics.records.provenance import call_of
 from oversharp.diagnostics.records.provenance import version as version
 
@@ -203,7 +203,7 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(RECORDS[name]), name)
 
 
-@checked_arguments
+@check_arguments
 def audit(
     series: Path | str | Sequence[Path | str],
     config: AuditConfig | None = None,
@@ -233,14 +233,14 @@ def audit(
     from oversharp.diagnostics.audit.audit import audit as run
     from oversharp.diagnostics.audit.config import AuditConfig
 
-    paths, config = listed(series), _config_of("audit", AuditConfig, config, settings)
+    paths, config = as_path_list(series), _config_of("audit", AuditConfig, config, settings)
     require_report_place(config.out / "audit.duckdb")
     result = run(paths, config, command=command or call_of("audit", paths, config), progress=progress)
     write_report(result.store_path, result.report_path)
     return result
 
 
-@checked_arguments
+@check_arguments
 def audit_shard(
     series: Path | str | Sequence[Path | str],
     config: AuditConfig | None = None,
@@ -260,12 +260,12 @@ def audit_shard(
 
     if shard is None:
         raise ConfigError("--shard: pass the share of the problems, for example 1/4")
-    paths, part = listed(series), Shard.from_text("--shard", shard)
+    paths, part = as_path_list(series), Shard.from_text("--shard", shard)
     config = _config_of("audit_shard", AuditConfig, config, settings)
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
-@checked_arguments
+@check_arguments
 def import_samples(
     paths: Path | str | Sequence[Path | str],
     config: ImportConfig | None = None,
@@ -289,7 +289,7 @@ def import_samples(
     from oversharp.diagnostics.ingest.config import ImportConfig
     from oversharp.diagnostics.ingest.ingest import import_samples as run
 
-    given, config = listed(paths), _config_of("import_samples", ImportConfig, config, settings)
+    given, config = as_path_list(paths), _config_of("import_samples", ImportConfig, config, settings)
     require_report_place(config.store)
     result = run(given, config, command=command or call_of("import_samples", given, config), progress=progress)
     if result.report_path:
@@ -297,7 +297,7 @@ def import_samples(
     return result
 
 
-@checked_arguments
+@check_arguments
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
     """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
 
@@ -309,7 +309,7 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
     return OpenStore(Store.open_for_user(store_file(path), memory_gib))
 
 
-@checked_arguments
+@check_arguments
 def explain(name: str) -> str:
     """Return the definition of a word, measure, benchmark or preset. Raises ``ConfigError`` for an unknown one."""
     from oversharp.diagnostics.app.verbs.glossary import find_meaning
@@ -317,7 +317,7 @@ def explain(name: str) -> str:
     return find_meaning(name)
 
 
-@checked_arguments
+@check_arguments
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any
 ) -> ConfirmResult:
@@ -347,7 +347,7 @@ def confirm(
     return result
 
 
-@checked_arguments
+@check_arguments
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join stores: the shards of one audit, or audits made on several machines.
 
@@ -371,7 +371,7 @@ def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSi
     return result
 
 
-@checked_arguments
+@check_arguments
 def train(config: TrainConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any) -> Path:
     """Train a compact reference model by on-policy RLVR.
 
@@ -383,7 +383,7 @@ def train(config: TrainConfig | None = None, *, progress: ProgressSink | None = 
     return run(_config_of("train", TrainConfig, config, settings), progress)
 
 
-@checked_arguments
+@check_arguments
 def compare(
     config: Path | str,
     out: Path | str | None = None,

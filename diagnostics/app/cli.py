@@ -35,7 +35,7 @@ from oversharp.diagnostics.app.verbs.problems import problems
 from oversharp.diagnostics.app.verbs.viewing import view
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.ingest.config import ImportConfig
-from oversharp.diagnostics.records.cells import one_line, visible
+from oversharp.diagnostics.records.cells import escape_controls, one_line
 from oversharp.diagnostics.records.errors import ConfigError, OversharpError, StoreError
 from oversharp.diagnostics.records.files import read_small
 from oversharp.diagnostics.records.progress import ConsoleProgress
@@ -379,16 +379,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(ended.__context__, BrokenPipeError):  # rich exits if the reader of the help is gone
             sys.exit(0)
         print(
-            f"error: code that the command called ended Python ({visible(repr(ended))}); the command is incomplete: "
-            "remove exit() from your code, or report this",
+            f"error: code that the command called ended Python ({escape_controls(repr(ended))}); "
+            "the command is incomplete: remove exit() from your code, or report this",
             file=sys.stderr,
         )
         sys.exit(ENDED_EXIT_CODE)
     except CycloptsError as error:
-        print(visible(f"error: {wrong_arguments_text(error, typed, commands=list(app))}"), file=sys.stderr)
+        print(escape_controls(f"error: {wrong_arguments_text(error, typed, commands=list(app))}"), file=sys.stderr)
         sys.exit(ConfigError.exit_code)
     except OversharpError as error:
-        print(visible(f"error: {error.as_flags}"), file=sys.stderr)
+        print(escape_controls(f"error: {error.as_flags}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
         # DuckDB's message for Ctrl-C during a query
@@ -403,7 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         refusal = refused_path_text(error)
         if refusal is None:
             raise
-        print(visible(f"error: {refusal}"), file=sys.stderr)
+        print(escape_controls(f"error: {refusal}"), file=sys.stderr)
         sys.exit(StoreError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -416,5 +416,5 @@ def _cell(value: object, most: int) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = visible(str(value).strip("\n"))
+    text = escape_controls(str(value).strip("\n"))
     return one_line(text.replace("\n", "⏎"), most) if "\n" in text else text

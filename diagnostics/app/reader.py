@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
 
@@ -155,12 +155,12 @@ class OpenStore:
         """Return every public table and view with its columns and types."""
         return self._store.columns()
 
-    @checked_arguments
+    @check_arguments
     def verdict(self, series: str | None = None) -> Verdict | None:
         """Return the verdict of a series; None before its audit is complete. Raises ``StoreError`` if unknown."""
         return self._store.verdict(self._named(series))
 
-    @checked_arguments
+    @check_arguments
     def made_of(self, series: str | None = None) -> str | None:
         """Return the decomposition of the change of pass@k to the last checkpoint, at the largest k, as a sentence.
 
@@ -170,7 +170,7 @@ class OpenStore:
 
         return made_of(self._store, self._named(series))
 
-    @checked_arguments
+    @check_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
         """Recommend a checkpoint of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
 
@@ -186,14 +186,14 @@ class OpenStore:
         steps = dict.fromkeys(step for one in recommendations if one is not None for step in one.steps)
         return None if recommendations[0] is None else replace(recommendations[0], steps=tuple(steps))
 
-    @checked_arguments
+    @check_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
         """Compare two checkpoints, as ``oversharp.diff``."""
         from oversharp.diagnostics.changes.difference import difference
 
         return difference(self._store, self._named(series), first, second)
 
-    @checked_arguments
+    @check_arguments
     def lost(
         self, step: int | None = None, *, since: int | None = None, series: str | None = None, most: int = 20
     ) -> LostProblems:
@@ -202,7 +202,7 @@ class OpenStore:
 
         return lost_problems(self._store, self._named(series), step=step, since=since, answers=True, most=most)
 
-    @checked_arguments
+    @check_arguments
     def problems(self, *, step: int | None = None, since: int | None = None, series: str | None = None) -> pd.DataFrame:
         """Return every problem with its counts at ``since`` (default: the base) and at ``step`` (default: the last).
 
@@ -226,7 +226,7 @@ class OpenStore:
         rest = [column for column in problems.columns if column not in (*first, "problem_id")]
         return problems[[*first, *rest, "problem_id"]]
 
-    @checked_arguments
+    @check_arguments
     def samples(
         self, *, step: int | None = None, problem: str | None = None, series: str | None = None
     ) -> pd.DataFrame:
@@ -241,7 +241,7 @@ class OpenStore:
             self._require_step_and_problem(name, step, problem)
         return samples
 
-    @checked_arguments
+    @check_arguments
     def plot(self, name: str, *, series: str | None = None) -> ReportPicture:
         """Return a picture of the report: "frontier", "coverage-map", "pass-at-k", or any that ``export`` writes.
 
@@ -255,7 +255,7 @@ class OpenStore:
             raise ConfigError(f"{name}: there are {', '.join(names)}; pass one of them, or series=")
         return ReportPicture(name=names[0], figure=every[names[0]])
 
-    @checked_arguments
+    @check_arguments
     def report(self, *, series: str | None = None) -> InlineReport:
         """Return the brief report for a notebook. ``oversharp.report`` writes the whole report to a file."""
         import tempfile
@@ -278,6 +278,6 @@ class OpenStore:
             raise ConfigError(f"problem {problem}: the audit of {series} has no problem of this id")
 
     def _named(self, series: str | None) -> str:
-        from oversharp.diagnostics.store.load import chosen_series
+        from oversharp.diagnostics.store.load import choose_series
 
-        return chosen_series(self._store, series)
+        return choose_series(self._store, series)

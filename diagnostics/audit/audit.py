@@ -29,7 +29,7 @@ from oversharp.diagnostics.records.shard import WHOLE, Shard, Task
 from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import store_bytes
-from oversharp.diagnostics.store.missing import planned_samples, ungraded
+from oversharp.diagnostics.store.missing import find_ungraded, planned_samples
 from oversharp.diagnostics.verdict.record import Verdict
 
 Result = TypeVar("Result")
@@ -309,7 +309,7 @@ def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
     look = opened.grader.look
     if look is not None and look.strict:
         look.take()  # what an earlier call drew may be enough to stop
-    planned, drew = planned_samples(opened.store, opened.key, base.checkpoint_id), outcome.pace.drew
+    planned, drew = planned_samples(opened.store, opened.key, base.checkpoint_id), outcome.pace.add_drawn
     outcome.pace.begin(base.checkpoint_id)
     n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample", drew=drew)
     if look is not None and (n or look.strict):
@@ -332,7 +332,7 @@ def _draw_control(
     opened = prepared.open
     opened.store.add_control(opened.key, checkpoint.checkpoint_id, settings, n)
     planned = dict.fromkeys((problem.problem_id for problem in opened.problems), n)
-    what, drew = f"control T={settings.temperature:g}", outcome.pace.drew
+    what, drew = f"control T={settings.temperature:g}", outcome.pace.add_drawn
     return (yield from draw_samples(opened, checkpoint, settings, planned, greedy=False, what=what, drew=drew))
 
 
@@ -349,7 +349,7 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
     try:
         if prepared.config.adaptive:
             _allocate(prepared, checkpoint)
-        planned, drew = planned_samples(opened.store, opened.key, checkpoint_id), outcome.pace.drew
+        planned, drew = planned_samples(opened.store, opened.key, checkpoint_id), outcome.pace.add_drawn
         outcome.pace.begin(checkpoint_id)
         outcome.drawn[checkpoint_id] = yield from draw_samples(
             opened, checkpoint, prepared.settings, planned, greedy=True, what="sample", drew=drew
@@ -386,7 +386,7 @@ def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
 
 def _grade_left(opened: OpenAudit, *, with_errors: bool = False) -> None:
     """Grade what was committed and has no grade by today's rules: a run was killed, or other rules graded it."""
-    pending = ungraded(opened.store, opened.key, with_errors=with_errors)
+    pending = find_ungraded(opened.store, opened.key, with_errors=with_errors)
     grade_responses(opened.store, opened.problems, pending, key=opened.key, progress=opened.progress)
 
 

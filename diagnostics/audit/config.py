@@ -20,7 +20,7 @@ from oversharp.diagnostics.audit.controls import ControlsConfig
 from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from oversharp.diagnostics.audit.terms import VerdictConfig
 from oversharp.diagnostics.engine.config import ENGINE, EngineConfig
-from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.settings import (
@@ -356,7 +356,7 @@ class KernelConfig:
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(
     EngineConfig,
@@ -403,7 +403,7 @@ class AuditConfig(
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig(EngineConfig, GraderConfig):
     """What to draw again, where its checkpoints lie now, and the engine that draws.

@@ -38,8 +38,8 @@ from oversharp.diagnostics.samplers import choose_sampler, lora_ranks
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import chosen_series, is_recorded, stored_key, stored_problems, stored_settings
-from oversharp.diagnostics.store.missing import missing_samples, ungraded_drawn
+from oversharp.diagnostics.store.load import choose_series, is_recorded, stored_key, stored_problems, stored_settings
+from oversharp.diagnostics.store.missing import find_ungraded_drawn, missing_samples
 from oversharp.diagnostics.verdict.power import window_size
 from oversharp.diagnostics.verifiers import Verifiers, named_verifier
 
@@ -140,7 +140,7 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit … --out {store_path.parent}` first")
     with Store.open(store_path) as store:
-        key = stored_key(store, chosen_series(store, config.series))
+        key = stored_key(store, choose_series(store, config.series))
         _require_checkpoints(store, key)
         settings = fresh_settings(stored_settings(store, key.settings_id))
         listed = _with_tested(store, _shortlist(store, key, config.most), settings)
@@ -153,7 +153,7 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
                 "change that after a look would be to test until it says yes; leave --fresh out"
             )
         drawn = _draw(store, key, listed, problems, settings, fresh, config, progress)
-        pending = ungraded_drawn(store, settings.settings_id, list(listed.changes))
+        pending = find_ungraded_drawn(store, settings.settings_id, list(listed.changes))
         grade_responses(store, problems, pending, key=key, progress=progress)
         tested = _tested(store, listed, settings, fresh)
         store.add_confirmations(key.audit_id, listed.late_id, settings.settings_id, tested)

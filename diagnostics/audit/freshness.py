@@ -104,7 +104,7 @@ def findings_and_verdict(
 
     from oversharp.diagnostics.audit.measure import conclude, measure  # they bring scipy
 
-    with store.kept.of(key.series):
+    with store.kept.keep(key.series):
         measure(store, key, failed, progress)
         verdict = conclude(store, key, failed, skipped, progress)
     if evidence is not None:

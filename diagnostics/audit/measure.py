@@ -45,7 +45,7 @@ def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: Pr
     """Compute every measure from the store and put the findings in place of the earlier ones."""
     if has_texts(store, key.series):
         read_ways(store, key, progress)
-    with store.kept.of(key.series):
+    with store.kept.keep(key.series):
         _measure(store, key, failed, progress)
 
 
@@ -124,7 +124,7 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
         in_vain |= view in {"way_counts", "second_way_counts"} and not store.ways.has_any()
         in_vain |= view in {"second_counts", "second_way_counts"} and not _is_regraded(store, key)
         limit = " LIMIT 0" if in_vain else ""
-        with store.kept.hidden() if _is_largest(view) and chosen == "*" else nullcontext():
+        with store.kept.bypass() if _is_largest(view) and chosen == "*" else nullcontext():
             frames[view] = store.frame(
                 f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL{limit}", series=key.series
             )
@@ -155,7 +155,7 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
         return measure.unknown(measure.expected(evidence), measure.missing)
     available = {"series": key.series, "strategy_regex": key.strategy_regex, "ks": list(evidence.ks)}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
-    with store.kept.hidden() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
+    with store.kept.bypass() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
         rows = store.frame(measure.sql, **used)
     present = list(evidence.checkpoints["checkpoint_id"])
     rows = rows[rows["checkpoint_id"].isin(present)]

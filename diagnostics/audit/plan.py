@@ -15,7 +15,7 @@ from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import chosen_series, stored_key
+from oversharp.diagnostics.store.load import choose_series, stored_key
 from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
 from oversharp.diagnostics.verdict.counts import GuessRate
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
@@ -159,7 +159,7 @@ def plan(
     if n_checkpoints is not None and n_checkpoints > MOST_CHECKPOINTS:
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
-        pilot = read_pilot(store, chosen_series(store, series))
+        pilot = read_pilot(store, choose_series(store, series))
     used_k = _used_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)

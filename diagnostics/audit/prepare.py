@@ -42,12 +42,12 @@ from oversharp.diagnostics.series.rollouts import read_training_responses
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import cost_before
 from oversharp.diagnostics.store.missing import (
-    HeldDraws,
     OtherDraw,
+    StoredDraws,
     finished_samples,
-    held_controls,
-    held_draws,
     samples_to_draw,
+    stored_controls,
+    stored_draws,
 )
 from oversharp.diagnostics.tasks import load_problems, suggested_max_tokens
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note
@@ -113,7 +113,7 @@ def prepare(
     store = stack.enter_context(Store.open(config.out / "audit.duckdb"))
     for note in store.notes:
         progress.note(note)
-    held = held_draws(store, series.name)
+    held = stored_draws(store, series.name)
     config = with_precision(with_chat(config, series, problems, held, progress), series.base, held, progress)
     sampler, engine = _open_engine(stack, config, series, None if held is None else held.sampler, progress)
     settings = sampling_settings(config, series.base, sampler=sampler)
@@ -128,7 +128,7 @@ def prepare(
     )
     problem_ids = [problem.problem_id for problem in problems]
     if config.controls is None and not config.asks_for_controls:
-        drawn_controls = held_controls(store, series.base.checkpoint_id, problem_ids)
+        drawn_controls = stored_controls(store, series.base.checkpoint_id, problem_ids)
         controls, says = with_held(controls, says, settings, drawn_controls)
     if says:
         progress.note(says)
@@ -229,7 +229,7 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
 
 
 def with_chat(
-    config: AuditConfig, series: Series, problems: Sequence[Problem], held: HeldDraws | None, progress: ProgressSink
+    config: AuditConfig, series: Series, problems: Sequence[Problem], held: StoredDraws | None, progress: ProgressSink
 ) -> AuditConfig:
     """The configuration with a chat template or without, as asked for, else as before, else as suits the series.
 
@@ -262,7 +262,7 @@ def canonical(chat_args: str | None) -> str | None:
 
 
 def with_precision(
-    config: AuditConfig, base: Checkpoint, held: HeldDraws | None, progress: ProgressSink
+    config: AuditConfig, base: Checkpoint, held: StoredDraws | None, progress: ProgressSink
 ) -> AuditConfig:
     """The configuration with the precision that --dtype auto stands for: as before, else as suits base and device."""
     if config.dtype == "auto" and held is not None and held.dtype is not None:

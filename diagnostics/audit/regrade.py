@@ -20,14 +20,14 @@ from oversharp.diagnostics.records.provenance import provenance
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Problem, Series, content_hash
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import (
-    chosen_series,
+    choose_series,
     has_texts,
     left_out_checkpoints,
     stored_clusters,
     stored_key,
     stored_problems,
 )
-from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.store.missing import find_ungraded
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier
 from oversharp.diagnostics.verifiers.own_workers.config import require_limits
@@ -113,7 +113,7 @@ def regrade(
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
-        pending = ungraded(store, key, with_errors=True)
+        pending = find_ungraded(store, key, with_errors=True)
         grade_responses(store, problems, pending, key=key, progress=progress)
         failed, skipped = left_out_checkpoints(store, first.series)
         verdict = findings_and_verdict(store, key, failed, skipped, progress)
@@ -155,7 +155,7 @@ def _first_series(store: Store, named: str | None) -> str:
             return own[0]
         if own:
             raise ConfigError(f"{store.path} holds several series; pass --series with one of: {', '.join(own)}")
-    chosen = chosen_series(store, named)
+    chosen = choose_series(store, named)
     if stored_key(store, chosen).verifier is not None:
         raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; name the series that it was made of")
     return chosen
@@ -178,7 +178,7 @@ def _again(
     """The series itself by today's rules of its own verifier, where some of its grades are by others."""
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
-    pending = ungraded(store, key, with_errors=True)
+    pending = find_ungraded(store, key, with_errors=True)
     if not len(pending):
         raise ConfigError(
             f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"

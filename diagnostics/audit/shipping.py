@@ -15,7 +15,7 @@ from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.derivations import findings_of, recorded_derivations
 from oversharp.diagnostics.store.load import (
-    chosen_series,
+    choose_series,
     is_recorded,
     left_out_checkpoints,
     stored_clusters,
@@ -174,9 +174,9 @@ def _names(store: Store, series: Sequence[str] | None) -> list[str]:
     if series is not None:
         if not series:
             raise ConfigError("--series: names none; name the series to choose from, or leave it out for all")
-        return [chosen_series(store, name) for name in dict.fromkeys(series)]
+        return [choose_series(store, name) for name in dict.fromkeys(series)]
     names = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
-    return names or [chosen_series(store, None)]  # which says that there is none
+    return names or [choose_series(store, None)]  # which says that there is none
 
 
 def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None) -> _Read:

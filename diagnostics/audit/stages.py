@@ -19,7 +19,7 @@ from oversharp.diagnostics.records.shard import Task
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.kernel_panel import plan_kernel, upper_triangle
-from oversharp.diagnostics.store.missing import missing_samples, unforced, unrepeated
+from oversharp.diagnostics.store.missing import find_unforced, find_unrepeated, missing_samples
 
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
@@ -77,7 +77,7 @@ def draw_samples(
 def teacher_force(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
     """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
     store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
-    pending = unforced(store, key, checkpoint_id)
+    pending = find_unforced(store, key, checkpoint_id)
     if len(pending):
         start = time.perf_counter()
         with audit.progress.stage(f"teacher-force {checkpoint.label}", len(pending)) as advance:
@@ -88,7 +88,7 @@ def teacher_force(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSe
                 yield
         wall_s = time.perf_counter() - start
         store.log_event(key, "teacher-force", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
-    again = unrepeated(store, key, checkpoint_id, REPEATED_SCORES)
+    again = find_unrepeated(store, key, checkpoint_id, REPEATED_SCORES)
     if len(again):
         forced: list[ForcedResponse] = []
         for batch in audit.engine.teacher_force(checkpoint, audit.problems, again, settings, again=True):

@@ -1,1 +1,4 @@
-"""Two checkpoints of a series, problem by problem: what was lost and gained between them, and what is said instead."""
+"""Compare two checkpoints of a series problem by problem.
+
+Losses, gains, and what is answered instead.
+"""

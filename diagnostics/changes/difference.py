@@ -23,20 +23,20 @@ from oversharp.diagnostics.statistics.comparison import RunDifference, compare_r
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.problem_changes import SURE, lost_by_chance
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import chosen_series
+from oversharp.diagnostics.store.load import choose_series
 from oversharp.diagnostics.verdict.record import bounds_text, points_text, signed_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepDifference:
-    """What changed from checkpoint ``before`` to checkpoint ``after`` of one series, on the problems of both.
+    """Changes from checkpoint ``before`` to ``after`` of one series, on the problems of both.
 
-    ``changes`` of pass@k by task and k are paired over problems, over all samples; their p has Holm's correction over
-    all of them. ``problems`` has those that changed, the surest first, by as many samples at both checkpoints: the
-    counts that the report shows. ``lost_by_chance`` and ``gained_by_chance`` are how many
-    would have no correct sample any more, or a first one, if nothing had changed. ``why_untested``: why there is
-    neither p nor interval; None where there are. All of it is about these two checkpoints, as if they had been chosen
-    before looking: the extremes among many pairs overstate. The command prints ``most`` problems that surely changed.
+    ``changes`` of pass@k by task and k are paired over problems and use all samples; their p has Holm's correction over
+    all of them. ``problems`` are those that changed, most significant first, with equal sample counts at both
+    checkpoints, as in the report. ``lost_by_chance`` and ``gained_by_chance`` are the expected numbers without a
+    correct sample left, and with a first one, if nothing had changed. ``why_untested`` is the reason if there is
+    neither p nor interval. All of it assumes that the two checkpoints were chosen before looking: the extremes among
+    many pairs overstate. The command prints ``most`` of the problems with a significant change.
     """
 
     series: str
@@ -54,20 +54,20 @@ class StepDifference:
     __repr__ = short_repr
 
     def of_state(self, *states: str) -> tuple[ProblemChange, ...]:
-        """The problems in one of ``states``: lost, fell, rose, gained."""
-        return tuple(one for one in self.problems if one.state in states)
+        """Return the problems in one of ``states``: lost, fell, rose, gained."""
+        return tuple(problem for problem in self.problems if problem.state in states)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is sure of pass@k, and what became of single problems."""
+        """Significant changes of pass@k, then the counts of changed problems."""
         return (*_of_pass_at_k(self), _of_problems(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: pass@k at both checkpoints, k by k, and the problems that surely changed."""
-        sure = [one for one in self.problems if one.sure]
+        """Notebook display: pass@k at both checkpoints by k, and the problems with a significant change."""
+        sure = [problem for problem in self.problems if problem.sure]
         heads = problem_heads(self.before.name, self.after.name)
         problems = [table(heads, map(problem_cells, sure[: self.most]))] if sure else []
-        notes = (*more_problems(len(sure) - self.most, "surely changed"), *self.notes)
+        notes = (*more_problems(len(sure) - self.most, "changed significantly"), *self.notes)
         return block(self.sentences, tables=[_pass_at_k_html(self), *problems], notes=notes)
 
 
@@ -82,25 +82,24 @@ def diff(
     """Compare the checkpoints at two ``steps`` of ``series``; see ``StepDifference``.
 
     Raises:
-        ConfigError: there are not two different steps, there are no samples of one, ``most`` is below 1, or a series
-            must be named.
-        StoreError: there is no such store or series, or no problem has samples at both.
+        ConfigError: the steps are equal, one has no samples, ``most`` is below 1, or ``series`` is needed.
+        StoreError: the store or series does not exist, or no problem has samples at both.
     """
     if len(steps) != 2 or steps[0] == steps[1]:
         raise ConfigError(f"--steps {' '.join(map(str, steps))}: give two different steps, the earlier one first")
     if most < 1:
         raise ConfigError(f"--most {most}: must be 1 or more")
     with open_for_reading(store_path, memory_gib) as store:
-        return replace(difference(store, chosen_series(store, series), steps[0], steps[1]), most=most)
+        return replace(difference(store, choose_series(store, series), steps[0], steps[1]), most=most)
 
 
 def difference(store: Store, series: str, first: int, second: int) -> StepDifference:
-    """The same of an open store. Raises as ``diff``."""
+    """Compare two steps in an open store. Raises like ``diff``."""
     if first == second:
         raise ConfigError(f"--steps {first} {second}: give two different steps, the earlier one first")
     points = checkpoints_of(store, series)
     pair = read_pair(store, series, *(checkpoint_at(points, "--steps", step) for step in (first, second)))
-    changed = [one for one in changes_of(pair) if one.state != "unchanged"]
+    changed = [item for item in changes_of(pair) if item.state != "unchanged"]
     return StepDifference(
         series=series,
         before=pair.before,
@@ -132,18 +131,18 @@ def _pass_at_k_html(result: StepDifference) -> str:
 
 
 def _backwards(pair: Pair) -> tuple[str, ...]:
-    """What to say where the later checkpoint was named first: lost and gained change places."""
+    """Return the note for steps in reverse order: lost and gained are then exchanged."""
     first, second = pair.before, pair.after
     if first.is_base or (not second.is_base and first.step < second.step):
         return ()
     return (
-        f"{first.name} comes after {second.name} in training: this is read backwards, and what training lost is called "
-        f"gained. --steps {second.step} {first.step} reads it forwards.",
+        f"{first.name} is later in training than {second.name}, so lost and gained are exchanged here; "
+        f"use --steps {second.step} {first.step} for the order of training.",
     )
 
 
 def changes_of(pair: Pair) -> tuple[ProblemChange, ...]:
-    """Every problem of both checkpoints."""
+    """Return every problem of both checkpoints."""
     return problem_changes(
         pair.counts,
         problem_ids=pair.problem_ids,
@@ -188,13 +187,13 @@ def _of_pass_at_k(found: StepDifference) -> tuple[str, ...]:
 
 
 def _sure(rows: Sequence[RunDifference]) -> str:
-    """What is sure after the correction for all k.
+    """Return the significant changes after the correction for all k.
 
     >>> fell = RunDifference(
     ...     task="a", k=8, first=0.5, second=0.4, difference=-0.1, low=-0.2, high=-0.05, p=0.001, p_adjusted=0.01,
     ...     n_problems=50)
     >>> _sure([fell])
-    '; pass@k surely fell at k = 8 by 10.0 points [5.0, 20.0]'
+    '; pass@k fell significantly at k = 8 by 10.0 points [5.0, 20.0]'
     """
     if all(row.p_adjusted is None for row in rows):
         return ", without a test"
@@ -206,8 +205,8 @@ def _sure(rows: Sequence[RunDifference]) -> str:
             size = f"{points_text(abs(most.difference))} points{_size_bounds(most, sign)}"
             ks = ", ".join(str(row.k) for row in sure)
             where = f", most at k = {most.k}" if len(sure) > 1 else ""
-            parts.append(f"pass@k surely {word} at k = {ks}{where} by {size}")
-    return f"; {'; '.join(parts)}" if parts else f"; no change is shown up to k = {rows[-1].k}"
+            parts.append(f"pass@k {word} significantly at k = {ks}{where} by {size}")
+    return f"; {'; '.join(parts)}" if parts else f"; no significant change up to k = {rows[-1].k}"
 
 
 def _size_bounds(row: RunDifference, sign: int) -> str:
@@ -218,11 +217,11 @@ def _size_bounds(row: RunDifference, sign: int) -> str:
 
 def _of_problems(found: StepDifference) -> str:
     lost, gained = len(found.of_state("lost")), len(found.of_state("gained"))
-    sure = [one for one in found.problems if one.sure]
-    fell = sum(one.state in ("lost", "fell") for one in sure)
+    sure = [problem for problem in found.problems if problem.sure]
+    fell = sum(item.state in ("lost", "fell") for item in sure)
     by_chance = f"{about_count(found.lost_by_chance)} and {about_count(found.gained_by_chance)}"
-    chance = f"chance alone would make it {by_chance}"
-    seen = f"Of {plural(found.n_problems, 'problem')}, {lost} lost every correct sample and {gained} won a first one"
+    chance = f"expected by chance: {by_chance}"
+    seen = f"{plural(found.n_problems, 'problem')}: {lost} lost every correct sample, {gained} gained a first one"
     if found.why_untested is not None:
-        return f"{seen}; which of them changed is not tested: {found.why_untested}."
-    return f"{seen} ({chance}); {fell} surely fell and {len(sure) - fell} surely rose."
+        return f"{seen}; changes of single problems are not tested: {found.why_untested}."
+    return f"{seen} ({chance}); {fell} fell significantly, {len(sure) - fell} rose significantly."

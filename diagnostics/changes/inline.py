@@ -1,4 +1,4 @@
-"""What a notebook shows of a comparison: sentences, tables and notes, as the commands print them."""
+"""Notebook display of a comparison: the sentences, tables and notes that the commands print."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TITLE_CHARACTERS = 120
 
 
 def block(sentences: Iterable[str], *, tables: Iterable[str], notes: Iterable[str]) -> str:
-    """Paragraphs, then tables that are HTML already, then a list."""
+    """Return HTML of paragraphs, tables (HTML already) and a list of notes."""
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     told = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f"<div>{said}{''.join(tables)}{f'<ul>{told}</ul>' if told else ''}</div>"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of texts.
+    """Return an HTML table of texts.
 
     >>> table(["k"], [["<1"]])
     '<table><thead><tr><th>k</th></tr></thead><tbody><tr><td>&lt;1</td></tr></tbody></table>'
@@ -31,17 +31,20 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def problem_heads(before: str, after: str) -> tuple[str, ...]:
-    """What stands above ``problem_cells``; ``before`` and ``after`` are names of checkpoints."""
+    """Return the column headings of ``problem_cells`` for two checkpoint names."""
     return ("problem", f"correct, {before}", f"correct, {after}", "adjusted p", "")
 
 
 def problem_cells(one: ProblemChange) -> tuple[str, ...]:
-    """A problem in a row: its title, its counts, and whether its change is more than luck."""
+    """Return a table row of a problem.
+
+    Title, counts, adjusted p, and whether the change is significant.
+    """
     sure = f"surely {one.state}" if one.sure else f"{one.state}, perhaps by chance"
     counts = (f"{one.correct_before} of {one.n_before}", f"{one.correct_after} of {one.n_after}")
     return (one_line(one.title, _TITLE_CHARACTERS), *counts, p_value_text(one.p_adjusted), sure)
 
 
 def more_problems(n: int, what: str) -> list[str]:
-    """That ``n`` more problems are not listed; nothing where all are."""
+    """Return a note that ``n`` more problems are not listed; empty if none are."""
     return [f"{plural(n, 'more problem')} {what}."] if n > 0 else []

@@ -1,4 +1,4 @@
-"""``oversharp lost``: the problems that a checkpoint solves no more, and what it answers instead."""
+"""``oversharp lost``: problems that a checkpoint no longer solves, and what it answers instead."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from oversharp.diagnostics.changes.inline import block, more_problems, problem_c
 from oversharp.diagnostics.changes.problems import ProblemChange
 from oversharp.diagnostics.changes.read import ComparedCheckpoint, open_for_reading, since_base
 from oversharp.diagnostics.records.amounts import about_count, plural
-from oversharp.diagnostics.records.cells import one_line, short_repr, shortened
+from oversharp.diagnostics.records.cells import one_line, short_repr, shorten_response
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.statistics.problem_changes import lost_by_chance
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import chosen_series, has_texts
+from oversharp.diagnostics.store.load import choose_series, has_texts
 
-#: Different answers that are told of a problem at a checkpoint: so many correct ones, and so many wrong ones.
+#: Number of different correct answers, and of wrong ones, shown per problem and checkpoint.
 MOST_ANSWERS = 3
 NO_ANSWERS = "no answers: only counts of correct samples were imported"
 _ANSWER_CHARACTERS = 60
 _ANSWERS = """
-WITH said AS (
+WITH answers AS (
     SELECT
         problem_id, coalesce(mode, nullif(answer, $none)) AS answer, correct, count(*) AS n,
         first(text ORDER BY sample_index) AS response
@@ -35,7 +35,7 @@ WITH said AS (
     GROUP BY problem_id, coalesce(mode, nullif(answer, $none)), correct
 )
 SELECT *
-FROM said
+FROM answers
 QUALIFY row_number() OVER (PARTITION BY problem_id, correct ORDER BY n DESC, answer NULLS LAST) <= $most
 ORDER BY problem_id, correct DESC, n DESC, answer NULLS LAST
 """
@@ -43,7 +43,10 @@ ORDER BY problem_id, correct DESC, n DESC, answer NULLS LAST
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCount:
-    """An answer with how many samples gave it; None is no readable one. ``response`` is the first such, shortened."""
+    """An answer with its number of samples; None if unparsed.
+
+    ``response`` is the first such one, shortened.
+    """
 
     answer: str | None
     correct: bool
@@ -53,7 +56,7 @@ class AnswerCount:
 
 @dataclass(frozen=True, kw_only=True)
 class LostProblem:
-    """A problem that lost something, and what was answered at both checkpoints: correct answers first."""
+    """A problem that lost something, with the answers at both checkpoints, correct ones first."""
 
     change: ProblemChange
     before: tuple[AnswerCount, ...] = ()
@@ -64,11 +67,11 @@ class LostProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class LostProblems:
-    """What checkpoint ``after`` solves no more, or surely less often, than ``before``.
+    """Problems that checkpoint ``after`` no longer solves, or solves significantly less often, than ``before``.
 
-    ``problems`` are the first of ``n_listed``: those surely lost, those that surely fell, then the others. ``n_lost``
-    counts those without a correct sample left, ``n_surely_lost`` those of them that are no chance, ``n_surely`` all
-    that are surely solved less often, these too. ``lost_by_chance`` is how many would have no correct sample left if
+    ``problems`` are the first of ``n_listed``: significant losses, significant falls, then the others. ``n_lost``
+    counts problems without a correct sample left, ``n_surely_lost`` the significant ones of them, ``n_surely`` all with
+    a significant fall, these included. ``lost_by_chance`` is the expected number without a correct sample left if
     nothing had changed.
     """
 
@@ -89,36 +92,39 @@ class LostProblems:
 
     @property
     def sentence(self) -> str:
-        """How many, beside how many chance would make."""
+        """Number of losses, with the number expected by chance."""
         tested = self.why_untested is None
-        seen = f"Of {plural(self.n_problems, 'problem')}, {self.after.name} of {self.series} lost {self.n_lost}"
-        seen += f", {self.n_surely_lost} of them surely" if self.n_lost and tested else ""
-        left = "no correct sample is left of what" if self.n_lost else "a correct sample is left of each that"
-        seen += f": {left} {self.before.name} solved"
+        solved = f"every correct sample of {self.n_lost}" if self.n_lost else "none"
+        seen = f"{plural(self.n_problems, 'problem')}: {self.after.name} of {self.series} lost {solved}"
+        seen += f" that {self.before.name} solved"
+        seen += f", {self.n_surely_lost} of them significantly" if self.n_lost and tested else ""
         if not tested:
-            return f"{seen}. Which of them are lost is not tested: {self.why_untested}."
-        chance = f"chance alone would make it {about_count(self.lost_by_chance)}"
+            return f"{seen}. Changes of single problems are not tested: {self.why_untested}."
+        chance = f"expected by chance: {about_count(self.lost_by_chance)}"
         others = plural(self.n_surely - self.n_surely_lost, "other problem" if self.n_lost else "problem")
-        return f"{seen} ({chance}). {others} surely fell."
+        return f"{seen} ({chance}). {others} fell significantly."
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the problems, with what was answered where that was asked for."""
+        """Notebook display: the problems, with answers if they were requested."""
         names = (self.before.name, self.after.name)
-        answered = any(one.before or one.after for one in self.problems)
+        answered = any(item.before or item.after for item in self.problems)
         heads = (*problem_heads(*names), *(f"answers, {name}" for name in names if answered))
         rows = (
-            (*problem_cells(one.change), *(_said(answers) for answers in (one.before, one.after) if answered))
-            for one in self.problems
+            (
+                *problem_cells(problem.change),
+                *(_answers_text(answers) for answers in (problem.before, problem.after) if answered),
+            )
+            for problem in self.problems
         )
-        notes = (*more_problems(self.n_listed - len(self.problems), "lost or surely fell"), *self.notes)
+        notes = (*more_problems(self.n_listed - len(self.problems), "lost or fell significantly"), *self.notes)
         return block((self.sentence,), tables=[table(heads, rows)] if self.problems else [], notes=notes)
 
 
-def _said(answers: Sequence[AnswerCount]) -> str:
+def _answers_text(answers: Sequence[AnswerCount]) -> str:
     return "; ".join(
-        f"{'no readable answer' if one.answer is None else one_line(one.answer, _ANSWER_CHARACTERS)} ×{one.n}"
-        f"{' ✓' if one.correct else ''}"
-        for one in answers
+        f"{'unparsed' if answer.answer is None else one_line(answer.answer, _ANSWER_CHARACTERS)} ×{answer.n}"
+        f"{' ✓' if answer.correct else ''}"
+        for answer in answers
     )
 
 
@@ -132,27 +138,29 @@ def lost(
     most: int = 20,
     memory_gib: float | None = None,
 ) -> LostProblems:
-    """The problems that the checkpoint at ``step`` (default: the last) lost since ``since`` (default: the base).
+    """Return the problems that the checkpoint at ``step`` lost since ``since``.
+
+    By default the last checkpoint is compared with the base.
 
     Raises:
-        ConfigError: there are no samples of a step, both are the same, ``most`` is below 1, or a series must be named.
-        StoreError: there is no such store or series, or no problem has samples at both.
+        ConfigError: a step has no samples, both are the same, ``most`` is below 1, or ``series`` is needed.
+        StoreError: the store or series does not exist, or no problem has samples at both.
     """
     if most < 1:
         raise ConfigError(f"--most {most}: must be 1 or more")
     with open_for_reading(store_path, memory_gib) as store:
-        return lost_problems(store, chosen_series(store, series), step=step, since=since, answers=answers, most=most)
+        return lost_problems(store, choose_series(store, series), step=step, since=since, answers=answers, most=most)
 
 
 def lost_problems(
     store: Store, series: str, *, step: int | None, since: int | None, answers: bool, most: int
 ) -> LostProblems:
-    """The same of an open store. Raises as ``lost``."""
+    """Return the lost problems in an open store. Raises like ``lost``."""
     pair = since_base(store, series, step=step, since=since)
     before, after = pair.before, pair.after
     fallen = sorted(
-        (one for one in changes_of(pair) if one.state == "lost" or (one.state == "fell" and one.sure)),
-        key=surely_lost_first,
+        (item for item in changes_of(pair) if item.state == "lost" or (item.state == "fell" and item.sure)),
+        key=loss_order,
     )
     shown = fallen[:most]
     texts = has_texts(store, series)
@@ -162,26 +170,29 @@ def lost_problems(
         before=before,
         after=after,
         n_problems=len(pair.problem_ids),
-        n_lost=sum(one.state == "lost" for one in fallen),
-        n_surely_lost=sum(one.sure and one.state == "lost" for one in fallen),
-        n_surely=sum(one.sure for one in fallen),
+        n_lost=sum(entry.state == "lost" for entry in fallen),
+        n_surely_lost=sum(element.sure and element.state == "lost" for element in fallen),
+        n_surely=sum(member.sure for member in fallen),
         n_listed=len(fallen),
         lost_by_chance=lost_by_chance(pair.counts),
         problems=tuple(
             LostProblem(
-                change=one,
-                before=said.get((before, one.problem_id), ()),
-                after=said.get((after, one.problem_id), ()),
+                change=candidate,
+                before=said.get((before, candidate.problem_id), ()),
+                after=said.get((after, candidate.problem_id), ()),
             )
-            for one in shown
+            for candidate in shown
         ),
         notes=pair.notes if texts or not answers else (*pair.notes, NO_ANSWERS),
         why_untested=pair.why_untested,
     )
 
 
-def surely_lost_first(one: ProblemChange) -> tuple[int, float, int, str]:
-    """Surely lost, then surely fell, then lost perhaps by chance; of each the surest first."""
+def loss_order(one: ProblemChange) -> tuple[int, float, int, str]:
+    """Sort key: significant losses, significant falls, then other losses.
+
+    Most significant first.
+    """
     p = 1.0 if one.p_adjusted is None else one.p_adjusted
     return (2 if not one.sure else int(one.state != "lost")), p, -one.correct_before, one.problem_id
 
@@ -196,7 +207,7 @@ def _answers(
             series=series,
             base=point.is_base,
             step=-1 if point.is_base else point.step,
-            problem_ids=[one.problem_id for one in shown],
+            problem_ids=[item.problem_id for item in shown],
             most=MOST_ANSWERS,
             none=NO_ANSWER,
         )
@@ -206,7 +217,7 @@ def _answers(
                     answer=None if pd.isna(row["answer"]) else str(row["answer"]),
                     correct=bool(row["correct"]),
                     n=int(row["n"]),
-                    response=shortened(str(row["response"])),
+                    response=shorten_response(str(row["response"])),
                 )
                 for row in own.to_dict("records")
             )

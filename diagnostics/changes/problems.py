@@ -1,4 +1,4 @@
-"""The problems of two checkpoints as records: what became of each, and whether that is more than luck. Pure."""
+"""Changes of single problems between two checkpoints, with significance. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from oversharp.diagnostics.statistics.problem_changes import SURE, ProblemCounts
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemChange:
-    """One problem at two checkpoints, by as many samples at both.
+    """One problem at two checkpoints, with equal sample counts.
 
-    ``state``: lost is no correct sample left, gained a first one; fell and rose are about the share of correct ones.
-    ``p_adjusted`` is the p of Fisher's exact test, one-sided in the direction in which the problem moved, with Holm's
-    correction over the problems that have correct samples and wrong ones; 1 where the share is the same. ``sure``
-    where it is at most 0.05. It is None where samples are no independent draws, which it takes them for. ``problem``
-    is the id in the user's file, or that of the store.
+    ``state``: lost has no correct sample left, gained has a first one; fell and rose refer to the share of correct
+    ones. ``p_adjusted`` is the p of Fisher's exact test, one-sided in the direction of the change, with Holm's
+    correction over the problems that have both correct and wrong samples; 1 where the share is the same. ``sure``: it
+    is at most 0.05. None where samples are not independent draws, which the test assumes. ``problem`` is the id in the
+    user's file, or that of the store.
     """
 
     problem_id: str
@@ -34,7 +34,7 @@ class ProblemChange:
 
     @property
     def sure(self) -> bool:
-        """Whether the change is more than luck, in 95 % for all falls, or all rises, of the comparison together."""
+        """Whether the change is significant, at 5 % for all falls, or all rises, of the comparison together."""
         return self.p_adjusted is not None and self.p_adjusted <= SURE
 
 
@@ -46,9 +46,9 @@ def problem_changes(
     titles: Sequence[str],
     independent: bool = True,
 ) -> tuple[ProblemChange, ...]:
-    """Every problem, in the order given, ``problem_ids``, ``names`` and ``titles`` being in the same order.
+    """Return every problem, in the order of ``problem_ids``, ``names`` and ``titles``.
 
-    ``independent``: whether the samples of a problem are draws of their own.
+    ``independent``: whether the samples of a problem are independent draws.
 
     Raises ``ValueError`` where a count is outside 0 … n or a problem has no sample.
 

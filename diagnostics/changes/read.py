@@ -1,4 +1,4 @@
-"""Reads what two checkpoints of a series have in common from a store."""
+"""Query what two checkpoints of a series have in common."""
 
 from __future__ import annotations
 
@@ -42,19 +42,22 @@ WHERE a.series = $series
 ORDER BY p.problem_id
 """
 
-#: What the verdict holds for possible beside a loss of ability.
+#: Alternative explanations of a loss that the verdict cannot rule out.
 _CAUSES: Mapping[str, str] = MappingProxyType(
     {
-        "format": "samples that could not be read may explain all",
-        "unread": "too few samples could be read to tell whether that is why",
-        "guessing": "lucky guesses of the base that were accepted may explain all",
+        "format": "unparsed samples may explain all of it",
+        "unread": "too few samples were parsed to tell whether parsing is the reason",
+        "guessing": "lucky false accepts of the base may explain all of it",
     }
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedCheckpoint:
-    """A checkpoint with samples. The base has a step like others; where it shares it with one, ``is_base`` tells."""
+    """A checkpoint with samples.
+
+    ``is_base`` distinguishes the base from a checkpoint of the same step.
+    """
 
     step: int
     checkpoint: str
@@ -62,18 +65,17 @@ class ComparedCheckpoint:
 
     @property
     def name(self) -> str:
-        """What it is called in a sentence."""
+        """Name of the checkpoint in sentences."""
         return "the base" if self.is_base else f"step {self.step}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """What both checkpoints have samples of. Problems in the order of their ids.
+    """Samples of both checkpoints on common problems, in the order of their ids.
 
-    ``sampled`` are all samples, of which the base may have more: pass@k rests on them. ``counts`` are as many of a
-    problem at both, what single problems are compared by. ``cluster_P`` numbers clusters of related problems, a problem
-    without one being one of its own. ``notes`` are about what may mislead. ``why_untested`` says why nothing is tested
-    on these samples; None where it is.
+    ``sampled`` are all samples, of which the base may have more; pass@k uses these. ``counts`` have equal numbers of a
+    problem at both, to compare single problems. ``cluster_P`` numbers clusters of related problems; a problem without
+    one is a separate cluster. ``notes`` are caveats. ``why_untested`` is the reason if these samples allow no test.
     """
 
     series: str
@@ -91,7 +93,10 @@ class Pair:
 
 
 def open_for_reading(store_path: Path, memory_gib: float | None = None) -> Store:
-    """The store, with bounded memory. Raises ``StoreError`` where there is none, and as ``Store.bound_memory``."""
+    """Open the store with bounded memory.
+
+    Raises ``StoreError`` where there is none, and like ``Store.bound_memory``.
+    """
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     store = Store.open(store_path, read_only=True)
@@ -100,7 +105,7 @@ def open_for_reading(store_path: Path, memory_gib: float | None = None) -> Store
 
 
 def checkpoints_of(store: Store, series: str) -> tuple[ComparedCheckpoint, ...]:
-    """The checkpoints of ``series`` that have graded samples, the base first."""
+    """Return the checkpoints of ``series`` with graded samples, the base first."""
     rows = store.frame(_CHECKPOINTS, series=series)
     return tuple(
         ComparedCheckpoint(step=int(row["step"]), checkpoint=str(row["checkpoint"]), is_base=bool(row["is_base"]))
@@ -109,29 +114,35 @@ def checkpoints_of(store: Store, series: str) -> tuple[ComparedCheckpoint, ...]:
 
 
 def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int | None) -> ComparedCheckpoint:
-    """The checkpoint at ``step``, a trained one before a base of the same step; None is the base.
+    """Return the checkpoint at ``step`` (a trained one before a base of the same step).
 
-    Raises ``ConfigError`` naming the steps that there are.
+    None is the base.
+
+    Raises ``ConfigError`` with the existing steps.
     """
-    found = [one for one in points if (one.is_base if step is None else one.step == step)]
-    if not found:
-        held = ", ".join(f"{one.step} (base)" if one.is_base else str(one.step) for one in points)
-        asked = "the base" if step is None else f"step {step}"
-        raise ConfigError(f"{flag}: there are no samples of {asked}; there are of step {held or 'none'}")
-    return found[-1]
+    matches = [point for point in points if (point.is_base if step is None else point.step == step)]
+    if not matches:
+        existing = ", ".join(f"{item.step} (base)" if item.is_base else str(item.step) for item in points)
+        requested = "the base" if step is None else f"step {step}"
+        raise ConfigError(
+            f"{flag}: there are no samples of {requested}; there are samples of step {existing or 'none'}"
+        )
+    return matches[-1]
 
 
 def since_base(store: Store, series: str, *, step: int | None, since: int | None) -> Pair:
-    """The checkpoint at ``step`` (default: the last) beside that at ``since`` (default: the base).
+    """Return the checkpoint at ``step``, paired with that at ``since``.
 
-    Raises ``ConfigError`` where there are no samples of one, or of the base alone, or both are the same, and as
+    By default the last checkpoint is compared with the base.
+
+    Raises ``ConfigError`` where one has no samples, only the base has samples, or both are the same, and like
     ``read_pair``.
     """
     points = checkpoints_of(store, series)
-    if points and all(one.is_base for one in points):
-        raise ConfigError(f"{series}: there are samples of the base alone, and nothing to compare it with")
+    if points and all(item.is_base for item in points):
+        raise ConfigError(f"{series}: only the base has samples, so there is nothing to compare it with")
     before = checkpoint_at(points, "--since", since)
-    last = max((one.step for one in points if not one.is_base), default=None)
+    last = max((point.step for point in points if not point.is_base), default=None)
     after = checkpoint_at(points, "--step", last if step is None else step)
     if before == after:
         raise ConfigError(f"--step {after.step}: {after.name} cannot be compared with itself; name another --step")
@@ -139,7 +150,10 @@ def since_base(store: Store, series: str, *, step: int | None, since: int | None
 
 
 def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint) -> Pair:
-    """Both checkpoints on the problems that both have samples of. Raises ``StoreError`` where there are none."""
+    """Return both checkpoints on their common problems.
+
+    Raises ``StoreError`` where there are none.
+    """
     rows = store.frame(
         _COUNTS,
         series=series,
@@ -187,13 +201,15 @@ def _counts(both: pd.DataFrame, of: str) -> ProblemCounts:
 def _notes(
     verdict: Verdict | None, pair: tuple[ComparedCheckpoint, ComparedCheckpoint], n_left: int
 ) -> tuple[str, ...]:
-    """What was left out, what the verdict says of how the samples came to be, and what else explains a loss."""
+    """Return caveats: problems left out, the verdict's on the samples, and alternative explanations of a loss."""
     left = [f"{plural(n_left, 'problem')} without samples at both checkpoints left out."] if n_left else []
     if verdict is None:
         return tuple(left)
-    out = {one.checkpoint: one.why for one in verdict.left_out}
-    left += [f"The verdict leaves {one.name} out: {out[one.checkpoint]}." for one in pair if one.checkpoint in out]
-    causes = {one.step: one.cause for one in verdict.steps if one.lost and one.cause is not None}
+    out = {item.checkpoint: item.why for item in verdict.left_out}
+    left += [
+        f"The verdict leaves {entry.name} out: {out[entry.checkpoint]}." for entry in pair if entry.checkpoint in out
+    ]
+    causes = {step.step: step.cause for step in verdict.steps if step.lost and step.cause is not None}
     after = pair[1]
     named = [f"Of what {after.name} lost, {_CAUSES[causes[after.step]]}."] if after.step in causes else []
     return (*left, *verdict.warnings, *named)

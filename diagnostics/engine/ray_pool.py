@@ -42,7 +42,7 @@ from oversharp.diagnostics.engine.ray_worker import (
 )
 from oversharp.diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
 from oversharp.diagnostics.records.provenance import version
-from oversharp.diagnostics.records.shard import Task, together
+from oversharp.diagnostics.records.shard import Task, run_in_turns
 from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
 from oversharp.diagnostics.samplers import BatchPlan, choose_sampler
 
@@ -242,7 +242,7 @@ class RayEngine:
 
     def run(self, tasks: Sequence[Task[None]]) -> None:
         """Do all tasks side by side."""
-        together(tasks)
+        run_in_turns(tasks)
 
     def close(self) -> None:
         """Have the workers let go of their models; they end with the pool."""

@@ -21,9 +21,9 @@ from torch import Tensor
 from oversharp.diagnostics.models.cached_passes import (
     ReadingRules,
     adapter_starts,
-    how_to_read,
+    can_continue,
+    find_reading_rules,
     innermost,
-    may_go_on,
     positions,
     read_prompts,
 )
@@ -160,19 +160,21 @@ def _planned(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int)
     By length of response there is the least padding; by prompt each is read once, where the model can lend it. Rows on
     both sides of a length at which the model turns to another computation never share a batch.
     """
-    reading = how_to_read(loaded.model)
+    reading = find_reading_rules(loaded.model)
     planned: list[list[_ForcedRow]] = []
     for beyond in (False, True):
         side = [row for row in rows if reading.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is beyond]
         plans = [list(_batches(order, loaded, token_budget, pads=reading.pads)) for order in _orders(side, reading)]
-        planned += min(plans, key=lambda batches: sum(_tokens_computed(batch, lent=reading.lends) for batch in batches))
+        planned += min(
+            plans, key=lambda batches: sum(_tokens_computed(batch, lent=reading.shares_prompts) for batch in batches)
+        )
     return planned
 
 
 def _orders(rows: Sequence[_ForcedRow], reading: ReadingRules) -> Iterator[list[_ForcedRow]]:
     if reading.pads:
         yield sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
-    if reading.lends or not reading.pads:
+    if reading.shares_prompts or not reading.pads:
         yield sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
 
 
@@ -297,8 +299,8 @@ def _response_logits(
     model: Any = loaded.model
     accepted = inspect.signature(innermost(model).forward).parameters
     width = ids_BL.shape[1]
-    reading = how_to_read(model)
-    keeps_cache = width - prompt_width > positions_per_chunk and reading.goes_on
+    reading = find_reading_rules(model)
+    keeps_cache = width - prompt_width > positions_per_chunk and reading.continues
     starts = adapter_starts(model, ids_BL[:, :prompt_width])
     position_BL = positions(mask_BL)
     cache: Any = _lent_prompts(model, rows, ids_BL, mask_BL, prompt_width)
@@ -321,7 +323,7 @@ def _response_logits(
             arguments["logits_to_keep"] = last - first
         output = model(**arguments)
         cache = None if last == width else getattr(output, "past_key_values", None)
-        if not may_go_on(model, cache):
+        if not can_continue(model, cache):
             cache = None
         read = 0 if cache is None else last - 1
         yield first, output.logits[:, -(last - first) :]
@@ -337,7 +339,7 @@ def _lent_prompts(
     """Keys and values of the prompts but for their last tokens, each read once; None where that saves nothing."""
     numbers: dict[tuple[int, ...], int] = {}
     prompt_of_row = [numbers.setdefault(row.prompt_ids, len(numbers)) for row in rows]
-    if len(numbers) == len(rows) or prompt_width < 2 or not how_to_read(model).lends:
+    if len(numbers) == len(rows) or prompt_width < 2 or not find_reading_rules(model).shares_prompts:
         return None
     device = ids_BL.device
     first_B = torch.tensor([prompt_of_row.index(number) for number in range(len(numbers))], device=device)

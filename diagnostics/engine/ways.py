@@ -28,20 +28,20 @@ def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysR
     name = f"{reader.name} {reader.version}"
     start = time.perf_counter()
     store.ways.keep_only(name)
-    unread = store.ways.unread(key.series, name)
+    unread = store.ways.find_unread(key.series, name)
     if unread:
         with progress.stage("read ways", len(unread)) as advance:
             for rows in store.ways.texts(unread):
                 store.ways.add(name, rows, reader.read(rows["text"].tolist()))
                 advance(len(rows))
-    for problem_ids in store.ways.unjoined(name):
+    for problem_ids in store.ways.find_unjoined(name):
         _join(store, reader, name, problem_ids)
     if unread:
         store.log_event(key, "read ways", wall_s=time.perf_counter() - start, rows=len(unread))
 
 
 def _join(store: Store, reader: WaysReader, name: str, problem_ids: list[str]) -> None:
-    rows = store.ways.signed(name, problem_ids)
+    rows = store.ways.load_signatures(name, problem_ids)
     names: dict[int, str] = {}
     for _, own in rows.groupby("problem_id", sort=True):
         counts: Counter = Counter()

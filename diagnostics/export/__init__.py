@@ -1,1 +1,1 @@
-"""What can be taken out of a store: one file per kind of output. ``export`` says which and where."""
+"""Outputs of a store, one file per kind; ``export`` selects and writes them."""

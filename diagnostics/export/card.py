@@ -1,4 +1,4 @@
-"""The dataset card of exported samples: its head is for ``datasets`` and the hub, the rest for people."""
+"""Dataset card of exported samples: metadata for ``datasets`` and the hub, text for readers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.views import meaning_of
 
-#: Where a column comes from that ``graded_samples`` does not have.
+#: Sources of the columns that ``graded_samples`` lacks.
 RELATION = {
     "source_id": "problems",
     "prompt": "problems",
@@ -19,7 +19,7 @@ RELATION = {
     "verifier": "problems",
     "settings_id": "settings",
 }
-#: The hub's names of sizes, by the first number that is too many.
+#: The hub's size categories, by the first number that exceeds them.
 _SIZE_NAMES = (
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -41,12 +41,12 @@ ORDER BY a.series
 def dataset_card(
     store: Store, series: Sequence[str], schema: pa.Schema, n_samples: int, *, name: str | None = None
 ) -> str:
-    """The text of ``README.md`` beside ``data/SERIES/*.parquet``, whose columns are those of ``schema``.
+    """Return the ``README.md`` for ``data/SERIES/*.parquet``, whose columns are those of ``schema``.
 
-    ``name`` is that of the dataset on the hub where it is made for one; else it is loaded from its own folder.
+    ``name`` is the dataset's name on the hub, if it is made for one; else it is loaded from its folder.
 
-    Source: the Hugging Face hub's guide to dataset cards, the fields of its head. No licence is named: only who owns
-    problems and models knows theirs.
+    Source: the Hugging Face hub's guide to dataset cards, for the metadata fields. No licence is stated: only the
+    owners of problems and models know theirs.
     """
     settings = store.frame(_SETTINGS, series=list(series)).convert_dtypes()
     columns = [
@@ -74,7 +74,7 @@ def dataset_card(
             "|---|---|---|---|",
             *columns,
             "",
-            "How they were drawn; what the tool did not tell is null:",
+            "Sampling settings; null is unknown:",
             "",
             "```json",
             json.dumps(json.loads(settings.to_json(orient="records")), indent=2, ensure_ascii=False),
@@ -85,7 +85,7 @@ def dataset_card(
 
 
 def _loading(name: str | None) -> str:
-    """How ``datasets`` loads it.
+    """Return the code that loads it with ``datasets``.
 
     >>> _loading("me/samples")
     'samples = load_dataset("me/samples", split="samples")'
@@ -96,7 +96,10 @@ def _loading(name: str | None) -> str:
 
 
 def _head(series: Sequence[str], n_samples: int) -> list[str]:
-    """YAML, whose values are written as JSON, which is YAML too: no name of a series can end it."""
+    """Return YAML metadata with values as JSON, which is valid YAML.
+
+    No name of a series can break it.
+    """
     samples = {"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}
     fields = {
         "pretty_name": f"Graded responses of {', '.join(series)}",
@@ -109,7 +112,7 @@ def _head(series: Sequence[str], n_samples: int) -> list[str]:
 
 
 def _verdicts(store: Store, series: Sequence[str]) -> list[str]:
-    """What the audit said of each series; nothing of those without a verdict."""
+    """Return the audit's sentence on each series; nothing for those without a verdict."""
     said = {name: store.verdict(name) for name in series}
-    lines = [f"- {visible(name)}: {one.sentence}" for name, one in said.items() if one is not None]
+    lines = [f"- {escape_controls(name)}: {item.sentence}" for name, item in said.items() if item is not None]
     return ["What oversharp says of them:", "", *lines, ""] if lines else []

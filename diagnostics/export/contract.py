@@ -1,4 +1,7 @@
-"""What can be exported, in which formats, and the record of what was. Light: the command's help loads this."""
+"""Kinds of output, their formats, and the record of an export.
+
+Light: the command's help loads this.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ FolderWhat = Literal["samples", "every_eval_ever", "plots"]
 What = TableWhat | FolderWhat
 TableFormat = Literal["csv", "parquet", "markdown", "latex"]
 Format = TableFormat | PictureFormat
-#: What a picture that is named is written as: itself, or its numbers as a table for a paper.
+#: Formats of a named figure: a picture, or a table of its numbers for a paper.
 FigureFormat = PictureFormat | Literal["latex"]
-#: What one may ask for: a kind of output, or all of them.
+#: Values of --what: one kind of output, or all.
 Asked = What | Literal["all"]
 
 TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
 FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)
 EVERYTHING: tuple[What, ...] = (*TABLES, *FOLDERS)
 TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
-#: What a table is written in where nobody says; LaTeX is for a paper, and holds pass@k alone.
+#: Default formats of tables; LaTeX is for a paper, and contains only pass@k.
 DEFAULT_TABLE_FORMATS: tuple[TableFormat, ...] = ("csv", "parquet", "markdown")
-#: Small, quick, and what most people come for; samples may be larger than everything else together.
+#: Default outputs: small and quick; samples may be larger than everything else together.
 DEFAULT_WHAT: tuple[What, ...] = TABLES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """One file or folder that was written, with the number of its rows, samples or pictures.
+    """One written file or folder, with the number of its rows, samples or pictures.
 
-    ``files`` are those of pictures that were named, which may lie in it beside others.
+    ``files`` are those of named figures, whose folder may contain others.
     """
 
     what: What
@@ -47,9 +50,9 @@ class Exported:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What was written, in the order in which it was asked for, and of which series.
+    """What was written, in the requested order, and of which series.
 
-    ``push`` is the command that publishes the samples, None where no repository was named.
+    ``push`` is the command that publishes the samples, None if no repository was given.
     """
 
     series: tuple[str, ...]

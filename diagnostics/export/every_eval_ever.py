@@ -1,10 +1,12 @@
-"""Every sample as a record of the shared schema Every Eval Ever, version 0.3.0: one evaluation per checkpoint.
+"""Export every sample in the shared schema Every Eval Ever, version 0.3.0.
 
-The schema (https://github.com/evaleval/every_eval_ever) wants two files with one UUID for an evaluation: its results,
-and beside them a line per response. Both are made of the store alone, so the same store gives the same bytes.
+One evaluation per checkpoint.
 
-What the schema has no field for, such as the checkpoint's step, stands in ``metadata`` as text; repeats of a problem
-share its ``sample_id`` and are told apart by ``metadata.sample_index``.
+The schema (https://github.com/evaleval/every_eval_ever) has two files with one UUID per evaluation: its results, and a
+line per response. Both depend only on the store, so the same store gives the same bytes.
+
+Values without a field in the schema, such as the checkpoint's step, are text in ``metadata``; samples of a problem
+share its ``sample_id`` and differ in ``metadata.sample_index``.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.store import Store
 
 SCHEMA_VERSION = "0.3.0"
-#: Who made the model: the store does not know, and the schema's folders need a name.
+#: Model author: the store does not know it, and the schema's folders need a name.
 DEVELOPER = "local"
-#: The findings that an evaluation reports, and what single responses count towards.
+#: Findings that an evaluation reports; each response counts towards one of them.
 _OF_SAMPLES, _OF_GREEDY = "pass_at_k", "greedy_accuracy"
 
 _EVALUATIONS = """
@@ -65,9 +67,11 @@ ORDER BY step, measure DESC, k
 def write_evaluations(
     store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
 ) -> int:
-    """Write ``folder/data/TASK/local/SERIES-step-N/``: two files per checkpoint. Returns the number of records.
+    """Write ``folder/data/TASK/local/SERIES-step-N/``: two files per checkpoint.
 
-    ``planned`` are the ``parts`` of every series; ``advance`` hears of samples that were read.
+    Returns the number of records.
+
+    ``planned`` are the ``parts`` of every series; ``advance`` is called with the number of samples read.
     """
     names = slugs(planned)
     n_written = 0
@@ -105,7 +109,7 @@ def _aggregate(
     model_id: str,
     collection: str,
 ) -> dict[str, Any]:
-    """The results of one checkpoint, without the reference to its responses."""
+    """Return the results of one checkpoint, without the reference to its responses."""
     details = {
         "series": series,
         "checkpoint": about["checkpoint"],
@@ -136,12 +140,12 @@ def _aggregate(
                 **_texts(details),
             },
         },
-        "evaluation_results": [_result(one, about, tasks) for one in results],
+        "evaluation_results": [_result(result, about, tasks) for result in results],
     }
 
 
 def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.DataFrame) -> dict[str, Any]:
-    """One finding as a result of the evaluation."""
+    """Return one finding as a result of the evaluation."""
     of_samples = finding["measure"] == _OF_SAMPLES
     k = {"k": finding["k"]} if of_samples else {}
     score: dict[str, Any] = {"score": finding["value"]}
@@ -197,7 +201,7 @@ def _records(
     about: Mapping[str, Any],
     advance: Callable[[int], None],
 ) -> Iterator[dict[str, Any]]:
-    """A record per response, in the order of the problem file."""
+    """Yield a record per response, in the order of the problem file."""
     shared = {"schema_version": SCHEMA_VERSION, "evaluation_id": aggregate["evaluation_id"]}
     shared["model_id"] = aggregate["model_info"]["id"]
     results = {result["evaluation_result_id"] for result in aggregate["evaluation_results"]}
@@ -209,9 +213,11 @@ def _records(
 
 
 def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: str) -> dict[str, Any]:
-    """The fields of one response that differ from record to record; ``sample`` is a row of ``samples.SCHEMA``.
+    """Return the fields of one response that vary between records.
 
-    ``results`` are the ids of the results that the evaluation reports: a response counts towards one of them.
+    ``sample`` is a row of ``samples.SCHEMA``.
+
+    ``results`` are the ids of the evaluation's results: a response counts towards one of them.
     """
     result_id = _result_id(_OF_GREEDY, None) if sample["greedy"] else _result_id(_OF_SAMPLES, 1)
     answer = {
@@ -246,7 +252,7 @@ def _result_id(measure: str, k: int | None) -> str:
 
 
 def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int, str]:
-    """Write a line per record; how many, and the sha256 of the file."""
+    """Write a line per record; returns their number and the file's sha256."""
     digest, n_rows = sha256(), 0
     with path.open("wb") as file:
         for record in records:
@@ -258,12 +264,15 @@ def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int,
 
 
 def _uuid(*identity: str) -> UUID:
-    """A UUID of the form that the schema asks for, the same for the same evaluation."""
+    """Return a UUID of the schema's form, the same for the same evaluation."""
     return UUID(bytes=sha256("\n".join(identity).encode()).digest()[:16], version=4)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """The schema's free fields hold text alone; what is unknown or empty is left out."""
+    """Return the values as text, which the schema's free fields require.
+
+    Unknown and empty ones are left out.
+    """
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in values.items()
@@ -272,7 +281,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain Python values, with None for what is unknown."""
+    """Return rows as plain Python values, with None for unknown."""
     whole = {name: "Int64" for name in ("k", "n", "seed", "top_k", "max_tokens") if name in frame}
     return [
         {name: None if pd.isna(value) else value for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""``oversharp export``: what users take out of a store, written so that it appears whole or not at all."""
+"""``oversharp export``: write outputs of a store atomically."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Name = TypeVar("Name", bound=str)
 
 
 class PlotWriter(Protocol):
-    """Writes pictures of a store's series into a folder."""
+    """Function that writes figures of a store's series into a folder."""
 
     def __call__(
         self,
@@ -62,15 +62,17 @@ class PlotWriter(Protocol):
         figures: Sequence[str],
         replace: bool,
     ) -> tuple[str, ...]:
-        """Write those that are named in ``figures``, or all, in every one of ``formats``; returns the files' names.
+        """Write the figures named in ``figures``, or all, in each of ``formats``.
 
-        Raises ``ConfigError`` where one is there already, unless ``replace``.
+        Returns the file names.
+
+        Raises ``ConfigError`` where one exists already, unless ``replace``.
         """
 
 
-#: Lies in every folder that was exported: such a folder may be replaced, any other is somebody's.
+#: Marks an exported folder: only such a folder may be replaced.
 MARKER = "oversharp-export.json"
-#: Is in a folder while an export writes to it, and lists the names that it may leave there if it is killed.
+#: Exists in a folder during an export, and lists the names that a killed export may leave there.
 UNFINISHED = ".oversharp-export-unfinished.json"
 
 
@@ -88,28 +90,32 @@ def export(
     write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
-    """Write ``what`` of ``series`` (default: all) into the folder ``out`` (default: ``export`` beside the store).
+    """Write ``what`` of ``series`` (default: all) into the folder ``out``.
 
-    ``findings`` and ``verdicts`` are files, in every one of ``formats`` that is one of tables (default: all but LaTeX,
-    which holds pass@k alone). With ``figures`` only those pictures are written, and nothing else by default.
-    ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` one of records of that schema,
-    ``plots`` one of the report's pictures, in every one of ``formats`` that is one of pictures (default: svg); those
-    that ``figures`` names in LaTeX too, as a table of their numbers. ``all`` is all of them.
-    ``push`` names the dataset on the hub that the samples are for: they are what is written by default then, and the
-    command that publishes them is told. Nothing is sent.
-    Each appears whole or not at all. What is there already is an error, unless ``replace`` or a killed export left
-    it; with ``replace`` what an earlier export left is replaced, and a folder of anybody else is still an error.
-    Pictures that ``figures`` name join those that an earlier export left. ``write_plots`` draws.
+    The default of ``out`` is ``export`` next to the store.
+
+    ``findings`` and ``verdicts`` are files, in each of the table ``formats`` (default: all but LaTeX, which contains
+    only pass@k). ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` a folder of records of that
+    schema, ``plots`` a folder of the report's figures in each of the picture ``formats`` (default: svg). ``all`` is
+    everything. With ``figures`` only those figures are written by default; LaTeX then is a table of their numbers.
+    ``push`` names the dataset on the hub that the samples are for: by default only they are written then, and the
+    command that publishes them is printed. Nothing is uploaded.
+
+    Each output is written atomically. An existing one is an error, unless a killed export left it or ``replace`` is
+    set, which replaces only outputs of earlier exports. Figures named by ``figures`` are added to those of earlier
+    exports. ``write_plots`` draws.
 
     Raises:
-        ConfigError: an unknown name, a format that fits nothing asked for, or an ``out`` that cannot be used.
-        StoreError: no such store or series, nothing in it of what was asked for, or a file that cannot be written.
+        ConfigError: an unknown name, a format that fits none of the outputs, or an ``out`` that cannot be used.
+        StoreError: the store or series does not exist or has no such data, or a file cannot be written.
     """
-    wanted = _known([name for one in what for name in (EVERYTHING if one == "all" else (one,))], EVERYTHING, "--what")
+    wanted = _known(
+        [name for item in what for name in (EVERYTHING if item == "all" else (item,))], EVERYTHING, "--what"
+    )
     if figures and wanted == DEFAULT_WHAT:
         wanted = ("plots",)
     if figures and "plots" not in wanted:
-        raise ConfigError(f"--figure {figures[0]}: pictures are plots; add plots to --what")
+        raise ConfigError(f"--figure {figures[0]}: figures belong to plots; add plots to --what")
     if push is not None:
         wanted = _to_push(push, wanted)
     table_formats, picture_formats = _formats(formats, wanted, figures)
@@ -135,14 +141,14 @@ def export(
             _require_free(target, replace=replace or joined, is_left=target.name in left)
         new = {target.name for target in targets if not target.exists()}
         with _unfinished(folder, left | new) as finished:
-            written = tuple(one for name in wanted for one in job.write(name))
+            written = tuple(entry for name in wanted for entry in job.write(name))
             finished.update(target.name for target in targets)
     return ExportResult(series=chosen, written=written, push=push and _push_command(push, folder / "samples"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ExportJob:
-    """One export, past all checks of its settings."""
+    """One export, after all settings were checked."""
 
     store: Store
     series: tuple[str, ...]
@@ -156,7 +162,7 @@ class _ExportJob:
     progress: ProgressSink
 
     def targets(self, wanted: Sequence[What]) -> list[Path]:
-        """Every file and folder that ``write`` will make."""
+        """Return every file and folder that ``write`` creates."""
         files = [self._file(name, form) for name in TABLES if name in wanted for form in self.table_formats]
         return files + [self.folder / name for name in FOLDERS if name in wanted]
 
@@ -244,27 +250,30 @@ class _ExportJob:
 
 
 def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Name, ...]:
-    """The names, each once, in their order. Raises ``ConfigError`` for one that is not known, with the nearest."""
+    """Return the names, each once, in order.
+
+    Raises ``ConfigError`` for an unknown one, with the nearest.
+    """
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
             raise ConfigError(f"{flag} {name}: unknown; {hint}")
     if not names:
-        raise ConfigError(f"{flag}: names nothing; choose from {', '.join(known)}")
+        raise ConfigError(f"{flag}: empty; choose from {', '.join(known)}")
     return tuple(dict.fromkeys(names))
 
 
 def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
-    """What to write for a dataset of this name.
+    """Return what to write for a dataset of this name.
 
-    Raises ``ConfigError`` for one that the hub would not take, or whose owner is not named: who pushes could leave it
-    out, but nobody can load the dataset as its card says then.
+    Raises ``ConfigError`` for a name that the hub rejects or that lacks the owner: pushing would work without the
+    owner, but loading the dataset as its card describes would not.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-    unfit = ConfigError(f"--push {repository}: not a name of a dataset; give OWNER/NAME")
+    unfit = ConfigError(f"--push {repository}: not a dataset name; use OWNER/NAME")
     try:
         validate_repo_id(repository)
     except HFValidationError:
@@ -274,12 +283,12 @@ def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
     if wanted == DEFAULT_WHAT:
         return ("samples",)
     if "samples" not in wanted:
-        raise ConfigError(f"--push {repository}: what is pushed are the samples; add samples to --what")
+        raise ConfigError(f"--push {repository}: only samples are pushed; add samples to --what")
     return wanted
 
 
 def _push_command(repository: str, folder: Path) -> str:
-    """Of the hub's own client, which asks for the token.
+    """Return the upload command of the hub's client, which asks for the token.
 
     >>> _push_command("me/grpo-samples", Path("out/my run/samples"))
     "hf upload me/grpo-samples 'out/my run/samples' . --repo-type dataset --private"
@@ -290,9 +299,9 @@ def _push_command(repository: str, folder: Path) -> str:
 def _formats(
     named: Sequence[Format], wanted: Sequence[What], figures: Sequence[str]
 ) -> tuple[tuple[TableFormat, ...], tuple[FigureFormat, ...]]:
-    """Formats of tables and of pictures; LaTeX is one of both for pictures that are named.
+    """Return formats of tables and of pictures; LaTeX is both for named figures.
 
-    Raises ``ConfigError`` for one that fits nothing of what is ``wanted``.
+    Raises ``ConfigError`` for one that fits none of the ``wanted`` outputs.
     """
     known: tuple[Format, ...] = (*TABLE_FORMATS, *PICTURE_FORMATS)
     formats = _known(named, known, "--format") if named else ()
@@ -302,26 +311,29 @@ def _formats(
         pictures = (*pictures, "latex")
     unfit = [] if set(TABLES) & set(wanted) else [form for form in tables if form not in pictures]
     if unfit:
-        named_too = " and pictures that --figure names" if unfit[0] == "latex" else ""
-        raise ConfigError(f"--format {unfit[0]}: only {' and '.join(TABLES)}{named_too} come in it; add one to --what")
+        named_too = " and figures named by --figure" if unfit[0] == "latex" else ""
+        raise ConfigError(f"--format {unfit[0]}: only for {' and '.join(TABLES)}{named_too}; add one to --what")
     if pictures and "plots" not in wanted:
-        raise ConfigError(f"--format {pictures[0]}: only plots come in it; add plots to --what")
+        raise ConfigError(f"--format {pictures[0]}: only for plots; add plots to --what")
     return tables or DEFAULT_TABLE_FORMATS, pictures or ("svg",)
 
 
 def _series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:
-    """The audited series of these names, or all. Raises ``StoreError`` for one that the store does not have."""
+    """Return the named audited series, or all.
+
+    Raises ``StoreError`` for one that the store lacks.
+    """
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
         raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
     for name in named or ():
         if name not in audited:
-            raise StoreError(f"--series {name}: {store.path} holds no audit of it; there is: {', '.join(audited)}")
+            raise StoreError(f"--series {name}: {store.path} has no audit of it; audited series: {', '.join(audited)}")
     return tuple(dict.fromkeys(named)) if named else tuple(audited)
 
 
 def _left_unfinished(folder: Path) -> set[str]:
-    """The names in ``folder`` that exports which did not end may have written."""
+    """Return the names in ``folder`` that interrupted exports may have written."""
     try:
         names = json.loads((folder / UNFINISHED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -331,9 +343,9 @@ def _left_unfinished(folder: Path) -> set[str]:
 
 @contextmanager
 def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
-    """Keep ``names`` in a file of ``folder`` inside the block, and afterwards those that the block did not give back.
+    """List ``names`` in a file of ``folder`` inside the block, and afterwards those that the block did not remove.
 
-    An error that leaves nothing written leaves no folder either. Raises ``StoreError`` where it cannot be written.
+    An error before anything is written leaves no folder. Raises ``StoreError`` where it cannot be written.
     """
     mark, is_new, finished = folder / UNFINISHED, not folder.exists(), set[str]()
     try:
@@ -356,21 +368,27 @@ def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
 
 
 def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
-    """Raise ``ConfigError`` where ``target`` must not be written; ``is_left``: a killed export wrote it."""
+    """Raise ``ConfigError`` where ``target`` must not be overwritten.
+
+    ``is_left``: a killed export wrote it.
+    """
     folder = target.parent
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder}: is a file; name a directory")
     if not target.exists() or is_left:
         return
     if not replace:
-        raise ConfigError(f"{target}: exists; pass --replace to write it anew, or another --out")
+        raise ConfigError(f"{target}: exists; pass --replace to overwrite it, or another --out")
     if target.is_dir() and not (target / MARKER).is_file():
         raise ConfigError(f"{target}: exists and is not from an export; remove it, or pass another --out")
 
 
 @contextmanager
 def _landing(target: Path) -> Iterator[Path]:
-    """A place beside ``target`` to write to; what is there in the end replaces ``target``, an error leaves nothing."""
+    """Yield a temporary place next to ``target`` that replaces it at the end.
+
+    After an error nothing is left.
+    """
     landing, before = target.with_name(f".{target.name}.partial"), target.with_name(f".{target.name}.before")
     try:
         _remove(landing)
@@ -378,7 +396,7 @@ def _landing(target: Path) -> Iterator[Path]:
         try:
             yield landing
             if target.is_dir():
-                target.replace(before)  # to remove it in place, killed half-way, would leave a folder of nobody's
+                target.replace(before)  # removing it in place would, if killed, leave a folder without its marker
             landing.replace(target)
         finally:
             _remove(landing)

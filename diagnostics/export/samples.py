@@ -1,6 +1,8 @@
-"""The graded samples as a folder that ``datasets.load_dataset`` reads: Parquet files and a card.
+"""Export the graded samples as a folder for ``datasets.load_dataset``.
 
-Texts are read and written in parts of bounded size, so that a store larger than memory can be exported.
+Parquet files and a card.
+
+Texts are read and written in parts of bounded size, so that a store may be larger than memory.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from oversharp.diagnostics.export.card import dataset_card
 from oversharp.diagnostics.records.names import slugs
 from oversharp.diagnostics.store import Store
 
-#: Text read at a time, in bytes.
+#: Bytes of text read at a time.
 PART_BYTES = 32 << 20
 
 SCHEMA = pa.schema(
@@ -49,7 +51,7 @@ SCHEMA = pa.schema(
         ("settings_id", pa.string()),
     ]
 )
-_COLUMN_BYTES = 256  # of a row, beside its texts
+_COLUMN_BYTES = 256  # of a row, without its texts
 
 # in the order of the problem file
 _SIZES = """
@@ -88,9 +90,11 @@ ORDER BY list_position($problem_ids::VARCHAR[], g.problem_id), g.greedy DESC, g.
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFile:
-    """Samples of one step that are read at once: of these problems, with indices from the first to before the end.
+    """Samples of one step read at once.
 
-    They hold about ``PART_BYTES`` of text at most; ``n`` is how many they are, and an estimate within a problem.
+    Of these problems, with indices from the first up to the end, exclusive.
+
+    They have about ``PART_BYTES`` of text at most; ``n`` is their number, estimated for a part of a problem.
     """
 
     step: int
@@ -101,7 +105,7 @@ class SampleFile:
 
 
 def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[SampleFile]:
-    """All samples of ``series``, in step order and in the order of the problem file, cut into parts."""
+    """Split all samples of ``series`` into parts, in step order and in the order of the problem file."""
     sizes = store.frame(_SIZES, series=series, column_bytes=_COLUMN_BYTES)
     made: list[SampleFile] = []
     for step, rows in sizes.groupby("step", sort=True):
@@ -118,12 +122,15 @@ def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[Sa
 
 
 def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
-    """These rows of ``_SIZES`` in so many parts, as far as their samples go; more than one only for a single row."""
-    end = max(one.n_indices for one in problems)
+    """Split these rows of ``_SIZES`` into at most ``wanted`` parts.
+
+    More than one only for a single row.
+    """
+    end = max(problem.n_indices for problem in problems)
     n_cuts = min(end, wanted)
     edges = [end * cut // n_cuts for cut in range(n_cuts + 1)]
-    n = sum(one.n for one in problems)
-    ids = tuple(one.problem_id for one in problems)
+    n = sum(item.n for item in problems)
+    ids = tuple(entry.problem_id for entry in problems)
     return [
         SampleFile(step=step, problem_ids=ids, n=n * last // end - n * first // end, first_index=first, end_index=last)
         for first, last in pairwise(edges)
@@ -131,7 +138,10 @@ def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
 
 
 def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
-    """The graded samples of a part, with the columns of ``SCHEMA``: by problem, the greedy one first, then by index."""
+    """Return the graded samples of a part with the columns of ``SCHEMA``.
+
+    By problem, greedy first, then by index.
+    """
     frame = store.frame(
         _SAMPLES,
         series=series,
@@ -151,10 +161,12 @@ def write_samples(
     *,
     name: str | None = None,
 ) -> int:
-    """Write ``folder``: ``data/SERIES/step_N.parquet`` for every step, and the card. Returns the number of samples.
+    """Write ``folder``: ``data/SERIES/step_N.parquet`` for every step, and the card.
 
-    ``planned`` are the ``parts`` of every series; ``advance`` hears of samples that were read. ``name`` is
-    that of the dataset on the hub that they are for.
+    Returns the number of samples.
+
+    ``planned`` are the ``parts`` of every series; ``advance`` is called with the number of samples read. ``name`` is
+    the dataset's name on the hub.
     """
     names = slugs(planned)
     n_written = 0

@@ -1,4 +1,7 @@
-"""Findings and verdicts as tables: CSV and Parquet with every column, Markdown to be read, LaTeX for a paper."""
+"""Findings and verdicts as tables.
+
+CSV and Parquet with all columns, Markdown to read, LaTeX for a paper.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from oversharp.diagnostics.records.cells import without_formulas
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.record import TITLES
 
-#: How the file of each format ends.
+#: File suffix of each format.
 ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md", "latex": ".tex"}
 
 _Reader = Callable[[Store, Sequence[str]], pd.DataFrame]
@@ -24,7 +27,7 @@ _Writer = Callable[[pd.DataFrame], str]
 _BELOW, _ABOVE = r"$^{\downarrow}$", r"$^{\uparrow}$"
 _UNTESTED = r"$^{\dagger}$"
 _BOOKTABS = r"% needs \usepackage{booktabs}"
-_DIGITS = 4  # of a number in Markdown; CSV and Parquet have all of them
+_DIGITS = 4  # of a number in Markdown; CSV and Parquet are exact
 _FINDINGS = """
 SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
        why_no_interval
@@ -41,19 +44,25 @@ ORDER BY list_position($series::VARCHAR[], series)
 
 
 def findings(store: Store, series: Sequence[str]) -> pd.DataFrame:
-    """The findings of ``series``, in their order: the columns of the view, ``k`` and ``n`` as nullable integers."""
+    """Return the findings of ``series``, in order.
+
+    The columns of the view, ``k`` and ``n`` as nullable integers.
+    """
     return store.frame(_FINDINGS, series=list(series)).astype({"k": "Int64", "n": "Int64"})
 
 
 def verdicts(store: Store, series: Sequence[str]) -> pd.DataFrame:
-    """The verdicts on ``series``, in their order; ``document`` is all of a verdict as JSON text."""
+    """Return the verdicts on ``series``, in order.
+
+    ``document`` is the whole verdict as JSON text.
+    """
     return store.frame(_VERDICTS, series=list(series)).astype({"k_most": "Int64"})
 
 
 def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]) -> None:
-    """Write every row and column; unknown is empty in CSV and null in Parquet.
+    """Write all rows and columns; unknown is empty in CSV and null in Parquet.
 
-    In CSV an apostrophe stands before a text that a spreadsheet would take for a formula (``records.cells``).
+    In CSV, text that a spreadsheet would read as a formula gets a leading apostrophe (``records.cells``).
     """
     if form == "csv":
         without_formulas(frame).to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
@@ -62,12 +71,14 @@ def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]
 
 
 def findings_markdown(frame: pd.DataFrame) -> str:
-    """A section per measure with a table per series: a row per step and scope, a column per k.
+    """Return a section per measure with a table per series.
 
-    Intervals stand in brackets. A value that is unknown is a dash, and its reason a note under the table.
+    A row per step and scope, a column per k.
+
+    Intervals are in brackets. An unknown value is a dash, with its reason below the table.
     """
     titles = {measure.name: measure.title for measure in all_measures().values()}
-    paragraphs = ["# Findings", "95 % intervals in brackets, where there are any; – is unknown."]
+    paragraphs = ["# Findings", "95 % intervals in brackets; – is unknown."]
     for measure, rows in frame.groupby("measure", sort=True):
         paragraphs.append(f"## {_cell(titles.get(str(measure), str(measure)))}")
         paragraphs.append(f"`{measure}`, unit: {_cell(str(rows['unit'].iloc[0]))}.")
@@ -77,7 +88,7 @@ def findings_markdown(frame: pd.DataFrame) -> str:
 
 
 def verdicts_markdown(frame: pd.DataFrame) -> str:
-    """The sentence on every series, then the numbers behind them."""
+    """Return the sentence on every series, then the numbers."""
     sentences = [f"- **{_cell(row.series)}**: {_cell(row.sentence)}" for row in frame.itertuples()]
     columns = ("series", "label", "p_exact", "p_population", "p_minority", "k_most")
     body = [[_number(value) for value in row] for row in _titled(frame)[list(columns)].itertuples(index=False)]
@@ -85,16 +96,16 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
 
 
 def findings_latex(frame: pd.DataFrame) -> str:
-    """pass@k in percent, a row per step and a column per k, as a table for each series (LaTeX package booktabs).
+    """Return pass@k in percent as LaTeX (booktabs).
 
-    An arrow stands where the band over all steps and k lies below the base, or above it; a dagger at a k that the band
-    does not hold, where nothing is tested.
+    A table per series, a row per step, a column per k.
+
+    An arrow marks values whose simultaneous band is below or above the base; a dagger marks values of k without a test.
     """
     whole = frame[frame["scope"] == "all"]
     values, bands = (whole[whole["measure"] == name] for name in ("pass_at_k", "pass_at_k_band"))
     parts = [
-        f"{_BOOKTABS}; arrows: surely below or above the base, over all steps and k together; "
-        "dagger: not tested at this k"
+        f"{_BOOKTABS}; arrows: significantly below or above the base, over all steps and k; dagger: no test at this k"
     ]
     for series, own in values.groupby("series", sort=False):
         banded = bands[bands["series"] == series]
@@ -117,7 +128,7 @@ def findings_latex(frame: pd.DataFrame) -> str:
 
 
 def n_rows(frame: pd.DataFrame, what: TableWhat, form: TableFormat) -> int:
-    """How many rows a table has in a format: LaTeX of the findings one per series and step."""
+    """Return the rows of a table in a format: LaTeX of the findings has one per series and step."""
     if what == "findings" and form == "latex":
         shown = frame[(frame["measure"] == "pass_at_k") & (frame["scope"] == "all")]
         return len(shown[["series", "step"]].drop_duplicates())
@@ -131,20 +142,20 @@ def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:
 
 
 def verdicts_latex(frame: pd.DataFrame) -> str:
-    """A row per series with what its label is called and its p values (LaTeX package booktabs)."""
+    """Return a LaTeX row per series with the label's name and the p values (booktabs)."""
     shown = _titled(frame)[["series", "label", "p_exact", "p_population"]]
-    columns = ["series", "label", "p, these problems", "p, problems like these"]
+    columns = ["series", "label", "p, these problems", "p, population"]
     body = [[_number(value) for value in row] for row in shown.itertuples(index=False)]
     return f"{_BOOKTABS}\n{pd.DataFrame(body, columns=columns).to_latex(index=False, escape=True)}"
 
 
 def _titled(frame: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts with each label as it is called in the report."""
+    """Return the verdicts with label names as in the report."""
     return frame.assign(label=frame["label"].map(dict(TITLES)))
 
 
 def _findings_table(rows: pd.DataFrame) -> str:
-    """Steps and scopes down, k across; a column that would say nothing is left out."""
+    """Return a table with steps and scopes as rows and k as columns; empty columns are left out."""
     ks = sorted(rows["k"].dropna().unique())
     scoped = set(rows["scope"]) != {"all"}
     cells = {
@@ -165,7 +176,7 @@ def _findings_table(rows: pd.DataFrame) -> str:
 
 
 def _notes(rows: pd.DataFrame) -> Iterator[str]:
-    """Why values are unknown; a reason that holds for several is told once."""
+    """Yield why values are unknown, each reason once."""
     unknown = rows[rows["value"].isna()]
     for why, own in unknown.groupby("why", sort=True):
         steps = ", ".join(str(step) for step in sorted(own["step"].unique()))
@@ -193,7 +204,8 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    r"""Text that cannot end its cell or its line.
+    r"""Escape text so that it cannot end its cell or its line.
+
 
     >>> _cell("a|b\nc")
     'a\\|b c'

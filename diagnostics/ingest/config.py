@@ -14,7 +14,7 @@ from cyclopts import Parameter, Token
 from oversharp.diagnostics.audit.config import CODE_BLOCK
 from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
 from oversharp.diagnostics.audit.terms import VerdictConfig
-from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import store_file
 from oversharp.diagnostics.records.settings import (
@@ -49,7 +49,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(GraderConfig, VerdictConfig):
     """Settings of an import: format and fields of the files, and facts that they lack.

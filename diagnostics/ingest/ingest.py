@@ -29,7 +29,7 @@ from oversharp.diagnostics.records.provenance import provenance
 from oversharp.diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems
-from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.store.missing import find_ungraded
 from oversharp.diagnostics.tasks.clusters import clusters_of
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
@@ -358,7 +358,7 @@ def _audit(
     # a reward is committed with its sample
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))
-        pending = ungraded(store, key, with_errors=True)
+        pending = find_ungraded(store, key, with_errors=True)
         grade_responses(store, problems, pending, key=key, progress=progress)
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = findings_and_verdict(store, key, failed, {}, progress)

@@ -114,7 +114,7 @@ class SeriesReader:
     ) -> ImportedFile | FileResult | None:
         """Return how far the file was read before, or its result where no more is read; None for a new file."""
         options = file_hash.partition(":")[2]
-        earlier = store.imported(self.series, file_hash)
+        earlier = store.find_import(self.series, file_hash)
         if earlier is not None:
             if not earlier.complete:
                 return earlier
@@ -125,7 +125,7 @@ class SeriesReader:
                 faults=dict(earlier.faults),
                 known=True,
             )
-        earlier = store.imported_from(self.series, file.path)
+        earlier = store.find_import_from(self.series, file.path)
         if earlier is None or not earlier.n_samples:  # nothing of it could be used
             return None
         if not earlier.file_hash.endswith(f":{options}"):

@@ -1,1 +1,1 @@
-"""Language models: loaded, held, and given problems as tokens."""
+"""Load language models, keep them, and encode problems as tokens."""

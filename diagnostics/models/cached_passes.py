@@ -1,7 +1,7 @@
-"""How a model may be read in more than one pass: prompts lent to several responses, one pass going on from another.
+"""KV-cache reuse: share a prompt's cache among responses, continue from a cached prefix.
 
-A pass goes on from what an earlier one left in its cache. That is the same computation as one pass over all tokens for
-attention, and for many models with a recurrent state; some models and adapters compute something else, without a word.
+Continuing from a cache gives the same result as one pass over all tokens for attention, and for many models with a
+recurrent state; some models and adapters silently compute something else.
 """
 
 from __future__ import annotations
@@ -16,72 +16,75 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-#: What a prompt is lent through. Without the last a head would be given every position of every prompt.
+#: Arguments of ``forward`` that sharing a prompt's cache needs. Without the last, the head would run on every position.
 _NEEDED = ("past_key_values", "position_ids", "logits_to_keep")
-#: Models whose recurrence reads the padding in front of a prompt as if it were text.
+#: Models whose recurrence processes left padding as if it were text.
 _READS_PADDING = ("recurrent_gemma",)
-#: A trial's passes are of so many tokens each. Log-probabilities of the second may differ from those of one pass by
-#: this share of how much they vary over the vocabulary: between what half precision rounds and a state that was lost.
+#: Tokens of each pass of a trial, and the largest allowed difference of log-probabilities from one pass, as a share of
+#: their spread over the vocabulary: above half-precision rounding, below the effect of a lost state.
 _TRIAL_TOKENS, _TRIAL_SHARE = 6, 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingRules:
-    """What a model allows.
+    """Which kinds of KV-cache reuse a model supports.
 
-    ``lends``: keys and values of a prompt are all that responses need of it, and can be handed to several. ``goes_on``:
-    a pass may go on from another where ``may_go_on`` says so of its cache. ``pads``: prompts of different lengths may
-    be padded to one. ``turns_at``: a row of more tokens than that is computed otherwise from its first token on, so
-    that it must not lie in a batch with shorter ones.
+    ``shares_prompts``: the keys and values of a prompt can be shared by several responses. ``continues``: a pass may
+    continue from a cache, if ``can_continue`` accepts it. ``pads``: prompts of different lengths may be padded.
+    ``changes_above``: a row of more tokens is computed differently from its first token on, so it must not share a
+    batch with shorter ones.
     """
 
-    lends: bool
-    goes_on: bool
+    shares_prompts: bool
+    continues: bool
     pads: bool
-    turns_at: int | None
+    changes_above: int | None
 
     def is_beyond(self, tokens: int) -> bool:
-        """Whether a row of so many tokens is computed in the other way."""
-        return self.turns_at is not None and tokens > self.turns_at
+        """Whether a row of ``tokens`` tokens is computed the other way."""
+        return self.changes_above is not None and tokens > self.changes_above
 
 
 def innermost(model: Any) -> Any:
-    """The model whose ``forward`` has the real signature; peft's wrapper takes anything."""
+    """Return the model whose ``forward`` has the real signature.
+
+    Peft's wrapper accepts anything.
+    """
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def is_plain(cache: Cache) -> bool:
-    """Whether every layer keeps the keys and values of all tokens, and nothing else."""
+    """Whether every layer caches the keys and values of all tokens, and nothing else."""
     return _all_of(cache, DynamicLayer)
 
 
-def how_to_read(model: Any) -> ReadingRules:
-    """What this model and the adapter on it allow; where that is not known, the least."""
+def find_reading_rules(model: Any) -> ReadingRules:
+    """Return what this model and its adapter support; the minimum where that is unknown."""
     inner = innermost(model)
     accepted = inspect.signature(inner.forward).parameters
     adapter = getattr(model, "active_peft_config", None)
-    # its vectors stand between the padding and the prompt, or in place of a cache; it takes no positions
+    # its vectors are placed between the padding and the prompt, or replace a cache; it accepts no positions
     is_soft = bool(getattr(adapter, "is_prompt_learning", False))
-    # it switches itself on behind tokens that must be in the same pass
+    # it is activated by tokens that must be in the same pass
     waits = bool(getattr(adapter, "alora_invocation_tokens", None))
-    turns_at = _turning_point(inner.config)
+    turns_at = _longrope_limit(inner.config)
     goes_on = not (is_soft or waits or turns_at is not None)
     return ReadingRules(
-        lends=goes_on and all(name in accepted for name in _NEEDED) and _plans_plain_cache(inner.config),
-        goes_on=goes_on,
+        shares_prompts=goes_on and all(name in accepted for name in _NEEDED) and _plans_plain_cache(inner.config),
+        continues=goes_on,
         pads=not is_soft and getattr(inner.config, "model_type", None) not in _READS_PADDING,
-        turns_at=turns_at,
+        changes_above=turns_at,
     )
 
 
-def may_go_on(model: Any, cache: Any) -> bool:
-    """Whether a pass over further tokens may go on from ``cache``, which the pass before it left.
+def can_continue(model: Any, cache: Any) -> bool:
+    """Whether a pass over further tokens may continue from ``cache``, left by the pass before it.
 
-    Attention may, with or without a window; of other layers a short trial tells.
+    Attention supports it, with or without a window; other layers are tested in a short trial.
     """
-    if cache is None or not how_to_read(model).goes_on:
+    if cache is None or not find_reading_rules(model).continues:
         return False
-    return _all_of(cache, DynamicLayer, DynamicSlidingWindowLayer) or _goes_on_in_a_trial(model)
+    return _all_of(cache, DynamicLayer, DynamicSlidingWindowLayer) or _passes_trial(model)
 
 
 def read_prompts(
@@ -90,9 +93,9 @@ def read_prompts(
     mask_PL: Bool[Tensor, "prompt token"],
     prompt_of_row_B: Int[Tensor, " row"],
 ) -> Cache | None:
-    """The keys and values of prompts, padded on the left, repeated for the rows after them.
+    """Return the keys and values of left-padded prompts, repeated for the rows after them.
 
-    None where the model kept something else than ``how_to_read`` took it to keep.
+    None where the model cached something other than ``find_reading_rules`` expects.
     """
     output = model(
         input_ids=ids_PL,
@@ -109,10 +112,10 @@ def read_prompts(
 
 
 def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int | None] | None:
-    """Tokens from the end of each prompt to where an adapter that waits for its own tokens (aLoRA) begins.
+    """Return the tokens from the end of each prompt to the activation tokens of an aLoRA adapter.
 
-    None for any other model, and for a row whose prompt does not hold them. peft looks for them anew in every pass, and
-    so in a response, too, where generation does not.
+    None for any other model, and for a row whose prompt lacks them. peft searches for them again in every pass, also in
+    a response, where generation does not.
     """
     if not getattr(getattr(model, "active_peft_config", None), "alora_invocation_tokens", None):
         return None
@@ -122,43 +125,50 @@ def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int 
 
 
 def positions(mask_BL: Bool[Tensor, "row token"]) -> Int[Tensor, "row token"]:
-    """The place of every token among those of its row that are no padding."""
+    """Return the position of every token among the tokens of its row that are not padding."""
     return (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
 def _all_of(cache: Any, *kinds: type) -> bool:
-    # a class of its own keeps more than its layers
+    # a separate class caches more than its layers
     return (
-        type(cache) in (Cache, DynamicCache) and bool(cache.layers) and all(type(one) in kinds for one in cache.layers)
+        type(cache) in (Cache, DynamicCache)
+        and bool(cache.layers)
+        and all(type(layer) in kinds for layer in cache.layers)
     )
 
 
 def _plans_plain_cache(config: Any) -> bool:
     try:
         return is_plain(DynamicCache(config=config))
-    except (AttributeError, KeyError, TypeError, ValueError):  # a configuration of other names than the library's
+    except (AttributeError, KeyError, TypeError, ValueError):  # a configuration with names unknown to the library
         return False
 
 
-def _turning_point(config: Any) -> int | None:
-    """Tokens beyond which rotary positions have other factors, for the whole of a row: longrope, as in Phi-3."""
+def _longrope_limit(config: Any) -> int | None:
+    """Return the token count above which rotary factors change for a whole row.
+
+    Longrope, as in Phi-3.
+    """
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     stated = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(stated, Mapping):
         return None
-    kinds = [one for one in (stated, *stated.values()) if isinstance(one, Mapping)]
-    if not any("longrope" in (one.get("rope_type"), one.get("type")) for one in kinds):
+    kinds = [item for item in (stated, *stated.values()) if isinstance(item, Mapping)]
+    if not any("longrope" in (element.get("rope_type"), element.get("type")) for element in kinds):
         return None
-    known = [one.get("original_max_position_embeddings") for one in kinds]
+    known = [kind.get("original_max_position_embeddings") for kind in kinds]
     known.append(getattr(config, "original_max_position_embeddings", None))
-    return next((int(one) for one in known if one), 0)
+    return next((int(entry) for entry in known if entry), 0)
 
 
 @torch.inference_mode()
-def _goes_on_in_a_trial(model: Any) -> bool:
-    """Whether two passes over a few tokens give what one does."""
+def _passes_trial(model: Any) -> bool:
+    """Whether two passes over a few tokens give the same result as one."""
     inner = innermost(model)
-    device = next((one.device for one in inner.parameters() if one.device.type != "meta"), torch.device("cpu"))
+    device = next(
+        (parameter.device for parameter in inner.parameters() if parameter.device.type != "meta"), torch.device("cpu")
+    )
     n_words = int(inner.get_input_embeddings().weight.shape[0])
     ids_1L = (torch.arange(1, 2 * _TRIAL_TOKENS + 1, device=device) % n_words)[None]
     start_1L, end_1L = ids_1L.split(_TRIAL_TOKENS, dim=1)
@@ -173,6 +183,6 @@ def _goes_on_in_a_trial(model: Any) -> bool:
         )
         logp_LV, parts_LV = (logits.float().log_softmax(dim=-1) for logits in (whole_LV, end.logits[0]))
         off = (logp_LV - parts_LV).abs().mean()
-    except Exception:  # noqa: BLE001  # models fail in it in many ways, and one that does is read anew
+    except Exception:  # noqa: BLE001  # models fail here in many ways; a failing one gets full passes
         return False
     return bool(off <= _TRIAL_SHARE * logp_LV.std(dim=-1).mean())

@@ -1,4 +1,4 @@
-"""Whether problems are asked in the tokenizer's chat template, and whether that template can be used."""
+"""Decide whether prompts use the tokenizer's chat template, and check that the template works."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_pl
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_OFF = "--no-chat asks the bare prompt"
+_OFF = "--no-chat disables it"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatChoice:
-    """Whether the chat template is used, and the line that tells so; None where there is nothing to tell."""
+    """Whether the chat template is used, with a line that explains it.
+
+    None if there is nothing to explain.
+    """
 
     chat: bool
     says: str | None = None
@@ -31,42 +34,40 @@ class ChatChoice:
 def choose_chat(
     base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None, needed_by: str | None
 ) -> ChatChoice:
-    """Whether a tokenizer's chat template asks these problems, where the user does not say.
+    """Decide whether to use the tokenizer's chat template, where the user does not set it.
 
-    It does where there is one, unless the run was trained otherwise (``trained``, None where nobody knows), the user
-    words the whole prompt (``own_words``: a prompt template or preset), or a prompt holds a turn of a chat already.
-    ``needed_by`` is a flag that means nothing without a chat, None for none; raises ``SamplerError`` for one then.
+    It is used if there is one, unless the run was trained without (``trained``, None if unknown), the user writes the
+    whole prompt (``own_words``: a prompt template or preset), or a prompt contains a chat turn already. ``needed_by``
+    is a flag that needs a chat, None for none; raises ``SamplerError`` if it is given and there is no chat.
     """
-    choice = _chosen(base, problems, own_words=own_words, trained=trained)
+    choice = _choose(base, problems, own_words=own_words, trained=trained)
     if needed_by is not None and not choice.chat:
         why = choice.says or f"the tokenizer of {base.label} has no chat template"
         raise SamplerError(
-            f"{needed_by}: there is no chat ({why}); leave it out{', or pass --chat' if choice.says else ''}"
+            f"{needed_by}: no chat template is used ({why}); leave it out{', or pass --chat' if choice.says else ''}"
         )
     return choice
 
 
-def _chosen(base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None) -> ChatChoice:
+def _choose(base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None) -> ChatChoice:
     if not has_chat_template(base):
         return ChatChoice(chat=False)
     if trained is not None:
         how = "with the tokenizer's chat template" if trained else "without a chat template"
-        return ChatChoice(chat=trained, says=f"prompts are asked {how}, as the run was trained")
+        return ChatChoice(chat=trained, says=f"prompts are formatted {how}, as in training")
     if own_words:
         return ChatChoice(
-            chat=False, says="the prompt template is used as it is; --chat makes it the user turn of a chat"
+            chat=False, says="the prompt template is the whole prompt; --chat makes it the user turn of a chat"
         )
     marks = turn_marks(load_chat_tokenizer(base))
     chats = [mark for problem in problems for mark in marks if mark in problem.prompt]
     if chats:
-        return ChatChoice(
-            chat=False, says=f"prompts hold turns of a chat already ({chats[0]}): no chat template is used"
-        )
-    return ChatChoice(chat=True, says=f"prompts are asked with the tokenizer's chat template ({_OFF})")
+        return ChatChoice(chat=False, says=f"prompts contain chat turns already ({chats[0]}): no chat template is used")
+    return ChatChoice(chat=True, says=f"prompts are formatted with the tokenizer's chat template ({_OFF})")
 
 
 def has_chat_template(base: Checkpoint) -> bool:
-    """Whether a chat template lies with the tokenizer; nothing heavy is imported to see that."""
+    """Whether the tokenizer has a chat template, without importing transformers."""
     file = tokenizer_file(tokenizer_places(base))
     if file is None:
         return False
@@ -75,12 +76,15 @@ def has_chat_template(base: Checkpoint) -> bool:
     try:
         settings = json.loads((file.parent / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # said when the tokenizer is loaded
+        return False  # the error is raised when the tokenizer is loaded
     return isinstance(settings, dict) and bool(settings.get("chat_template"))
 
 
 def trained_with_chat(run: Path) -> bool | None:
-    """Whether a run of ``oversharp train`` was trained with chats; None where that is not on record."""
+    """Whether a run of ``oversharp train`` was trained with chats.
+
+    None where it is not recorded.
+    """
     try:
         settings = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("train")
     except (OSError, ValueError):
@@ -90,25 +94,28 @@ def trained_with_chat(run: Path) -> bool | None:
 
 
 def load_chat_tokenizer(base: Checkpoint) -> PreTrainedTokenizerBase:
-    """The tokenizer of ``base``. Raises ``CheckpointError``."""
+    """Load the tokenizer of ``base``. Raises ``CheckpointError``."""
     from oversharp.diagnostics.models.load import load_own_tokenizer
 
     return load_own_tokenizer(base)
 
 
 def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Tokens of its own that the template writes around a turn, such as <|im_start|>; the longest first."""
+    """Return the special tokens that the template writes around a turn, such as <|im_start|>.
+
+    Longest first.
+    """
     turn = [{"role": "user", "content": "?"}]
     try:
         written = render_chat(tokenizer, turn, {})
-    except Exception:  # noqa: BLE001  # a template is a program; require_usable says in one line what it raises
+    except Exception:  # noqa: BLE001  # a template is a program; require_usable reports its error in one line
         return ()
     marks = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and token in written]
     return tuple(sorted(marks, key=lambda token: (-len(token), token)))
 
 
 def require_usable(base: Checkpoint, settings: SamplingSettings) -> None:
-    """Raise ``SamplerError`` in one line where the chat template is missing or fails on what it will be given."""
+    """Raise ``SamplerError`` in one line where the chat template is missing or fails on its inputs."""
     from oversharp.diagnostics.models.tokens import chat_text
 
     chat_text(load_chat_tokenizer(base), "?", settings)

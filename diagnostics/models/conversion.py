@@ -1,7 +1,8 @@
-"""Makes an ordinary checkpoint of a GGUF file: bfloat16 weights, tokenizer, chat template, end tokens, model card.
+"""Convert a GGUF file to a checkpoint.
 
-The checkpoint appears whole or not at all; what converted it is loaded again as an audit loads it, and asked three
-questions.
+Bfloat16 weights, tokenizer, chat template, end tokens, model card.
+
+The checkpoint is written atomically, then loaded as an audit loads it and asked three questions.
 """
 
 from __future__ import annotations
@@ -28,20 +29,22 @@ from oversharp.diagnostics.series.weights import IncompleteCheckpointError, chec
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-#: What a converted model is asked, so that one sees whether it is whole.
+#: Questions to a converted model, as a check by eye.
 QUESTIONS = ("What is 17 + 25?", "What is the capital of France?", "Name three colours.")
 ANSWER_TOKENS = 48
-#: The file in a converted checkpoint that says what it was made of.
+#: File in a converted checkpoint that records its source.
 RECORD = "converted_from.json"
-MEND_EXTRA = "run in oversharp's checkout: pip install '.[llm]'"
+INSTALL_HINT = "run in oversharp's checkout: pip install '.[llm]'"
 _MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """What a model card says of where weights come from: ``name`` of the model, ``origin`` in prose, ``licence``.
+    """Source of weights for the model card.
 
-    None for what nobody states.
+    ``name`` of the model, ``origin`` in prose, ``licence``.
+
+    None where unknown.
     """
 
     name: str | None = None
@@ -51,9 +54,11 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A converted checkpoint in ``path`` and what it said: (question, greedy answer). ``found``: it was there before.
+    """A converted checkpoint in ``path`` with (question, greedy answer) pairs.
 
-    ``n_parameters`` counts a tied matrix once. ``end_tokens`` end a response, ``chat`` is whether there is a template.
+    ``found``: it existed before.
+
+    ``n_parameters`` counts a tied matrix once. ``end_tokens`` end a response; ``chat`` is whether it has a template.
     """
 
     path: Path
@@ -69,24 +74,26 @@ class Conversion:
 def convert(
     file: Path, out: Path, *, source: ModelSource | None = None, note: Callable[[str], None] = lambda line: None
 ) -> Conversion:
-    """Make a checkpoint in ``out`` of the GGUF ``file``; one that was made of the same file before is kept.
+    """Convert the GGUF ``file`` to a checkpoint in ``out``.
 
-    Numbers are dequantised and rounded to bfloat16. Needs the package gguf, and as much memory as the model takes in
-    float32. Raises ``ConfigError`` without that package or where ``out`` holds other things, ``CheckpointError`` for a
-    file that is no whole GGUF or holds a model that transformers does not read from GGUF.
+    An earlier conversion of the same file is kept.
+
+    Numbers are dequantised and rounded to bfloat16. Needs the package gguf, and memory for the model in float32. Raises
+    ``ConfigError`` without that package or where ``out`` contains other files, ``CheckpointError`` for a file that is
+    not a complete GGUF or has a model that transformers cannot load from GGUF.
     """
     require_gguf()
     stated = read_metadata(file)
     digest = digest_of(file)
-    kept = found(out, digest)
+    kept = is_converted(out, digest)
     if not kept:
         note(f"converting {file.name}, {file.stat().st_size / 1e6:,.0f} MB")
         _write(file, out, {"file": file.name, "sha256": digest}, stated, source or ModelSource())
-    return asked(out, found=kept)
+    return load_and_ask(out, found=kept)
 
 
 def digest_of(file: Path) -> str:
-    """SHA-256 of a file, in hex digits."""
+    """Return the SHA-256 of a file, in hex digits."""
     with file.open("rb") as stream:
         digest = sha256()
         while chunk := stream.read(1 << 24):
@@ -95,10 +102,10 @@ def digest_of(file: Path) -> str:
 
 
 def read_metadata(file: Path) -> Mapping[str, Any]:
-    """What the head of a GGUF file states, by key, lists left out.
+    """Return the metadata of a GGUF file by key, without lists.
 
-    Raises ``CheckpointError`` for a file that is not there, no GGUF, cut short, or of an architecture that transformers
-    reads no causal language model from.
+    Raises ``CheckpointError`` for a file that is missing, not GGUF, truncated, or of an architecture that transformers
+    cannot load as a causal language model.
     """
     from gguf import GGUFReader
 
@@ -106,18 +113,18 @@ def read_metadata(file: Path) -> Mapping[str, Any]:
     try:
         reader = GGUFReader(file)
         stated = {name: field.contents() for name, field in reader.fields.items() if len(field.data) == 1}
-    except Exception as error:  # what lies behind the end of a short file makes it raise anything
-        raise CheckpointError(f"{file}: is no whole GGUF file ({first_line(error)}); copy it anew") from error
+    except Exception as error:  # reading past the end of a truncated file raises anything
+        raise CheckpointError(f"{file}: is not a complete GGUF file ({first_line(error)}); copy it again") from error
     _require_architecture(file, str(stated.get("general.architecture")))
     return stated
 
 
 def require_gguf() -> None:
-    """Raise ``ConfigError`` without the package that reads GGUF files."""
+    """Raise ``ConfigError`` unless the package that reads GGUF files is installed."""
     from transformers.utils.import_utils import is_gguf_available
 
     if not is_gguf_available():
-        raise ConfigError(f"the package gguf is not installed, which reads GGUF files; {MEND_EXTRA}")
+        raise ConfigError(f"the package gguf, which reads GGUF files, is not installed; {INSTALL_HINT}")
 
 
 def _require_magic(file: Path) -> None:
@@ -128,7 +135,7 @@ def _require_magic(file: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read ({error.strerror}); give a GGUF file") from error
     if magic != _MAGIC:
-        raise CheckpointError(f"{file}: is no GGUF file; give one, or use a checkpoint of transformers as it is")
+        raise CheckpointError(f"{file}: is not a GGUF file; pass one, or use a checkpoint of transformers as it is")
 
 
 def _require_architecture(file: Path, architecture: str) -> None:
@@ -138,15 +145,15 @@ def _require_architecture(file: Path, architecture: str) -> None:
     known = sorted(set(GGUF_SUPPORTED_ARCHITECTURES) & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
     if architecture not in GGUF_SUPPORTED_ARCHITECTURES or architecture.startswith(("t5", "umt5")):
         raise CheckpointError(
-            f"{file}: holds a model of architecture {architecture}, which transformers does not read from GGUF; "
-            f"it reads {', '.join(known)}"
+            f"{file}: contains a model of architecture {architecture}, which transformers cannot load from GGUF; "
+            f"it supports {', '.join(known)}"
         )
 
 
-def found(out: Path, sha256_digits: str) -> bool:
-    """Whether ``out`` holds what was made of that file already.
+def is_converted(out: Path, sha256_digits: str) -> bool:
+    """Whether ``out`` contains a conversion of that file.
 
-    Raises ``ConfigError`` where it holds anything else, ``CheckpointError`` where it is not whole any more.
+    Raises ``ConfigError`` where it contains anything else, ``CheckpointError`` where it is damaged.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
@@ -155,8 +162,8 @@ def found(out: Path, sha256_digits: str) -> bool:
     if _record_in(out).get("sha256") == sha256_digits:
         _require_whole(out)
         return True
-    some = min(one.name for one in out.iterdir())
-    raise ConfigError(f"--out {out}: holds other things ({some}); choose a new folder")
+    some = min(item.name for item in out.iterdir())
+    raise ConfigError(f"--out {out}: contains other files ({some}); choose a new folder")
 
 
 def _require_whole(out: Path) -> None:
@@ -167,12 +174,12 @@ def _require_whole(out: Path) -> None:
         check_complete(files)
     except IncompleteCheckpointError as fault:
         raise CheckpointError(
-            f"{out}: what was converted there before is damaged ({fault}); delete the folder and run the same command"
+            f"{out}: the earlier conversion is damaged ({fault}); delete the folder and run the same command"
         ) from None
 
 
 def _record_in(folder: Path) -> Mapping[str, Any]:
-    """What a conversion wrote into the folder; empty where none did."""
+    """Return the record of a conversion in the folder; empty without one."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -184,13 +191,13 @@ def _write(file: Path, out: Path, record: Mapping[str, str], stated: Mapping[str
     unfinished = out.with_name(f"tmp-{out.name}")
     if unfinished.is_dir():
         if not _record_in(unfinished):
-            raise ConfigError(f"--out {out}: {unfinished} is in the way, which no conversion made; move it away")
+            raise ConfigError(f"--out {out}: {unfinished} exists and is not from a conversion; move it away")
         shutil.rmtree(unfinished)  # of a conversion that was killed
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(out) as folder:
             (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-            model, tokenizer = _dequantised(file, stated)
+            model, tokenizer = _dequantise(file, stated)
             with quiet_transformers():
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
@@ -200,37 +207,37 @@ def _write(file: Path, out: Path, record: Mapping[str, str], stated: Mapping[str
         raise ConfigError(f"--out {out}: cannot be written ({error.strerror}); choose another --out") from error
 
 
-def _dequantised(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model in bfloat16, free of what ties it to its quantisation, and its tokenizer."""
+def _dequantise(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the model in bfloat16, without its quantisation, and its tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-            held: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 file.parent, gguf_file=file.name, dtype=torch.bfloat16, output_loading_info=True
             )
-            quantised, report = held
+            quantised, report = loaded
             if missing := sorted(report["missing_keys"]):
-                raise CheckpointError(f"{file}: {len(missing)} tensors missing, {missing[0]} among them; copy it anew")
+                raise CheckpointError(f"{file}: {len(missing)} tensors missing, such as {missing[0]}; copy it again")
             model = _plain(quantised)
     except CheckpointError:
         raise
     except Exception as error:  # these libraries raise anything
-        raise CheckpointError(f"{file}: cannot be converted ({first_line(error)}); take another file") from error
+        raise CheckpointError(f"{file}: cannot be converted ({first_line(error)}); use another file") from error
     model.generation_config = _generation_config(tokenizer, stated)
     return model, tokenizer
 
 
 def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
-    """The same weights in a model that knows no quantisation: transformers saves none that does."""
+    """Return the weights in a model without quantisation settings, which transformers cannot save."""
     from transformers import AutoModelForCausalLM
 
     config = quantised.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config.dtype = torch.bfloat16
-    config.name_or_path = ""  # of whoever quantised it
+    config.name_or_path = ""  # that of the quantised model
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.load_state_dict(quantised.state_dict(), assign=True)
@@ -239,7 +246,10 @@ def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
 
 
 def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, Any]) -> Any:
-    """Every token that ends a response: the tokenizer's, and the end of a turn where the file names another."""
+    """Return a generation config with all end tokens.
+
+    The tokenizer's, and the file's end of turn if it differs.
+    """
     from transformers import GenerationConfig
 
     in_file = [stated.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
@@ -252,8 +262,11 @@ def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, 
     )
 
 
-def asked(out: Path, *, found: bool) -> Conversion:
-    """The checkpoint in ``out``, loaded as an audit loads it, and its answers. Raises ``CheckpointError``."""
+def load_and_ask(out: Path, *, found: bool) -> Conversion:
+    """Load the checkpoint in ``out`` as an audit does, and get its answers.
+
+    Raises ``CheckpointError``.
+    """
     loaded = load_path(out, device=torch.device("cpu"), dtype="float32")
     chat = bool(loaded.tokenizer.chat_template)
     settings = SamplingSettings(sampler="transformers", chat=chat)
@@ -274,7 +287,7 @@ def _greedy(loaded: LoadedModel, question: str, settings: SamplingSettings) -> s
     problem = Problem(task="conversion", prompt=question, gold="", verifier="")
     prompt_ids = encode_prompt(loaded.tokenizer, problem, settings)
     model: Any = loaded.model
-    said = model.generate(
+    answer = model.generate(
         torch.tensor([prompt_ids]),
         attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.long),
         max_new_tokens=ANSWER_TOKENS,
@@ -282,11 +295,11 @@ def _greedy(loaded: LoadedModel, question: str, settings: SamplingSettings) -> s
         eos_token_id=list(loaded.end_ids),
         pad_token_id=loaded.pad_id,
     )[0, len(prompt_ids) :]
-    return str(loaded.tokenizer.decode(said, skip_special_tokens=True)).strip()
+    return str(loaded.tokenizer.decode(answer, skip_special_tokens=True)).strip()
 
 
 def _card(file: Path, record: Mapping[str, str], stated: Mapping[str, Any], source: ModelSource) -> str:
-    """The README.md of a converted checkpoint; JSON strings are YAML as they stand."""
+    """Return the README.md of a converted checkpoint; JSON strings are valid YAML."""
     name = str(source.name or stated.get("general.name") or file.stem)
     licence = source.licence or stated.get("general.license")
     kinds = _quantisations(file)
@@ -301,7 +314,7 @@ def _card(file: Path, record: Mapping[str, str], stated: Mapping[str, Any], sour
     lines = [
         *("---", *front, "---", "", f"# {name}", ""),
         f"Source: {source.origin or 'a local file'}; `{record['file']}` (SHA-256 {record['sha256']}).",
-        f"Licence: {licence or 'the file states none'}.",
+        f"Licence: {licence or 'not stated in the file'}.",
         "",
         f"Converted by oversharp {version()}. The file's numbers ({', '.join(kinds)}) were dequantised and rounded to "
         "bfloat16: what the quantisation lost is not restored.",

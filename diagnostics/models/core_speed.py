@@ -1,9 +1,9 @@
-"""How fast one core of this CPU runs a small transformer, to set against the one whose stages were measured.
+"""Measure the speed of one CPU core, to scale the stage costs that were measured on a reference core.
 
-An audit decodes many responses a token at a time, reads responses whole, and makes gradients. Machines differ in these
-three by other factors, so each has a number: operations (``ModelShape.token_flop``, three passes for a gradient) over
-CPU seconds of one thread. The transformer has the widths of SmolLM2-135M and a few of its layers, and numbers that
-nobody trained.
+An audit decodes many responses token by token, scores whole responses, and computes gradients. The ratio between
+machines differs for these three, so each gets a number: operations (``ModelShape.token_flop``, three passes for a
+gradient) per CPU second of one thread. The transformer has the widths of SmolLM2-135M, a few of its layers, and random
+weights.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.models.load import Dtype
 
 _LAYERS, _HIDDEN, _INNER, _HEADS, _KV_HEADS, _WORDS = 4, 576, 1536, 9, 3, 8192
-#: Rows and tokens of each trial, and how often it is made: the fastest counts, for other programs only slow it down.
+#: Rows and tokens of each trial, and its repetitions: the fastest counts, because other programs only slow it down.
 _ROWS, _PROMPT, _STEPS, _READ_ROWS, _GRADIENT_ROWS, _TRIES = 64, 48, 8, 16, 4, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSpeed:
-    """Operations per CPU second of one thread: ``decoding`` and ``reading`` in ``dtype``, ``gradients`` in float32."""
+    """Operations per CPU second of one thread.
+
+    ``decoding`` and ``reading`` in ``dtype``, ``gradients`` in float32.
+    """
 
     dtype: str
     decoding: float
@@ -32,7 +35,7 @@ class CoreSpeed:
 
 
 def measure_core(dtype: Dtype) -> CoreSpeed:
-    """Measure this CPU, which takes two to four seconds."""
+    """Measure this CPU; takes two to four seconds."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -50,7 +53,7 @@ def measure_core(dtype: Dtype) -> CoreSpeed:
     with cpu_threads(1), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         exact = LlamaForCausalLM(config).eval()
-        n_parameters = sum(one.numel() for one in exact.parameters())
+        n_parameters = sum(parameter.numel() for parameter in exact.parameters())
         ids_BL = torch.randint(_WORDS, (_ROWS, _PROMPT + _STEPS))
 
         def flop(n_tokens: int, seen: float) -> float:

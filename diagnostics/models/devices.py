@@ -1,4 +1,4 @@
-"""Where a model computes: device, CPU threads, precision."""
+"""Device, CPU threads and precision of a model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import torch
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.memory import FEW_PRODUCTS
 
-#: Below this size the work per operation is too little to share: two threads were up to 14 times slower than one.
+#: Below this size the work per operation is too small to split: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000
-#: A GPU computes so large a share of its memory, twice in float32, at a time: it waits for every launch.
+#: Share of a GPU's memory that one chunk takes, twice in float32: smaller chunks are dominated by launch overhead.
 _SHARE_OF_A_GPU = 1 / 64
 
 
 def pick_device(wanted: str | None) -> torch.device:
-    """The device asked for, else a GPU if there is one. Raises ``ConfigError`` for one that is not there.
+    """Return the requested device, else a GPU if there is one.
 
-    From then on this process keeps few compiled products, unless the user says otherwise.
+    Raises ``ConfigError`` for a missing one.
+
+    Also limits the primitive cache of this process, unless the user has set it.
 
     >>> pick_device("cpu")
     device(type='cpu')
@@ -34,7 +36,7 @@ def pick_device(wanted: str | None) -> torch.device:
     except RuntimeError:
         raise ConfigError(f"--device {wanted}: not a device name; use cpu, cuda or cuda:0") from None
     if device.type == "meta":
-        raise ConfigError(f"--device {wanted}: a device without numbers computes nothing; use cpu, cuda or cuda:0")
+        raise ConfigError(f"--device {wanted}: this device has no data and cannot compute; use cpu, cuda or cuda:0")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {wanted}: this machine has no such CUDA GPU; use --device cpu")
     return device
@@ -42,9 +44,11 @@ def pick_device(wanted: str | None) -> torch.device:
 
 @cache
 def elements_per_chunk(device: torch.device, on_a_cpu: int) -> int:
-    """Numbers of a table over the vocabulary that are computed at a time: 168 million on a GPU of 80 GB.
+    """Return how many elements of a vocabulary table are computed at a time.
 
-    By all of its memory and not by what is free, so that the same numbers are rounded in the same way.
+    168 million on a GPU of 80 GB.
+
+    It depends on all of the memory, not on the free part, so that the same numbers round in the same way.
     """
     if device.type != "cuda":
         return on_a_cpu
@@ -53,30 +57,30 @@ def elements_per_chunk(device: torch.device, on_a_cpu: int) -> int:
 
 
 def gpu_name(index: int) -> str:
-    """What the GPU of that number is called, such as "NVIDIA H100 80GB HBM3"."""
+    """Return the name of a GPU, such as "NVIDIA H100 80GB HBM3"."""
     return torch.cuda.get_device_name(index)
 
 
 def has_products_of(dtype: str) -> bool:
-    """Whether this CPU multiplies matrices of ``dtype`` by instructions of its own; without, float32 is faster."""
+    """Whether this CPU has matrix instructions for ``dtype``; without them, float32 is faster."""
     return dtype == "float32" or (dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported())
 
 
 def slow_products_note(option: str, dtype: str, device: torch.device) -> str | None:
-    """That ``option`` asks a CPU for products it has no instructions for; None where it has, and on other devices."""
+    """Return a note if ``option`` requests a dtype without matrix instructions on this CPU, else None."""
     if device.type != "cpu" or has_products_of(dtype):
         return None
-    why = f"this CPU has no instructions for products of {dtype} and takes many times as long as for float32"
+    why = f"this CPU has no matrix instructions for {dtype}, which takes many times as long as float32"
     return f"{option} {dtype}: {why}; {option} float32 is faster here"
 
 
 def default_threads(model: torch.nn.Module) -> int:
-    """CPU threads that suit the model: one for small ones, else as many as torch would take."""
+    """Return the CPU threads that suit the model: one for small models, else torch's default."""
     return default_threads_of(sum(parameter.numel() for parameter in model.parameters()))
 
 
 def default_threads_of(n_parameters: int) -> int:
-    """The same of a model of that size."""
+    """Return ``default_threads`` by model size."""
     return 1 if n_parameters < ONE_THREAD_BELOW_PARAMETERS else torch.get_num_threads()
 
 
@@ -98,7 +102,7 @@ def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def in_float32(model: torch.nn.Module) -> Iterator[None]:
-    """Compute in float32 inside the block, with the same weights; after it they are what they were, bit for bit."""
+    """Compute in float32 inside the block; afterwards the weights are restored, bit for bit."""
     before = {name: parameter.dtype for name, parameter in model.named_parameters()}
     parameters = dict(model.named_parameters())
     try:

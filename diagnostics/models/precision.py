@@ -1,4 +1,7 @@
-"""Which precision a model computes in where the user names none. Reads the heads of weight files alone."""
+"""Choose the precision of a model where the user gives none.
+
+Reads only the headers of weight files.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,31 @@ _NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
-    """The precision for a series with this base, and why.
+    """Return the precision for a series with this base, and the reason.
 
-    The weights' own, for that is what they were trained and will be served in; but float32 for models below
-    ``ONE_THREAD_BELOW_PARAMETERS``, where nothing is gained, and on a CPU for what that has no products of.
+    The weights' own precision, in which they were trained and will be served; but float32 for models below
+    ``ONE_THREAD_BELOW_PARAMETERS``, where lower precision gains nothing, and for dtypes that the CPU has no matrix
+    instructions for.
     """
     from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
 
     own, n_parameters = stored_dtype(base.base_path or base.path)
     if own is None:
-        return "float32", "the weight files name no one precision"
+        return "float32", "the weight files have no single precision"
     if own == "float32":
         return own, "the checkpoint's own"
     if n_parameters < ONE_THREAD_BELOW_PARAMETERS:
-        return "float32", f"as exact, and no slower at {n_parameters:,} parameters"
+        return "float32", f"more exact, and no slower at {n_parameters:,} parameters"
     if device.type == "cpu" and not has_products_of(own):
-        return "float32", f"this CPU has no products of {own}"
+        return "float32", f"this CPU has no matrix instructions for {own}"
     return own, "the checkpoint's own"
 
 
 def stored_dtype(folder: Path) -> tuple[Dtype | None, int]:
-    """The precision that most numbers of a model are stored in, and how many there are; None for pickles and codes."""
+    """Return the precision of most numbers of a model, and their count.
+
+    None for pickles and codes.
+    """
     sizes: Counter[str] = Counter()
     for tensor in stored_tensors(weight_files(folder)):
         sizes[tensor.dtype] += math.prod(tensor.shape)

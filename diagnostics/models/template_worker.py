@@ -1,8 +1,8 @@
-"""Renders one chat template under limits of time and memory, and prints how many characters come out.
+"""Render one chat template under time and memory limits, and print the number of characters.
 
-A program of its own: ``templates`` starts it with a JSON object on standard input. A template is a program of its
-author's, and one whose loops never end cannot be stopped from within its process. The environment is that of
-transformers, so that a template does here what it will do there.
+``templates`` starts this program with a JSON object on standard input. A template is a program of its author, and an
+endless loop in it cannot be stopped from within its process. The environment is that of transformers, so a template
+behaves the same here and there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Print the number of characters, "memory" where there is not enough, or "error" for what the caller will meet."""
+    """Print the number of characters, "memory" if it ran out, or "error" for an error that the caller will get."""
     job = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_s"], job["cpu_s"] + 1))
@@ -23,7 +23,7 @@ def main() -> None:
         print(len(_environment().from_string(job["template"]).render(**job["variables"])))
     except MemoryError:
         print("memory")
-    except Exception:  # noqa: BLE001  # rendered again by transformers, it raises the same, for a user to read
+    except Exception:  # noqa: BLE001  # transformers raises the same when it renders, with a readable message
         print("error")
 
 
@@ -33,7 +33,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The block {% generation %}, which changes nothing in what is written."""
+        """The block {% generation %}, which does not change the output."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -45,11 +45,13 @@ def _environment() -> Any:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    made.filters["tojson"] = lambda value, **options: json.dumps(value, **{"ensure_ascii": False, **options})
-    made.globals["raise_exception"] = refuse
-    made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # as transformers does
-    return made
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = lambda value, **options: json.dumps(value, **{"ensure_ascii": False, **options})
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # as transformers does
+    return environment
 
 
 if __name__ == "__main__":

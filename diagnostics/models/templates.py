@@ -1,7 +1,7 @@
-"""Renders chat templates so that none of them can hold up a command or fill the memory.
+"""Render chat templates under limits, so that none can block a command or fill the memory.
 
-Before a template is rendered in this process, another one does it once under limits (``template_worker``), which takes
-a tenth of a second. Loops over a prompt may be longer for the next one: those are interrupted.
+Before a template is rendered in this process, another process renders it once under limits (``template_worker``), which
+takes a tenth of a second. Loops over a prompt may be longer for the next one: those are interrupted here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from oversharp.diagnostics.records.errors import SamplerError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-#: A template that takes longer, in seconds of computing or in wakeups of a second each, does not end.
+#: A template that takes longer, in CPU seconds or in wakeups of one second each, counts as endless.
 MOST_CPU_S, MOST_TICKS = 5, 10
 _MOST_WALL_S = 120.0
 _MOST_MEMORY_BYTES = 1 << 30
-#: Characters that a template may write: for each character of its turns, and besides.
+#: Limit on the characters a template may write: per character of its turns, and in addition.
 _MOST_TIMES, _MOST_CHARACTERS = 16, 1 << 20
 
 
@@ -36,9 +36,10 @@ class TemplateLimitError(SamplerError):
 
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, str]], more: Mapping[str, Any]) -> str:
-    """``turns`` in the tokenizer's chat template, up to where the answer begins; ``more`` is given to the template.
+    """Render ``turns`` in the tokenizer's chat template, up to the start of the answer.
 
-    Raises ``TemplateLimitError`` in one line that names the template, and whatever transformers and the template raise.
+    ``more`` are further variables of the template. Raises ``TemplateLimitError`` in one line that names the template,
+    and the errors of transformers and the template.
     """
     n_given = sum(len(turn["content"]) for turn in turns)
     template = str(tokenizer.get_chat_template())
@@ -61,8 +62,8 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, st
                 return written
             fault = f"writes {len(written):,} characters for a prompt of {n_given:,}"
     raise TemplateLimitError(
-        f"--chat: {_place(tokenizer)}: the chat template {fault}; replace it by that of the model's authors, or pass "
-        "--no-chat and give --prompt-template instead"
+        f"--chat: {_place(tokenizer)}: the chat template {fault}; replace it with that of the model's authors, or pass "
+        "--no-chat and --prompt-template instead"
     )
 
 
@@ -75,7 +76,7 @@ def _place(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 class _Proof:
-    """A template and what it is given. Two are equal if they differ in the turns alone."""
+    """A template and its variables. Two are equal if they differ only in the turns."""
 
     def __init__(self, template: str, variables: Mapping[str, Any]) -> None:
         self.template, self.variables = template, variables
@@ -92,7 +93,10 @@ class _Proof:
 
 @cache
 def _fault(proof: _Proof) -> str | None:
-    """Why the template cannot be rendered within the limits; None if it can, or fails for other reasons."""
+    """Return why the template exceeds the limits.
+
+    None if it does not, or fails for other reasons.
+    """
     job = {
         "template": proof.template,
         "variables": proof.variables,
@@ -110,33 +114,33 @@ def _fault(proof: _Proof) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"does not end within {_MOST_WALL_S:.0f} seconds"
-    said = ended.stdout.decode(errors="replace").strip()
-    if said == "memory":
+    output = ended.stdout.decode(errors="replace").strip()
+    if output == "memory":
         return f"takes more than {_MOST_MEMORY_BYTES >> 30} GiB of memory"
-    if ended.returncode < 0:  # by the signal of its limit
+    if ended.returncode < 0:  # killed by the signal of its limit
         return f"does not end within {MOST_CPU_S} seconds of computing"
     n_given = sum(len(turn["content"]) for turn in proof.variables["messages"])
-    if said.isdecimal() and int(said) > _MOST_TIMES * n_given + _MOST_CHARACTERS:
-        return f"writes {int(said):,} characters for a prompt of {n_given:,}"
+    if output.isdecimal() and int(output) > _MOST_TIMES * n_given + _MOST_CHARACTERS:
+        return f"writes {int(output):,} characters for a prompt of {n_given:,}"
     return None
 
 
-# ---------------------------------------------------------------- every time in this one
+# ---------------------------------------------------------------- each time in this process
 
 
 class _EndlessError(BaseException):
-    """Raised inside a template that is rendered for too long; templates catch no exceptions."""
+    """Raised inside a template that takes too long; templates catch no exceptions."""
 
 
 class _Watch:
-    """Interrupts the thread that renders a template for ``MOST_TICKS`` wakeups in a row.
+    """Interrupt the thread that renders a template for ``MOST_TICKS`` wakeups in a row.
 
-    Wakeups and not seconds, so that a process that was suspended meanwhile loses nothing.
+    Wakeups, not seconds, so that a process that was suspended meanwhile is not interrupted.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ticks: dict[int, int] = {}  # by thread that renders
+        self._ticks: dict[int, int] = {}  # by rendering thread
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -145,7 +149,7 @@ class _Watch:
         own = threading.get_ident()
         with self._lock:
             self._ticks[own] = 0
-            if self._thread is None or not self._thread.is_alive():  # none yet, or this process was forked
+            if self._thread is None or not self._thread.is_alive():  # not started, or this process was forked
                 self._thread = threading.Thread(target=self._run, name="chat templates", daemon=True)
                 self._thread.start()
         try:

@@ -1,4 +1,4 @@
-"""Tokens of a batch that is scored. Imports nothing, so that a plan can count with it."""
+"""Tokens per batch of scoring. Imports nothing, so that a plan can use it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Final
 
 #: Tokens of one batch, padding included.
 TOKEN_BUDGET: Final = 1 << 14
-#: On a CPU no more than these many numbers of a hidden state: SmolLM2-135M with an adapter took 10.5 GiB and 71 CPU
-#: seconds for 164 responses of 95 tokens in one batch, 3.3 GiB and 63 seconds in batches of 40.
+#: On a CPU, limit of the numbers of a hidden state: SmolLM2-135M with an adapter took 10.5 GiB and 71 CPU seconds for
+#: 164 responses of 95 tokens in one batch, 3.3 GiB and 63 seconds in batches of 40.
 _HIDDEN_NUMBERS_ON_A_CPU = 1 << 21
 
 
 def tokens_per_batch(hidden_size: int | None, *, on_cpu: bool) -> int:
-    """Tokens of one batch that suit a model of this width and its device.
+    """Return the tokens of one batch that suit a model of this width and its device.
 
     >>> tokens_per_batch(576, on_cpu=True), tokens_per_batch(576, on_cpu=False)
     (3640, 16384)

@@ -1,4 +1,4 @@
-"""Turns problems and responses into tokens, and tokens into text."""
+"""Encode problems and responses as tokens, and decode tokens."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 
 
 class PromptFormat(Protocol):
-    """What makes a model's input of a problem's prompt; the settings of the audit and of the trainers both have it."""
+    """Settings that turn a prompt into model input.
+
+    Settings of the audit and of the trainers both have them.
+    """
 
     @property
     def prompt_template(self) -> str:
-        """The text around a prompt, which takes the place of ``{prompt}`` in it."""
+        """Text around a prompt, with ``{prompt}`` as its placeholder."""
 
     @property
     def system_prompt(self) -> str:
-        """The system turn before the prompt; empty for none, and unused without ``chat``."""
+        """System turn before the prompt; empty for none, and unused without ``chat``."""
 
     @property
     def chat(self) -> bool:
@@ -36,18 +39,17 @@ class PromptFormat(Protocol):
 
     @property
     def chat_args(self) -> str | None:
-        """What else the template is given, a JSON object; None for nothing."""
+        """Further arguments of the template, a JSON object; None for none."""
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
-    """``text`` as the user turn of the tokenizer's chat template, up to where the answer begins.
+    """Return ``text`` as the user turn of the tokenizer's chat template, up to the start of the answer.
 
-    Raises ``SamplerError`` in one line if there is no template, it fails, or does not end: it is a program of its
-    author's.
+    Raises ``SamplerError`` in one line if there is no template, it fails, or does not end.
     """
     if not tokenizer.chat_template:
         raise SamplerError(
-            "--chat: the tokenizer has no chat template; leave --chat out and give --prompt-template instead"
+            "--chat: the tokenizer has no chat template; leave --chat out and pass --prompt-template instead"
         )
     more: dict[str, Any] = {} if settings.chat_args is None else json.loads(settings.chat_args)
     user = [{"role": "user", "content": text}]
@@ -57,9 +59,9 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFor
     except TemplateLimitError:
         raise
     except Exception as error:
-        fault = f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and give"
+        fault = f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and"
         if system and _takes(tokenizer, user, more):
-            fault = f"--system-prompt: the chat template takes no system turn ({first_line(error)}); put the text into"
+            fault = f"--system-prompt: the chat template has no system turn ({first_line(error)}); put the text into"
         raise SamplerError(f"{fault} --prompt-template instead") from error
 
 
@@ -72,25 +74,29 @@ def _takes(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
-    """Token ids of the prompt: the template around it, and the chat template around that where settings say so.
+    """Return the token ids of the prompt, with the prompt template and, if set, the chat template around it.
 
-    Raises ``SamplerError`` if the tokenizer has no chat template, cannot encode the prompt, or makes nothing of it.
+    Raises ``SamplerError`` if there is no chat template, or the tokenizer cannot encode the prompt or returns no
+    tokens.
     """
-    # not str.format: a template may hold braces of its own, as in \boxed{}
+    # not str.format: a template may contain other braces, as in \boxed{}
     text = settings.prompt_template.replace("{prompt}", problem.prompt)
     if settings.chat:
         text = chat_text(tokenizer, text, settings)
-    # a chat template writes the special tokens itself
+    # a chat template adds the special tokens itself
     ids = _encode(tokenizer, text, what=f"prompt {problem.prompt!r:.80}", special_tokens=not settings.chat)
     if not ids:
-        raise SamplerError(f"prompt {problem.prompt!r:.80}: no tokens; give it text or a --prompt-template")
+        raise SamplerError(f"prompt {problem.prompt!r:.80}: no tokens; add text or a --prompt-template")
     return ids
 
 
-def left_padded(
+def pad_left(
     rows: Sequence[Sequence[int]], loaded: LoadedModel
 ) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
-    """Token rows of any length as one rectangle on the model's device, and the mask of what is not padding."""
+    """Left-pad token rows to one rectangle on the model's device.
+
+    Returns it with the mask of real tokens.
+    """
     width = max(map(len, rows))
     ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
     length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
@@ -98,21 +104,24 @@ def left_padded(
 
 
 def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Tokens of a whole response as the model would write it, the end token included."""
+    """Return the tokens of a whole response as the model would write it, end token included."""
     ids = _encode(tokenizer, text, what=f"response {text!r:.80}", special_tokens=False)
     return (*ids, int(tokenizer.eos_token_id))
 
 
 def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tuple[int, ...]]) -> list[str]:
-    """The text of each row of response tokens without special tokens; equal rows are decoded once."""
-    distinct = list(dict.fromkeys(token_rows))  # sharpened models repeat themselves
+    """Return the text of each row of response tokens without special tokens.
+
+    Equal rows are decoded once.
+    """
+    distinct = list(dict.fromkeys(token_rows))  # sharpened models often repeat a response
     decoded = tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
     texts = dict(zip(distinct, decoded, strict=True))
     return [texts[tokens] for tokens in token_rows]
 
 
 def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
-    """Raise ``SamplerError`` unless the model can read the prompt and ``n_response`` tokens after it."""
+    """Raise ``SamplerError`` unless the prompt and ``n_response`` tokens after it fit the model's context."""
     foreign = max(prompt_ids)
     if foreign >= loaded.vocabulary_size:
         raise SamplerError(
@@ -129,9 +138,9 @@ def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int]
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, what: str, special_tokens: bool) -> list[int]:
     try:
         ids: list[int] = tokenizer(text, add_special_tokens=special_tokens, verbose=False)["input_ids"]
-    except Exception as error:  # the tokenizers library raises nothing more specific
+    except Exception as error:  # the tokenizers library raises only plain Exception
         raise SamplerError(
             f"{what}: the tokenizer cannot encode it ({first_line(error)}); "
-            "the tokenizer of this model does not cover these problems: take problems of its own kind"
+            "the tokenizer of this model does not cover these problems: use a matching problem set"
         ) from error
     return ids

@@ -1,1 +1,1 @@
-"""The records and errors that every room knows."""
+"""Records and errors that every room uses."""

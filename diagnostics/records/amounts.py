@@ -1,19 +1,21 @@
-"""Counts with their nouns, times and sizes, as every printed sentence has them."""
+"""Format counts, times and sizes for messages and reports."""
 
 from __future__ import annotations
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun; ``many`` is an irregular plural. Thousands have a comma.
+def plural(count: int, singular: str, many: str | None = None) -> str:
+    """Return a count with its noun, thousands separated by commas.
+
+    ``many`` is an irregular plural.
 
     >>> plural(1, "problem"), plural(0, "sample"), plural(12_000, "series", "series")
     ('1 problem', '0 samples', '12,000 series')
     """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def short_count(count: float) -> str:
-    """Three digits and a unit.
+    """Return a count to three digits with a unit prefix.
 
     >>> short_count(850), short_count(1_536_000), short_count(3.07e10), short_count(2.5e16)
     ('850', '1.54 M', '30.7 G', '25,000 T')
@@ -27,7 +29,7 @@ def short_count(count: float) -> str:
 
 
 def about_count(expected: float) -> str:
-    """An expected count that is rarely whole.
+    """Return an expected (fractional) count in words.
 
     >>> about_count(1.26), about_count(0.02)
     ('about 1.3', 'fewer than 0.1')
@@ -36,7 +38,7 @@ def about_count(expected: float) -> str:
 
 
 def two_digits(number: float) -> str:
-    """A positive number to two digits, or to the unit from ten on, never with an exponent.
+    """Return a positive number to two digits, without decimals from 10 on, and no exponent.
 
     >>> two_digits(0.0042), two_digits(3.14159), two_digits(1234.5), two_digits(4e-5)
     ('0.0042', '3.1', '1,234', '<0.0001')
@@ -47,7 +49,7 @@ def two_digits(number: float) -> str:
 
 
 def p_value_text(p: float | None) -> str:
-    """A p value as tables of two checkpoints print it; nothing where none was tested.
+    """Return a p value as tables of two checkpoints print it; empty if none was computed.
 
     >>> p_value_text(None), p_value_text(1e-9), p_value_text(0.04217)
     ('', '<0.0001', '0.042')
@@ -58,7 +60,9 @@ def p_value_text(p: float | None) -> str:
 
 
 def about_time(seconds: float) -> str:
-    """Minutes, from two hours on hours, from two days on days; rounded up, since nothing takes 0 minutes.
+    """Return a duration in minutes, from two hours in hours, from two days in days.
+
+    Rounded up to 1 minute.
 
     >>> about_time(41), about_time(5_000), about_time(20_000), about_time(600_000)
     ('about 1 min', 'about 84 min', 'about 5.6 h', 'about 6.9 days')
@@ -69,7 +73,7 @@ def about_time(seconds: float) -> str:
 
 
 def disk_size(n_bytes: float) -> str:
-    """Bytes on a disk, in decimal units as disks are sold.
+    """Return a disk size in decimal units.
 
     >>> disk_size(41_000_000), disk_size(2_140_000_000), disk_size(1.7e11), disk_size(2.5e12), disk_size(300_000)
     ('41 MB', '2.1 GB', '170 GB', '2.5 TB', 'less than 1 MB')

@@ -1,6 +1,6 @@
-"""Checks of Python arguments: names that do not exist, and values that do not fit their annotation.
+"""Check the arguments of the Python API: unknown names, and values of the wrong type.
 
-A script gets one line that names the argument and what it takes, as the command line does for its flags.
+An error names the argument and the type it takes, in one line, as the command line does for its flags.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ _COLLECTIONS = (tuple, Sequence)
 _MISMATCH = object()
 
 
-def checked_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Check the arguments of a function of the API, and name arguments in its errors where a command names flags.
+def check_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Check the arguments of an API function; its errors name arguments instead of flags.
 
-    One value in place of a list of them becomes a list. Raises ``ConfigError`` for an argument that is unknown, missing
-    or of another type. Types that its module imports for annotations alone are not checked.
+    A single value in place of a list becomes a list. Types that the module imports only for annotations are not
+    checked.
+
+    Raises ``ConfigError`` for an argument that is unknown, missing or of the wrong type.
     """
 
     @wraps(call)
     def checked(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
         try:
-            bound = _bound(call, arguments, keywords)
+            bound = _bind_arguments(call, arguments, keywords)
             return call(*bound.args, **bound.kwargs)
         except OversharpError as error:
             error.name_arguments()
@@ -56,27 +58,29 @@ def checked_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, 
     return checked
 
 
-def checked_settings(config: type[Config]) -> type[Config]:
-    """Check the names and types of what a dataclass of settings is made with; text becomes a path where one is asked.
+def check_settings(config: type[Config]) -> type[Config]:
+    """Check the field names and types when a settings dataclass is created.
 
-    Raises ``ConfigError`` for a setting that is unknown or of another type.
+    Text becomes a path for path fields.
+
+    Raises ``ConfigError`` for a setting that is unknown or of the wrong type.
     """
-    made = config.__init__
+    original_init = config.__init__
 
-    @wraps(made)
-    def checked(self: Any, *given: Any, **settings: Any) -> None:
-        if given:
-            raise ConfigError(f"{config.__name__}: takes settings by name alone, not {_quoted(given[0])}")
+    @wraps(original_init)
+    def checked(self: Any, *positional: Any, **settings: Any) -> None:
+        if positional:
+            raise ConfigError(f"{config.__name__}: takes settings by name alone, not {_quote_value(positional[0])}")
         hints = _hints(config)  # type: ignore[arg-type]  # mypy: a class is hashable
         require_known(config.__name__, settings, hints)
-        made(self, **{name: settled(name, value, hints[name]) for name, value in settings.items()})
+        original_init(self, **{name: convert_value(name, value, hints[name]) for name, value in settings.items()})
 
     config.__init__ = checked  # type: ignore[method-assign]
     return config
 
 
 def require_known(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``ConfigError`` for the first of ``given`` that ``owner`` does not take, with the nearest it does.
+    """Raise ``ConfigError`` for the first unknown name, with the nearest known ones.
 
     >>> require_known("ship", ["serie"], ["series", "held_out"])
     Traceback (most recent call last):
@@ -88,38 +92,41 @@ def require_known(owner: str, given: Iterable[str], known: Iterable[str]) -> Non
         raise ConfigError(f"{unknown}: {owner} takes no such argument; {nearest_names(unknown, known)}")
 
 
-def settled(name: str, value: Any, hint: Any) -> Any:
-    """``value`` as the type ``hint`` has it. Raises ``ConfigError`` where it cannot be.
+def convert_value(name: str, value: Any, hint: Any) -> Any:
+    """Convert ``value`` to the type ``hint``. Raises ``ConfigError`` where that is impossible.
 
-    >>> settled("k", 8, tuple[int, ...]), settled("series", "grpo", Sequence[str] | None)
+    >>> convert_value("k", 8, tuple[int, ...]), convert_value("series", "grpo", Sequence[str] | None)
     ((8,), ('grpo',))
-    >>> settled("n", "64", int | None)
+    >>> convert_value("n", "64", int | None)
     Traceback (most recent call last):
     oversharp.diagnostics.records.errors.ConfigError: n='64': takes a whole number or None, not str
     """
     value = tuple(value) if isinstance(value, Iterator) else value
     for may_convert in (False, True):
-        fitting = _fitted(value, hint, may_convert=may_convert)
+        fitting = _convert(value, hint, may_convert=may_convert)
         if fitting is not _MISMATCH:
             return fitting
-    inside = sorted({type(one).__name__ for one in value}) if isinstance(value, list | tuple) else []
+    inside = sorted({type(item).__name__ for item in value}) if isinstance(value, list | tuple) else []
     kind = " with ".join([type(value).__name__, *filter(None, [" and ".join(inside)])])
     near = f"; {nearest_names(value, choices)}" if isinstance(value, str) and (choices := _choices(hint)) else ""
-    raise ConfigError(f"{name}={_quoted(value)}: takes {_described(hint)}{near or f', not {kind}'}")
+    raise ConfigError(f"{name}={_quote_value(value)}: takes {_describe_type(hint)}{near or f', not {kind}'}")
 
 
-def _fitted(value: Any, hint: Any, *, may_convert: bool) -> Any:
-    """``value`` where ``hint`` accepts it; ``may_convert``: one value as a list, text as a path."""
+def _convert(value: Any, hint: Any, *, may_convert: bool) -> Any:
+    """Convert ``value`` to ``hint``, or return ``_MISMATCH``.
+
+    ``may_convert`` allows a list of it, and text for a path.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _fitted(value, inner[0], may_convert=may_convert)
+        return _convert(value, inner[0], may_convert=may_convert)
     if origin in (Union, UnionType):
-        tried = (_fitted(value, one, may_convert=may_convert) for one in inner)
-        return next((one for one in tried if one is not _MISMATCH), _MISMATCH)
+        tried = (_convert(value, option, may_convert=may_convert) for option in inner)
+        return next((fit for fit in tried if fit is not _MISMATCH), _MISMATCH)
     if origin is Literal:
-        return value if any(type(value) is type(one) and value == one for one in inner) else _MISMATCH
+        return value if any(type(value) is type(choice) and value == choice for choice in inner) else _MISMATCH
     if origin in _COLLECTIONS:
-        return _fitted_list(value, inner[0], may_convert=may_convert)
+        return _convert_list(value, inner[0], may_convert=may_convert)
     if origin is Mapping:
         return value if isinstance(value, Mapping) else _MISMATCH
     if hint is Path:
@@ -128,22 +135,25 @@ def _fitted(value: Any, hint: Any, *, may_convert: bool) -> Any:
 
 
 def _is_plain(value: Any, hint: Any) -> bool:
-    """Whether ``value`` is of a plain type, numbers of numpy included; True for types that are not checked."""
+    """Whether ``value`` has the plain type ``hint`` (numpy numbers included).
+
+    True for types that are not checked.
+    """
     if hint in (int, float):
         return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
-    if hint is bool:  # numpy's bool is none of Python's
+    if hint is bool:  # numpy's bool is not a Python bool
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
     return isinstance(value, hint) if hint in (str, NoneType) else True
 
 
-def _fitted_list(value: Any, hint: Any, *, may_convert: bool) -> Any:
+def _convert_list(value: Any, hint: Any, *, may_convert: bool) -> Any:
     is_one = isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable)
     if isinstance(value, Mapping) or (is_one and not may_convert):
         return _MISMATCH
     settled_values = []
-    for one in [value] if is_one else value:
+    for item in [value] if is_one else value:
         fitting = next(
-            (fit for may in (False, True) if (fit := _fitted(one, hint, may_convert=may)) is not _MISMATCH), _MISMATCH
+            (fit for may in (False, True) if (fit := _convert(item, hint, may_convert=may)) is not _MISMATCH), _MISMATCH
         )
         if fitting is _MISMATCH:
             return _MISMATCH
@@ -151,37 +161,43 @@ def _fitted_list(value: Any, hint: Any, *, may_convert: bool) -> Any:
     return tuple(settled_values)
 
 
-def _described(hint: Any) -> str:
-    """What a type takes, in words."""
+def _describe_type(hint: Any) -> str:
+    """Describe a type in words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _described(inner[0])
+        return _describe_type(inner[0])
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_described(one) for one in inner))
+        return " or ".join(dict.fromkeys(_describe_type(option) for option in inner))
     if origin is Literal:
         return " or ".join(map(str, inner))
     if origin in _COLLECTIONS:
-        return _TAKES[inner[0]][1] if inner[0] in _TAKES else f"a list, each of it {_described(inner[0])}"
+        return _TAKES[inner[0]][1] if inner[0] in _TAKES else f"a list, each of it {_describe_type(inner[0])}"
     if origin is Mapping:
         return "a dict"
     return _TAKES[hint][0] if hint in _TAKES else "a value of another kind"
 
 
 def _choices(hint: Any) -> list[str]:
-    """The texts that a type lists, such as those of a ``Literal``."""
+    """Return the texts that a type allows, such as those of a ``Literal``."""
     if get_origin(hint) is Literal:
-        return [one for one in get_args(hint) if isinstance(one, str)]
-    return [choice for one in get_args(hint) for choice in _choices(one)] if get_origin(hint) else []
+        return [choice for choice in get_args(hint) if isinstance(choice, str)]
+    return [choice for option in get_args(hint) for choice in _choices(option)] if get_origin(hint) else []
 
 
-def _quoted(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     return one_line(repr(value), _QUOTED)
 
 
-def _bound(call: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> inspect.BoundArguments:
-    """The arguments as ``call`` takes them."""
+def _bind_arguments(
+    call: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Bind the arguments to the parameters of ``call``."""
     signature, hints = inspect.signature(call), _hints(call)
-    named = {name: one for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
+    named = {
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
     if len(named) == len(signature.parameters):
         require_known(call.__name__, keywords, [name for name in named if name != "self"])
     try:
@@ -190,12 +206,12 @@ def _bound(call: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping
         raise ConfigError(f"{call.__name__}: {error}; its arguments are {', '.join(named)}") from None
     for name, value in bound.arguments.items():
         if name in named:
-            bound.arguments[name] = settled(name, value, hints.get(name, Any))
+            bound.arguments[name] = convert_value(name, value, hints.get(name, Any))
     return bound
 
 
 class _AnyName(type):
-    """Lets ``pd.DataFrame`` and ``Sequence[Asked]`` be read where pd and Asked are not imported."""
+    """Make ``pd.DataFrame`` and ``Sequence[X]`` evaluate where pd and X are not imported."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -211,7 +227,7 @@ class _Unchecked(metaclass=_AnyName):
 
 
 class _NamesOfModule(dict[str, Any]):
-    """Names of a module; types that it imports for annotations alone are not checked."""
+    """Names of a module; types imported only for annotations are not checked."""
 
     def __missing__(self, name: str) -> Any:
         if name.startswith("__"):  # a debugger or a test runner looks for these in frames
@@ -221,7 +237,7 @@ class _NamesOfModule(dict[str, Any]):
 
 @cache
 def _hints(owner: Any) -> Mapping[str, Any]:
-    """Types by the name of an argument, or of a field of a dataclass."""
+    """Return type hints by argument, or by field of a dataclass."""
     if isinstance(owner, type):
         return get_type_hints(owner, include_extras=True)
     return get_type_hints(owner, localns=_NamesOfModule({**vars(builtins), **owner.__globals__}), include_extras=True)

@@ -1,6 +1,6 @@
-"""Texts of strangers where they are shown: in a terminal, which obeys control characters, in a spreadsheet, shortened.
+"""Escape and shorten text from users and models for terminals, spreadsheets and pages.
 
-Series, folders, prompts and responses may hold anything.
+Names, prompts and responses may contain control characters, bidirectional overrides and spreadsheet formulas.
 """
 
 from __future__ import annotations
@@ -13,52 +13,54 @@ from oversharp.diagnostics.records.amounts import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Control characters of ASCII and Latin-1, less tab and line feed.
+#: Control characters of ASCII and Latin-1, except tab and line feed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-#: What turns the direction of all that follows: embeddings, overrides and isolates.
+#: Bidirectional controls: embeddings, overrides and isolates. Each reorders all text after it.
 _TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-#: What a spreadsheet takes a cell for a formula by.
+#: First characters that make a spreadsheet read a cell as a formula.
 _FORMULA = "=+-@\t\r"
-#: Of a long response, so much of its beginning and its end is shown.
+#: Characters of the beginning and of the end that are shown of a long response.
 HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
-#: Characters of the ``repr`` of one field; once this many are printed of a record, its other fields are left out.
+#: Characters of the ``repr`` of one field, and of a record before its remaining fields are left out.
 _MOST_OF_A_FIELD, _MOST_OF_A_RECORD = 100, 160
 
 
-def visible(text: str) -> str:
-    r"""``text`` with its control characters written out: none colours, retitles, clears or turns round a terminal.
+def escape_controls(text: str) -> str:
+    r"""Escape control characters: they could colour, retitle, clear or reorder a terminal.
 
-    >>> print(visible("a\x1b[31mb\u202ec\n"), end="")
+    >>> print(escape_controls("a\x1b[31mb\u202ec\n"), end="")
     a\x1b[31mb\u202ec
     """
     return text.translate(_CONTROLS | _TURNS)
 
 
-def upright(text: str) -> str:
-    r"""``text`` as it runs: what would turn the direction of the rest is written out, in a page too.
+def escape_bidi(text: str) -> str:
+    r"""Escape bidirectional controls, which would reorder the text after them, in HTML pages too.
 
-    >>> upright("a\u202eb"), upright("שלום")
+    >>> escape_bidi("a\u202eb"), escape_bidi("שלום")
     ('a\\u202eb', 'שלום')
     """
     return text.translate(_TURNS)
 
 
 def one_line(text: str, most: int) -> str:
-    r"""The first ``most`` characters of ``text`` on one line: what does not print is written out.
+    r"""Return the first ``most`` characters of ``text`` on one line.
 
-    That is line feeds too, and characters that turn the direction of what follows.
+    Line feeds, bidirectional controls and everything else that is not printable is escaped.
 
     >>> one_line("a\n\x1b[31mb\u202ec", 40), one_line("abc", 2)
     ('a\\n\\x1b[31mb\\u202ec', 'ab…')
     """
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text[:most])
+    shown = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:most]
+    )
     return f"{shown}…" if len(text) > most else shown
 
 
 def short_repr(record: Any) -> str:
-    """The ``repr`` of a result: its class and fields on one line of at most about 200 characters.
+    """Return the ``repr`` of a result on one line of at most about 200 characters.
 
-    Long texts are cut, collections are counted, fields that hold nothing are left out.
+    Long texts are truncated, collections are shown as their length, empty fields are left out.
 
     >>> from dataclasses import make_dataclass
     >>> Result = make_dataclass("Result", ["series", "why", "steps"], namespace={"__repr__": short_repr})
@@ -67,13 +69,13 @@ def short_repr(record: Any) -> str:
     """
     name = type(record).__name__
     parts: list[str] = []
-    for one in fields(record):
-        value = getattr(record, one.name)
-        if not one.repr or value is None or value == ():
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if not field.repr or value is None or value == ():
             continue
         if sum(map(len, parts)) > _MOST_OF_A_RECORD:
             return f"{name}({', '.join(parts)}, …)"
-        parts.append(f"{one.name}={_short(value)}")
+        parts.append(f"{field.name}={_short(value)}")
     return f"{name}({', '.join(parts)})"
 
 
@@ -85,10 +87,10 @@ def _short(value: Any) -> str:
     return one_line(repr(value), _MOST_OF_A_FIELD)
 
 
-def shortened(text: str) -> str:
-    """The beginning and the end of a long response: that is where the answer stands.
+def shorten_response(text: str) -> str:
+    """Return the beginning and the end of a long response: the answer is usually at the end.
 
-    >>> len(shortened("a" * 5000)), shortened("short")
+    >>> len(shorten_response("a" * 5000)), shorten_response("short")
     (1224, 'short')
     """
     left = len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS
@@ -97,31 +99,31 @@ def shortened(text: str) -> str:
     return f"{text[:HEAD_CHARACTERS]} … ({plural(left, 'character')}) … {text[-TAIL_CHARACTERS:]}"
 
 
-def as_text(cell: str) -> str:
-    """``cell`` so that no spreadsheet takes it for a formula: an apostrophe before what starts like one.
+def quote_formula(cell: str) -> str:
+    """Prefix an apostrophe to a cell that a spreadsheet would read as a formula.
 
-    ``from_text`` takes it away again.
+    ``unquote_formula`` removes it.
 
-    >>> as_text("=HYPERLINK(1)"), as_text("'-1"), as_text("step 20"), as_text("'tis")
+    >>> quote_formula("=HYPERLINK(1)"), quote_formula("'-1"), quote_formula("step 20"), quote_formula("'tis")
     ("'=HYPERLINK(1)", "''-1", 'step 20', "'tis")
     """
     return f"'{cell}" if cell.lstrip("'")[:1] in tuple(_FORMULA) else cell
 
 
-def from_text(cell: str) -> str:
-    """What ``as_text`` was given.
+def unquote_formula(cell: str) -> str:
+    """Undo ``quote_formula``.
 
-    >>> [from_text(as_text(one)) for one in ("=1", "'-1", "step 20", "'tis", "")]
+    >>> [unquote_formula(quote_formula(text)) for text in ("=1", "'-1", "step 20", "'tis", "")]
     ['=1', "'-1", 'step 20', "'tis", '']
     """
     return cell[1:] if cell[:1] == "'" and cell.lstrip("'")[:1] in tuple(_FORMULA) else cell
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with ``as_text`` of all of its texts."""
+    """Return the frame with ``quote_formula`` applied to its texts."""
     texts = frame.select_dtypes(["object", "string"]).columns
-    return frame.assign(**{name: frame[name].map(_as_text_if_text) for name in texts})
+    return frame.assign(**{name: frame[name].map(_quote_if_text) for name in texts})
 
 
-def _as_text_if_text(cell: object) -> object:
-    return as_text(cell) if isinstance(cell, str) else cell
+def _quote_if_text(cell: object) -> object:
+    return quote_formula(cell) if isinstance(cell, str) else cell

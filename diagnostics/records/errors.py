@@ -1,4 +1,7 @@
-"""One error type per border. Every message says what, where, and what to do, in one line."""
+"""One error type per border.
+
+Every message states what is wrong, where, and what to do, in one line.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-#: Arguments of Python that the command line has under another name.
+#: Python arguments that have another name on the command line.
 FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "allow_loss_points": "--allow-loss",
@@ -15,7 +18,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "formats": "--format",
     }
 )
-#: A command that is quoted, with its flags and paths; or a flag.
+#: A quoted command with its flags and paths, or a flag.
 _COMMAND_OR_FLAG = re.compile(
     r"(?P<command>`[^`]*`|\boversharp [a-z-]+(?: (?:--[a-z-]+|[A-Z./…][^\s;,)]*))*)"
     r"|--(?P<flag>[a-z][a-z0-9-]*)(?P<end>:?)"
@@ -23,15 +26,15 @@ _COMMAND_OR_FLAG = re.compile(
 _FIRST_FLAG = re.compile(r"--([a-z][a-z0-9-]*) (.+?): ")
 
 LEFT_OUT_EXIT_CODE = 3
-"""Of a command that is done, but left out a checkpoint, a kernel, a run or a record, doubts imported grades, or can
-recommend no checkpoint."""
+"""Exit status of a command that finished, but left out a checkpoint, a kernel, a run or a record, found imported grades
+doubtful, or could recommend no checkpoint."""
 
 
 class OversharpError(Exception):
-    """Base of all errors meant for the user's eyes; the command line prints the message alone.
+    """Base of all errors meant for users; the command line prints only the message.
 
-    Messages name settings as the command does, ``--most 0: must be 1 or more``. What a function of the API raises names
-    arguments instead (``records.arguments``), and keeps the other as ``as_flags``.
+    Messages name settings as flags: ``--most 0: must be 1 or more``. Errors raised by the Python API name arguments
+    instead (``records.arguments``) and keep the message with flags as ``as_flags``.
     """
 
     exit_code = 1
@@ -39,18 +42,18 @@ class OversharpError(Exception):
 
     @property
     def as_flags(self) -> str:
-        """The message for the command line."""
+        """The message with flags, as the command line prints it."""
         return str(self) if self._as_flags is None else self._as_flags
 
     def name_arguments(self) -> None:
-        """From now on ``str`` names arguments of Python."""
+        """Make ``str`` name Python arguments instead of flags."""
         if self._as_flags is None:
             self._as_flags = str(self)
             self.args = (with_arguments(self._as_flags), *self.args[1:])
 
 
 def with_arguments(message: str) -> str:
-    """``message`` with arguments of Python in place of flags; commands that it quotes stay.
+    """Replace flags in ``message`` by Python arguments, except in commands that it quotes.
 
     >>> with_arguments("--most 0: must be 1 or more; pass --series, or run `oversharp audit --out DIR` first")
     'most=0: must be 1 or more; pass series=, or run `oversharp audit --out DIR` first'
@@ -64,13 +67,13 @@ def with_arguments(message: str) -> str:
     first = _FIRST_FLAG.match(message)
     if first:
         return f"{_argument(first[1])}={first[2]}: {with_arguments(message[first.end() :])}"
-    return _COMMAND_OR_FLAG.sub(_spelled, message)
+    return _COMMAND_OR_FLAG.sub(_replace_flag, message)
 
 
-def _spelled(found: re.Match[str]) -> str:
-    if found["command"]:
-        return found[0]
-    return f"{_argument(found['flag'])}{found['end'] or '='}"
+def _replace_flag(match: re.Match[str]) -> str:
+    if match["command"]:
+        return match[0]
+    return f"{_argument(match['flag'])}{match['end'] or '='}"
 
 
 def _argument(flag: str) -> str:
@@ -103,7 +106,7 @@ class SamplerError(OversharpError):
 
 
 class EngineRefusedError(SamplerError):
-    """An inference engine does not run this model at all: another sampler may."""
+    """An inference engine does not support this model; another sampler may."""
 
 
 class KernelError(OversharpError):
@@ -113,10 +116,10 @@ class KernelError(OversharpError):
 
 
 class KernelTooLargeError(KernelError):
-    """More rows than memory; about ``share`` of them would fit."""
+    """The kernel's rows exceed the memory; about ``share`` of them would fit."""
 
     def __init__(self, message: str, share: float = 0.0) -> None:
-        super().__init__(message, share)  # both, so that it survives being sent between processes
+        super().__init__(message, share)  # both, so that pickling between processes keeps them
         self.share = share
 
     def __str__(self) -> str:
@@ -154,13 +157,15 @@ class ClusterError(OversharpError):
 
 
 class UnreadableError(OversharpError):
-    """With ``--strict``: hardly a response of the base has an answer that can be read."""
+    """With ``--strict``: too few responses of the base have an answer that can be parsed."""
 
     exit_code = 13
 
 
 def first_line(error: Exception) -> str:
-    r"""The first line of another library's message, at most 200 characters; the error's kind where it says nothing.
+    r"""Return the first line of another library's message, at most 200 characters.
+
+    The exception's type if it is empty.
 
     >>> first_line(ValueError("\nno such file\nin the folder")), first_line(ValueError())
     ('no such file', 'ValueError')
@@ -176,7 +181,7 @@ _HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.
 
 
 def why_stand_in(start: bytes) -> str | None:
-    """Name the stand-in of a file that begins so; None where it may be the file itself.
+    """Recognise a Git LFS pointer or an HTML page by the first bytes of a file; else None.
 
     >>> why_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
     'is a Git LFS pointer, not the file; run `git lfs pull` in its repository'

@@ -1,4 +1,7 @@
-"""Files that users name: regular ones are read whole up to a limit, devices and pipes are refused by name."""
+"""Read files that users name: regular files up to a size limit.
+
+Devices, pipes and sockets raise an error.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import os
 import stat
 from pathlib import Path
 
-#: The largest configuration or piece of code that is read whole.
+#: The largest configuration or source file that is read, in bytes.
 MOST_BYTES = 1 << 24
-#: Names of this process's own open files, such as the shell's ``<(command)``.
+#: Paths of this process's open files, such as the shell's ``<(command)``.
 _OPEN_FILES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 _KINDS = {
     stat.S_ISCHR: "a device",
@@ -20,9 +23,11 @@ _KINDS = {
 
 
 def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
-    """Raise ``OSError`` for a device, pipe or socket, which may never end; not for what is not there.
+    """Raise ``OSError`` for a device, pipe or socket, which may never end.
 
-    ``or_open_pipe``: a pipe that the shell has opened for this process is taken.
+    A missing file passes.
+
+    ``or_open_pipe`` accepts a pipe that the shell opened for this process.
     """
     if not path.exists():
         return
@@ -34,7 +39,10 @@ def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
 
 
 def read_small(path: Path) -> bytes:
-    """The content of a regular file of at most ``MOST_BYTES``. Raises ``OSError`` for others."""
+    """Return the content of a regular file of at most ``MOST_BYTES``.
+
+    Raises ``OSError`` otherwise.
+    """
     require_regular(path)
     with path.open("rb") as stream:
         if os.fstat(stream.fileno()).st_size > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""How much memory this process could still take, and results that must not take more."""
+"""Free memory of this process, and a memory limit for query results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from oversharp.diagnostics.records.errors import StoreError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How many compiled products a CPU's library keeps, and where it is told. Its own 1,024 are one for every number of
-#: tokens that ever came together, for every layer: hundreds of MiB in which few are met again.
+#: Environment variable and value that limit oneDNN's primitive cache. Its default of 1,024 entries keeps one for every
+#: token count of every layer: hundreds of MiB of which few are used again.
 FEW_PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-#: Rows of a part whose size stands for that of all its rows.
+#: Rows of a part whose size is measured and extrapolated to all its rows.
 _LOOKED_AT = 1024
 
 
 def free_bytes() -> float:
-    """Of the machine and of its control group; infinite where nobody says."""
+    """Return the free memory of the machine and its control group in bytes; infinite if unknown."""
     limits = []
     meminfo = Path("/proc/meminfo")
     if meminfo.is_file():
@@ -34,9 +34,9 @@ def free_bytes() -> float:
 
 
 def trim_heap() -> None:
-    """Give back to the machine what this process has freed; where its C library cannot, nothing happens.
+    """Return freed memory to the operating system; no effect where the C library cannot.
 
-    The library keeps the holes below the highest block that is in use: hundreds of MiB after a gradient kernel of a
+    The C library keeps freed blocks below the highest block in use: hundreds of MiB after a gradient kernel of a
     model of 135 million weights.
     """
     with suppress(OSError, AttributeError):
@@ -44,18 +44,21 @@ def trim_heap() -> None:
 
 
 def half_of_free_gib() -> float:
-    """What queries may take where nobody says: half of what is free; infinite where nobody knows."""
+    """Return the default memory limit of queries: half of the free memory, in GiB.
+
+    Infinite if unknown.
+    """
     return free_bytes() / 2 / 2**30
 
 
-def joined_within(parts: Iterable[pd.DataFrame], most_bytes: float, path: Path) -> pd.DataFrame:
-    """Parts of a result of the store at ``path`` as one frame, of which there is one at least.
+def concat_within(parts: Iterable[pd.DataFrame], most_bytes: float, path: Path) -> pd.DataFrame:
+    """Concatenate the parts (at least one) of a query result of the store at ``path``.
 
-    Raises ``StoreError`` once they take more than ``most_bytes``: so nothing is read that does not fit.
+    Raises ``StoreError`` once they exceed ``most_bytes``, before further parts are read.
     """
     import pandas as pd
 
-    held: list[pd.DataFrame] = []
+    frames: list[pd.DataFrame] = []
     n_bytes, n_rows = 0.0, 0
     for part in parts:
         looked_at = part.head(_LOOKED_AT)
@@ -63,9 +66,9 @@ def joined_within(parts: Iterable[pd.DataFrame], most_bytes: float, path: Path) 
         n_rows += len(part)
         if n_bytes > most_bytes:
             raise StoreError(
-                f"{path}: the result is larger than the {most_bytes / 2**30:.3g} GiB that it may take (after "
-                f"{n_rows:,} rows); ask for fewer rows or columns, count in SQL, give a larger --memory-gib "
+                f"{path}: the result exceeds its limit of {most_bytes / 2**30:.3g} GiB (after "
+                f"{n_rows:,} rows); select fewer rows or columns, count in SQL, raise --memory-gib "
                 "(memory_gib=… in Python), or take it in parts: sql --csv, or Store.parts"
             )
-        held.append(part)
-    return held[0] if len(held) == 1 else pd.concat(held, ignore_index=True)
+        frames.append(part)
+    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)

@@ -1,4 +1,4 @@
-"""Names that people give: the nearest known one, file names made of them, and where a store can lie."""
+"""Names that users give: nearest known name, file names made from them, and paths of stores."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 from oversharp.diagnostics.records.errors import StoreError
 
-#: The file of a store in the directory of an audit.
+#: File name of the store in the directory of an audit.
 STORE_NAME = "audit.duckdb"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-#: What other tools call a setting or a command: ours, in order, the first of which that exists is meant.
+#: Settings and commands of other tools, with our names for them: the first that exists is meant.
 SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "backend": ("engine", "sampler"),
@@ -76,7 +76,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def slug(text: str) -> str:
-    """``text`` as a part of a file name that every file system and URL takes.
+    """Return ``text`` as part of a file name that every file system and URL accepts.
 
     >>> slug("GRPO α=1, seed 0"), slug("../.."), slug("mode share (exact)")
     ('GRPO-1-seed-0', 'unnamed', 'mode-share-exact')
@@ -85,45 +85,45 @@ def slug(text: str) -> str:
 
 
 def slugs(texts: Iterable[str]) -> Mapping[str, str]:
-    """A different slug for every text, also where a file system does not tell upper from lower case.
+    """Return a distinct slug for every text, distinct on case-insensitive file systems too.
 
     >>> slugs(["a b", "A-b", "c"])
     {'a b': 'a-b', 'A-b': 'A-b-2', 'c': 'c'}
     """
-    taken: set[str] = set()
-    made: dict[str, str] = {}
+    used: set[str] = set()
+    slug_of: dict[str, str] = {}
     for text in texts:
         plain = name = slug(text)
         number = 1
-        while name.casefold() in taken:
+        while name.casefold() in used:
             number += 1
             name = f"{plain}-{number}"
-        taken.add(name.casefold())
-        made[text] = name
-    return made
+        used.add(name.casefold())
+        slug_of[text] = name
+    return slug_of
 
 
-def listed(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
-    """Paths as people give them: one, or several.
+def as_path_list(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
+    """Return one path, or several, as a list.
 
-    >>> listed("runs/a"), listed(("a", "b"))
+    >>> as_path_list("runs/a"), as_path_list(("a", "b"))
     (['runs/a'], ['a', 'b'])
     """
     return [paths] if isinstance(paths, str | Path) else list(paths)
 
 
 def synonym(name: str, known: Iterable[str]) -> str | None:
-    """What ``known`` calls a setting that other tools call ``name``; None where that is not known.
+    """Return the name in ``known`` of a setting that other tools call ``name``, or None.
 
     >>> synonym("num_samples", ["n", "entropy_samples"]), synonym("model", ["n"])
     ('n', None)
     """
     known = set(known)
-    return next((one for one in SYNONYMS.get(name, ()) if one in known), None)
+    return next((ours for ours in SYNONYMS.get(name, ()) if ours in known), None)
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
-    """What to tell someone who asked for ``name``: the nearest of ``known``, or all of them.
+    """Return a hint for an unknown ``name``: the nearest of ``known``, or all of them.
 
     >>> nearest_names("gsm8", ["gsm8k", "aime24"]), nearest_names("num_samples", ["n", "entropy_samples"])
     ('did you mean: gsm8k', 'did you mean: n')
@@ -131,31 +131,33 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     meant = synonym(name, known)
     near = [meant] if meant else get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean: {', '.join(near)}" if near else f"known are: {', '.join(known)}"
+    return f"did you mean: {', '.join(near)}" if near else f"known names: {', '.join(known)}"
 
 
 def store_file(given: Path | str) -> Path:
-    """The store that a user names: the file, or the audit.duckdb in a directory that holds one."""
+    """Return the store at ``given``: a file, or a directory that contains audit.duckdb."""
     path = Path(given)
-    held = path / STORE_NAME
-    return held if path.is_dir() and held.is_file() else path
+    inside = path / STORE_NAME
+    return inside if path.is_dir() and inside.is_file() else path
 
 
 def require_store_place(path: Path) -> None:
-    """Refuse a path that cannot be a store's. Raises ``StoreError``."""
+    """Raise ``StoreError`` for a path that cannot be a store's."""
     if any(character in str(path.resolve()) for character in "*?["):
-        raise StoreError(f"{path.resolve()}: DuckDB takes *, ? and [ in a path for a pattern; pass another --out")
+        raise StoreError(f"{path.resolve()}: DuckDB reads *, ? and [ in a path as a glob pattern; pass another --out")
     if path.is_dir():
         raise StoreError(f"{path}: is a directory without an {STORE_NAME}; name the file, such as {path / STORE_NAME}")
     if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
         raise StoreError(
-            f"{path.parent}: a directory is asked for, and this is named like a store; pass --out without it"
+            f"{path.parent}: --out takes a directory, and this is the name of a store; pass --out without it"
         )
-    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would take it for a table
-        raise StoreError(f"{path}: by its name no store; name it audit.duckdb")
+    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would read it as a table
+        raise StoreError(f"{path}: the suffix is that of a data file; name the store audit.duckdb")
 
 
 def require_store_file(path: Path) -> None:
     """Raise ``StoreError`` where there is no file at ``path``."""
     if not path.is_file():
-        raise StoreError(f"{path}: no such store; `oversharp audit … --out DIR` or `import … --store FILE` makes one")
+        raise StoreError(
+            f"{path}: no such store; create it with `oversharp audit … --out DIR` or `import … --store FILE`"
+        )

@@ -1,4 +1,4 @@
-"""What a run will take, as far as something was measured: before it draws, while it does, and for what is left."""
+"""Estimate the time, tokens and disk space that a run of sampling takes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from oversharp.diagnostics.records.amounts import about_time, disk_size, plural, short_count, two_digits
 
-#: A smaller store, or growth, says nothing of a sample's size: tables without rows and the log take megabytes too.
+#: Smaller stores and smaller growth give no size per sample: empty tables and the log take megabytes too.
 LEAST_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCost:
-    """What one sample took on average where ``n`` of the same kind were drawn before; None for what is not known.
+    """Mean cost of one sample over ``n`` earlier ones of the same kind; None if unknown.
 
-    ``bytes`` is its share of the store's files.
+    ``bytes`` is the share of the store's files.
     """
 
     n: int = 0
@@ -25,35 +25,36 @@ class SampleCost:
 
 
 class Pace:
-    """How far a run is over all its checkpoints.
+    """Progress of a run over all its checkpoints.
 
-    ``lacking`` are the samples that each still lacks, by its id; who lacks none is not counted. ``perhaps`` more may be
-    drawn after them, or fewer of them than that. ``began``, and ``now`` below, are seconds of one clock.
+    ``lacking`` maps each checkpoint id to the samples it still lacks; complete checkpoints are absent. ``perhaps`` more
+    samples may follow; with ``fewer``, less than these may be needed. ``began``, and ``now`` below, are seconds of the
+    same clock.
 
     >>> pace = Pace({"base": 2000, "late": 1000, "last": 1000}, began=0.0)
     >>> pace.start_line(max_tokens=1024)
     'to draw: 4,000 samples at 3 checkpoints, at most 4.10 M tokens'
     >>> pace.begin("base")
-    >>> pace.drew("base", 500)
+    >>> pace.add_drawn("base", 500)
     >>> pace.line(now=25.0)
     'checkpoint 1 of 3 · about 3 min left · 20 samples/s'
-    >>> pace.drew("base", 1500)
+    >>> pace.add_drawn("base", 1500)
     >>> pace.done_line("base", now=100.0, grown_bytes=2e9)
-    'checkpoint 1 of 3 is done: 20 samples per second, about 2 min and 2.0 GB of disk for the others'
+    'checkpoint 1 of 3 done: 20 samples/s, about 2 min and 2.0 GB of disk left'
     >>> pace.leave_out("late")
     >>> pace.begin("last")
-    >>> pace.drew("last", 1000)
+    >>> pace.add_drawn("last", 1000)
     >>> pace.line(now=140.0)
     'checkpoint 3 of 3 · all samples are drawn · 21 samples/s'
     >>> pace.done_line("last", now=150.0)
-    'checkpoint 3 of 3 is done: 20 samples per second'
+    'checkpoint 3 of 3 done: 20 samples/s'
     >>> print(pace.done_line("held", now=150.0))
     None
     """
 
     def __init__(self, lacking: Mapping[str, int], *, began: float, perhaps: int = 0, fewer: bool = False) -> None:
         self._lacking = dict(lacking)
-        self._of = len(lacking)
+        self._checkpoints = len(lacking)
         self._began = began
         self._perhaps = perhaps
         self._at_most = bool(perhaps) or fewer
@@ -62,85 +63,88 @@ class Pace:
 
     @property
     def total(self) -> int:
-        """Samples to draw, at most."""
+        """Upper bound of the samples to draw."""
         return sum(self._lacking.values()) + self._perhaps if self._lacking else 0
 
     def start_line(self, *, max_tokens: int) -> str:
-        """What there is to draw, in responses of at most ``max_tokens``."""
+        """Return the line on the samples to draw, of at most ``max_tokens`` tokens each."""
         most = "at most " if self._at_most else ""
-        at, tokens = plural(self._of, "checkpoint"), short_count(self.total * max_tokens)
-        return f"to draw: {most}{plural(self.total, 'sample')} at {at}, at most {tokens} tokens"
+        checkpoints, tokens = plural(self._checkpoints, "checkpoint"), short_count(self.total * max_tokens)
+        return f"to draw: {most}{plural(self.total, 'sample')} at {checkpoints}, at most {tokens} tokens"
 
     def cost_line(self, cost: SampleCost, *, free_bytes: float) -> str:
-        """What that takes if it costs what was drawn before.
+        """Return the line on tokens, time and disk space, extrapolated from earlier samples.
 
         >>> pace = Pace({"base": 2000, "late": 1000}, began=0.0)
         >>> pace.cost_line(SampleCost(n=500, tokens=300.0, seconds=0.1, bytes=2e6), free_bytes=5e9)
-        'if they are like the 500 in the store: 900 k tokens, about 5 min, 6.0 GB of disk (only 5.0 GB are free)'
+        'estimate from the 500 samples in the store: 900 k tokens, about 5 min, 6.0 GB of disk (only 5.0 GB free)'
         >>> pace.cost_line(SampleCost(), free_bytes=5e9)
-        'how long that takes, and how much disk, is not known before some are drawn'
+        'time and disk space are unknown until the first samples are drawn'
         """
-        told = []
+        parts = []
         if cost.tokens is not None:
-            told.append(f"{short_count(self.total * cost.tokens)} tokens")
+            parts.append(f"{short_count(self.total * cost.tokens)} tokens")
         if cost.seconds is not None:
-            told.append(f"{about_time(self.total * cost.seconds)}")
+            parts.append(f"{about_time(self.total * cost.seconds)}")
         if cost.bytes is not None:
             needed = self.total * cost.bytes
-            free = f" (only {disk_size(free_bytes)} are free)" if needed > free_bytes else ""
-            told.append(f"{disk_size(needed)} of disk{free}")
-        if not told:
-            return "how long that takes, and how much disk, is not known before some are drawn"
-        return f"if they are like the {cost.n:,} in the store: {', '.join(told)}"
+            free = f" (only {disk_size(free_bytes)} free)" if needed > free_bytes else ""
+            parts.append(f"{disk_size(needed)} of disk{free}")
+        if not parts:
+            return "time and disk space are unknown until the first samples are drawn"
+        return f"estimate from the {cost.n:,} samples in the store: {', '.join(parts)}"
 
     def begin(self, checkpoint_id: str) -> None:
-        """Its samples are drawn from now on."""
+        """Mark the checkpoint as being sampled."""
         if checkpoint_id in self._lacking:
             self._at_work.add(checkpoint_id)
 
-    def drew(self, checkpoint_id: str, count: int) -> None:
-        """So many more of its samples are drawn."""
+    def add_drawn(self, checkpoint_id: str, count: int) -> None:
+        """Add ``count`` new samples of the checkpoint."""
         self._drawn[checkpoint_id] = self._drawn.get(checkpoint_id, 0) + count
 
     def leave_out(self, checkpoint_id: str) -> None:
-        """Its samples will not be drawn."""
+        """Drop a checkpoint that will not be sampled."""
         self._lacking.pop(checkpoint_id, None)
         self._at_work.discard(checkpoint_id)
 
     def line(self, now: float) -> str:
-        """How far all of it is, for who looks while it is at work."""
-        done = self._of - len(self._lacking)
+        """Return the progress line of the whole run."""
+        done = self._checkpoints - len(self._lacking)
         first, last = done + 1, done + max(1, len(self._at_work))
-        at = f"checkpoint {first}" if first == last else f"checkpoints {first} to {last}"
-        said = f"{at} of {self._of}" if self._lacking else f"all {plural(self._of, 'checkpoint')} are done"
+        position = f"checkpoint {first}" if first == last else f"checkpoints {first} to {last}"
+        text = (
+            f"{position} of {self._checkpoints}"
+            if self._lacking
+            else f"all {plural(self._checkpoints, 'checkpoint')} are done"
+        )
         passed_s = now - self._began
         if not (drawn := sum(self._drawn.values())) or passed_s <= 0:
-            return said
-        per_s, left = drawn / passed_s, self._left
+            return text
+        per_s, left = drawn / passed_s, self._samples_left
         if left and self._lacking:
-            said += f" · {about_time(left / per_s)} left"
+            text += f" · {about_time(left / per_s)} left"
         elif self._lacking:
-            said += " · all samples are drawn"
-        return f"{said} · {two_digits(per_s)} samples/s"
+            text += " · all samples are drawn"
+        return f"{text} · {two_digits(per_s)} samples/s"
 
     def done_line(self, checkpoint_id: str, now: float, grown_bytes: float = 0.0) -> str | None:
-        """What to say of a checkpoint that is done; None where it had nothing to draw.
+        """Return the line on a checkpoint that is done; None if it had nothing to draw.
 
-        The store's files have ``grown_bytes`` since the beginning.
+        ``grown_bytes`` is the growth of the store's files since the start.
         """
         if checkpoint_id not in self._lacking:
             return None
         self.leave_out(checkpoint_id)
         drawn = max(1, sum(self._drawn.values()))
         per_s = drawn / max(now - self._began, 1e-9)
-        said = (
-            f"checkpoint {self._of - len(self._lacking)} of {self._of} is done: {two_digits(per_s)} samples per second"
-        )
-        if not (left := self._left):
-            return said
+        position = f"checkpoint {self._checkpoints - len(self._lacking)} of {self._checkpoints}"
+        text = f"{position} done: {two_digits(per_s)} samples/s"
+        if not (left := self._samples_left):
+            return text
         disk = f" and {disk_size(left * grown_bytes / drawn)} of disk" if grown_bytes >= LEAST_BYTES else ""
-        return f"{said}, {about_time(left / per_s)}{disk} for the others"
+        return f"{text}, {about_time(left / per_s)}{disk} left"
 
     @property
-    def _left(self) -> int:
-        return sum(max(0, n - self._drawn.get(one, 0)) for one, n in self._lacking.items())
+    def _samples_left(self) -> int:
+        return sum(max(0, n - self._drawn.get(checkpoint_id, 0)) for checkpoint_id, n in self._lacking.items())

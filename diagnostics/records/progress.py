@@ -1,4 +1,4 @@
-"""What a long run says while it works: one line per stage, a bar on a terminal, nothing on stdout."""
+"""Progress of a run: one line per stage, bars on a terminal, all on stderr."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from oversharp.diagnostics.records.amounts import about_time
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 
 
 class ProgressSink(Protocol):
     """Where a run reports its progress."""
 
     def note(self, text: str) -> None:
-        """One line of information."""
+        """Print one line of information."""
 
     def stage(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """A stage of ``total`` units; use as ``with sink.stage("sample", 256) as advance: advance(32)``."""
+        """Start a stage of ``total`` units: ``with sink.stage("draw", 256) as step: step(32)``."""
 
-    def overall(self, says: Callable[[], str]) -> AbstractContextManager[None]:
-        """A run over several stages; ``says`` tells in a line how far all of it is, whenever it is asked."""
+    def overall(self, status: Callable[[], str]) -> AbstractContextManager[None]:
+        """Start a run over several stages.
+
+        ``status`` returns the progress of the whole run in one line.
+        """
 
 
 class SilentProgress:
-    """Says nothing: for libraries, notebooks and tests."""
+    """No output: for libraries, notebooks and tests."""
 
     def note(self, text: str) -> None:
-        """Drops ``text``."""
+        """Drop ``text``."""
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A stage whose ``advance`` does nothing."""
+        """Start a stage whose ``advance`` does nothing."""
         yield lambda count: None
 
     @contextmanager
-    def overall(self, says: Callable[[], str]) -> Iterator[None]:
-        """Never asks ``says``."""
+    def overall(self, status: Callable[[], str]) -> Iterator[None]:
+        """Never call ``status``."""
         yield
 
 
-#: Where there is no terminal, a stage that is still at work says so this often.
+#: Seconds between progress lines where there is no terminal.
 HEARTBEAT_S = 60.0
 
 
@@ -62,61 +65,63 @@ class _OpenStage:
     done: int = 0
 
     def line(self, now: float) -> str:
-        """How far it is, how fast, and how long it takes from here at this speed.
+        """Return the progress, the speed, and the time left at this speed.
 
         >>> _OpenStage(title="sample checkpoint-20", total=400, began=0.0, done=100).line(now=50.0)
         'sample checkpoint-20: 100 of 400, 2.0 per second, about 3 min left'
         >>> _OpenStage(title="train grpo", total=60, began=0.0, done=5).line(now=140.0)
         'train grpo: 5 of 60, 28 s each, about 26 min left'
         """
-        said = f"{self.title}: {self.done:,} of {self.total:,}"
+        text = f"{self.title}: {self.done:,} of {self.total:,}"
         passed = now - self.began
         if not self.done or passed <= 0:
-            return f"{said} after {passed / 60:.0f} min"
+            return f"{text} after {passed / 60:.0f} min"
         left_s = (self.total - self.done) * passed / self.done
         left = f"{about_time(left_s)} left" if left_s > 0 else "nearly done"
         each_s = passed / self.done
         pace = f"{1 / each_s:,.1f} per second" if each_s <= 1 else f"{each_s:,.{1 if each_s < 10 else 0}f} s each"
-        return f"{said}, {pace}, {left}"
+        return f"{text}, {pace}, {left}"
 
 
 class _Bars(Progress):
-    """Bars, and below them a line on the whole run."""
+    """Progress bars, with a line on the whole run below them."""
 
-    says: Callable[[], str] | None = None
+    status: Callable[[], str] | None = None
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """What rich draws several times a second."""
+        """Return what rich draws several times a second."""
         yield from super().get_renderables()
-        if self.says is not None:
-            yield Text(visible(self.says()), no_wrap=True, overflow="ellipsis")
+        if self.status is not None:
+            yield Text(escape_controls(self.status()), no_wrap=True, overflow="ellipsis")
 
 
 class ConsoleProgress:
     """Bars on a terminal, plain lines elsewhere; always on stderr. Stages may overlap.
 
-    Elsewhere each stage has a line when it ended, and one a minute with the time of day while it is at work.
+    Without a terminal, a stage prints a line with the time of day once a minute, and one at its end.
     """
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._bars: _Bars | None = None
         self._open: list[_OpenStage] = []
-        self._says: Callable[[], str] | None = None
+        self._status: Callable[[], str] | None = None
         self._ended = Event()
 
     def note(self, text: str) -> None:
-        """Prints ``text`` to stderr as it is, without markup or wrapping; control characters are written out."""
-        self._console.print(visible(text), markup=False, soft_wrap=True)
+        """Print ``text`` to stderr without markup or wrapping; control characters are escaped."""
+        self._console.print(escape_controls(text), markup=False, soft_wrap=True)
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar over ``total`` units on a terminal; elsewhere one line once the stage has ended without an error.
+        """Show a bar over ``total`` units on a terminal.
 
-        A line takes the place of its bar where the run goes on: a terminal has no room for the bars of all stages.
+        Elsewhere print one line when the stage ends without error.
+
+        While the run goes on, a line replaces the finished bar: a terminal has no room for the bars of all stages.
         """
-        bars = self._bars = self._bars or self._started()
-        task = bars.add_task(visible(title), total=total)
+        bars = self._bars = self._bars or self._start_bars()
+        task = bars.add_task(escape_controls(title), total=total)
         mine = _OpenStage(title=title, total=total, began=time.monotonic())
         self._open.append(mine)
 
@@ -128,39 +133,42 @@ class ConsoleProgress:
             yield advance
         finally:
             self._open.remove(mine)
-            if self._goes_on:
+            if self._is_running:
                 bars.remove_task(task)
-            self._stop_if_over()
-        if not self._console.is_terminal or self._goes_on:
+            self._stop_if_done()
+        if not self._console.is_terminal or self._is_running:
             self.note(f"{title}: {total} done")
 
     @contextmanager
-    def overall(self, says: Callable[[], str]) -> Iterator[None]:
-        """A line under the bars on a terminal; elsewhere one a minute, also while no stage is at work."""
-        self._says = says
-        self._bars = self._bars or self._started()
-        self._bars.says = says
+    def overall(self, status: Callable[[], str]) -> Iterator[None]:
+        """Show a line below the bars on a terminal.
+
+        Elsewhere print it once a minute, also between stages.
+        """
+        self._status = status
+        self._bars = self._bars or self._start_bars()
+        self._bars.status = status
         try:
             yield
         finally:
-            self._says = self._bars.says = None
-            self._stop_if_over()
+            self._status = self._bars.status = None
+            self._stop_if_done()
 
     @property
-    def _goes_on(self) -> bool:
-        return bool(self._open) or self._says is not None
+    def _is_running(self) -> bool:
+        return bool(self._open) or self._status is not None
 
-    def _stop_if_over(self) -> None:
-        if self._bars is not None and not self._goes_on:
+    def _stop_if_done(self) -> None:
+        if self._bars is not None and not self._is_running:
             self._ended.set()
             self._bars.stop()
             self._bars = None
 
-    def _started(self) -> _Bars:
-        """The block of bars that all stages which overlap share: a terminal has room for one."""
+    def _start_bars(self) -> _Bars:
+        """Start the bars, shared by overlapping stages: a terminal can show one block."""
         if not self._console.is_terminal:
             self._ended = Event()
-            Thread(target=self._tell, args=(self._ended,), daemon=True).start()
+            Thread(target=self._print_regularly, args=(self._ended,), daemon=True).start()
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -172,9 +180,9 @@ class ConsoleProgress:
         bars.start()
         return bars
 
-    def _tell(self, ended: Event) -> None:
+    def _print_regularly(self, ended: Event) -> None:
         while not ended.wait(HEARTBEAT_S):
-            says, now = self._says, time.monotonic()
-            lines = [] if says is None else [says()]
-            for line in lines + [one.line(now) for one in tuple(self._open)]:
+            status, now = self._status, time.monotonic()
+            lines = [] if status is None else [status()]
+            for line in lines + [stage.line(now) for stage in tuple(self._open)]:
                 self.note(f"{datetime.now():%H:%M} {line}")

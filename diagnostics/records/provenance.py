@@ -1,4 +1,4 @@
-"""Which oversharp this is, and what a reader needs to run the same audit again."""
+"""Version of oversharp, and what a reader needs to repeat an audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", 
 
 
 def version() -> str:
-    """The installed version of oversharp, ``0+unknown`` when it runs from a bare source tree.
+    """Return the installed version of oversharp, ``0+unknown`` in a bare source tree.
 
     >>> version().count(".") >= 1
     True
@@ -28,7 +28,7 @@ def version() -> str:
 def provenance(
     command: str, left_out: Mapping[str, str], more: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """The command, the versions of what it computed with, the machine, and what was left out and why."""
+    """Return the command, the package versions, the machine, and what was left out and why."""
     versions = {"oversharp": version(), "python": python_version()}
     for package in RECORDED_PACKAGES:
         try:
@@ -40,6 +40,8 @@ def provenance(
 
 
 def call_of(verb: str, paths: Sequence[Path | str], config: Any) -> str:
-    """The call of a verb from Python as one would type it: settings at their default are left out."""
-    told = [f"{one.name}={value!r}" for one in fields(config) if (value := getattr(config, one.name)) != one.default]
-    return f"oversharp.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(told)}))"
+    """Return the Python call of a verb, without settings at their default."""
+    given = [
+        f"{field.name}={value!r}" for field in fields(config) if (value := getattr(config, field.name)) != field.default
+    ]
+    return f"oversharp.{verb}({[str(path) for path in paths]!r}, {type(config).__name__}({', '.join(given)}))"

@@ -1,4 +1,4 @@
-"""Converters and checks that the settings of the commands share. Messages name the flag."""
+"""Converters and checks of settings that several commands share. Messages name the flag."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cyclopts import Token
 
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Largest whole number that the store and the engines take.
+#: Largest integer that the store and the engines accept.
 MOST = 2**31 - 1
 
 
 def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    """``--k 1,8,64`` and ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` all mean the same."""
+    """Parse ``--k 1,8,64``, ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` to the same tuple."""
     parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
     try:
         return tuple(int(part) for part in parts)
@@ -25,18 +25,18 @@ def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
 
 
 def one_or_none(_type: Any, tokens: Sequence[Token]) -> str:
-    """The value of a flag that may stand alone; then it is empty."""
+    """Return the value of a flag that may be given without one; then it is empty."""
     return tokens[0].value if tokens else ""
 
 
 def require_at_least(flag: str, value: int | None, least: int) -> None:
-    """Raise ``ConfigError`` for a value of ``flag`` that is too small."""
+    """Raise ``ConfigError`` for a value of ``flag`` below ``least``."""
     if value is not None and value < least:
         raise ConfigError(f"{flag} {value}: must be at least {least}")
 
 
 def require_memory(gib: float | None) -> None:
-    """Raise ``ConfigError`` for a ``--memory-gib`` that is no number above 0."""
+    """Raise ``ConfigError`` for a ``--memory-gib`` that is not a number above 0."""
     if gib is not None and not 0 < gib < math.inf:
         raise ConfigError(f"--memory-gib {gib:g}: must be a number above 0")
 
@@ -48,7 +48,7 @@ def require_storable(flag: str, value: int | None) -> None:
 
 
 def require_chat_args(given: str) -> None:
-    """Raise ``ConfigError`` for ``--chat-args`` that are no JSON object, or set what an audit sets itself."""
+    """Raise ``ConfigError`` for ``--chat-args`` that are no JSON object or set reserved names."""
     try:
         arguments = json.loads(given)
     except ValueError as error:
@@ -59,10 +59,10 @@ def require_chat_args(given: str) -> None:
         raise ConfigError(f'--chat-args {given}: must be a JSON object such as {{"enable_thinking": false}}')
     taken = sorted(arguments.keys() & {"tokenize", "add_generation_prompt", "conversation", "return_dict"})
     if taken:
-        raise ConfigError(f"--chat-args: {taken[0]} is not the template's to choose; leave it out")
+        raise ConfigError(f"--chat-args: {taken[0]} is set by oversharp; leave it out")
 
 
 def require_name(name: str | None) -> None:
-    """Raise ``ConfigError`` for a ``--name`` that is empty or cannot be printed."""
+    """Raise ``ConfigError`` for a ``--name`` that is empty or not printable."""
     if name is not None and (not name or not name.isprintable()):
         raise ConfigError(f"--name {name!r}: must be printable text")

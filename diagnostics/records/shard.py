@@ -1,4 +1,4 @@
-"""Shards of a list, and tasks that run in steps: one audit on several machines, or beside other work."""
+"""Shards of a list for audits on several machines, and cooperative tasks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from oversharp.diagnostics.records.errors import ConfigError
 
 T = TypeVar("T")
 
-#: A piece of work in steps: it yields wherever other work may go on, and returns what came of it.
+#: Cooperative task: yields where other tasks may run, and returns its result.
 Task = Generator[None, None, T]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Every ``of``-th of a list, beginning with the one at ``index``: the parts of one list share nothing.
+    """Every ``of``-th item of a list, starting at ``index``: the shards of a list are disjoint.
 
     >>> [Shard(index=index, of=2).take("abcde") for index in range(2)]
     [['a', 'c', 'e'], ['b', 'd']]
@@ -26,12 +26,12 @@ class Shard:
     of: int = 1
 
     def take(self, items: Iterable[T]) -> list[T]:
-        """The items of this part, in their order."""
+        """Return the items of this shard, in order."""
         return list(items)[self.index :: self.of]
 
     @classmethod
     def from_text(cls, flag: str, text: str) -> Shard:
-        """The part that ``I/N`` names, counted from 1. Raises ``ConfigError`` for any other text.
+        """Parse ``I/N``, counted from 1. Raises ``ConfigError`` for any other text.
 
         >>> Shard.from_text("--shard", "2/4")
         Shard(index=1, of=4)
@@ -51,7 +51,7 @@ WHOLE = Shard()
 
 
 def finish(task: Task[T]) -> T:
-    """Run a task to its end; returns what it returns."""
+    """Run a task to its end and return its result."""
     while True:
         try:
             next(task)
@@ -59,14 +59,14 @@ def finish(task: Task[T]) -> T:
             return end.value  # type: ignore[no-any-return]
 
 
-def together(tasks: Sequence[Task[None]]) -> None:
-    """Let each task make one step in its turn, until all have ended."""
+def run_in_turns(tasks: Sequence[Task[None]]) -> None:
+    """Run the tasks in turns, one step each, until all have ended."""
     waiting = list(tasks)
     while waiting:
-        waiting = [task for task in waiting if _goes_on(task)]
+        waiting = [task for task in waiting if _advance(task)]
 
 
-def _goes_on(task: Task[None]) -> bool:
+def _advance(task: Task[None]) -> bool:
     try:
         next(task)
     except StopIteration:

@@ -1,7 +1,7 @@
 """The records that cross borders inside oversharp.
 
-Everything here is a frozen dataclass without behaviour beyond validation and content hashing.
-No heavy import: this module is loaded by ``oversharp --help``.
+Frozen dataclasses without behaviour beyond validation and content hashing.
+No heavy imports: ``oversharp --help`` loads this module.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any, Literal, get_args
 
 FinishReason = Literal["stop", "length"]
 GradeState = Literal["ok", "parse_fail", "ambiguous", "timeout", "error"]
-#: How a response states its answer: in a box, in <answer> tags, after ####, after a label ("The answer is"), as nothing
-#: but mathematics, in prose without a mark, or not at all.
+#: How a response states its answer: in a box, in <answer> tags, after ####, after a label ("The answer is"), as
+#: mathematics alone, in unmarked prose, or not at all.
 AnswerStyle = Literal["boxed", "tagged", "hashes", "labelled", "bare", "prose", "none"]
 
-#: The answer of a response that holds no parseable answer: its own class in every entropy ([B] C.5).
+#: Answer of a response without a parseable answer: a separate class in every entropy ([B] C.5).
 NO_ANSWER = "NA"
 
-#: The sampler of a series of which only counts of correct samples were imported: its samples have no texts.
+#: Sampler of a series of which only counts of correct samples were imported: its samples have no texts.
 COUNTS_ALONE = "counts"
 
-#: Chance that any problem is confirmed as lost or gained that is not; the view confirmed_problems has it too.
+#: Level of confirmations: chance that any unchanged problem is confirmed as lost or gained. Also in confirmed_problems.
 CONFIRMED_LEVEL = 0.05
 
-#: Longest response in tokens where neither the user nor the task says otherwise.
+#: Default limit of response tokens, where neither the user nor the task sets one.
 DEFAULT_MAX_TOKENS = 1024
 
 
 def content_hash(*parts: object) -> str:
-    """16 hex digits that identify ``parts`` by content, stable across processes and machines.
+    """Return 16 hex digits that identify ``parts`` by content, equal on every machine.
 
     >>> content_hash("a", 1) == content_hash("a", 1)
     True
@@ -45,19 +45,22 @@ def content_hash(*parts: object) -> str:
     return blake2b(blob.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-#: A copy costs less than a hash that begins anew, and a dump holds millions of responses.
+#: Copied for each response: a copy is cheaper than a new hash object, and dumps contain millions of responses.
 _response_digest = blake2b(digest_size=8).copy
 
 
 def response_digest(text: bytes) -> bytes:
-    """Content hash of one response in UTF-8, 8 bytes."""
+    """Return the content hash of a response in UTF-8, 8 bytes."""
     digest = _response_digest()
     digest.update(text)
     return digest.digest()
 
 
 def response_id(text: str | bytes) -> str:
-    """Content hash of one response, as text or in UTF-8; equal texts share one grade and one teacher-forced score."""
+    """Return the content hash of a response, as text or UTF-8.
+
+    Equal texts share one grade and one log-probability.
+    """
     return response_digest(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).hex()
 
 
@@ -65,9 +68,9 @@ def response_id(text: str | bytes) -> str:
 class Problem:
     """One prompt with a verifiable answer.
 
-    ``modes`` lists every accepted response where they can be enumerated; then a response is correct
-    if and only if it is one of them, and the exact measures (Definition 2.1 of [A]) are available. Problems of one
-    ``cluster`` are related, as variants of a template are; a problem without one stands for itself.
+    ``modes`` lists every accepted response where they can be enumerated. Then a response is correct if and only if it
+    is one of them, and the exact measures (Definition 2.1 of [A]) are available. Problems of the same ``cluster`` are
+    related, such as variants of a template; a problem without one is independent.
     """
 
     task: str
@@ -82,17 +85,19 @@ class Problem:
 
     @property
     def problem_id(self) -> str:
-        """Content hash: the same problem has the same id in every file, task and store, whatever its cluster is."""
+        """Content hash: the same in every file, task and store, regardless of the cluster."""
         return content_hash(self.prompt, self.gold, self.verifier, self.modes, dict(self.meta))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How responses are drawn. Part of a sample's identity: samples under different settings never mix.
+    """How responses are sampled.
 
-    ``top_p = 1`` and ``top_k = 0`` switch the truncation off. ``prompt_template`` must contain
-    ``{prompt}``; with ``chat`` the result becomes the user turn of the tokenizer's chat template, which is given
-    ``chat_args`` besides: a JSON object, None for none.
+    Part of a sample's identity: samples under different settings never mix.
+
+    ``top_p = 1`` and ``top_k = 0`` disable truncation. ``prompt_template`` must contain ``{prompt}``. With ``chat`` the
+    result becomes the user turn of the tokenizer's chat template, which also receives ``chat_args`` (a JSON object,
+    None for no arguments).
     """
 
     sampler: str
@@ -110,12 +115,12 @@ class SamplingSettings:
     @property
     def settings_id(self) -> str:
         """Content hash of all fields: 16 hex digits."""
-        return content_hash(_told(self))
+        return content_hash(_identity_fields(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings:
-    """How another tool drew its samples, as far as that is known; fields as in ``SamplingSettings``."""
+    """How another tool sampled, as far as known; fields as in ``SamplingSettings``."""
 
     sampler: str
     temperature: float | None = None
@@ -132,26 +137,28 @@ class RecordedSettings:
     @property
     def settings_id(self) -> str:
         """Content hash of all fields: 16 hex digits."""
-        return content_hash("recorded", _told(self))
+        return content_hash("recorded", _identity_fields(self))
 
 
-def _told(settings: SamplingSettings | RecordedSettings) -> dict[str, Any]:
-    """What identifies settings: stores that are older than chat arguments hold the ids of settings without any."""
-    told = asdict(settings)
-    if told["chat_args"] is None:
-        del told["chat_args"]
-    return told
+def _identity_fields(settings: SamplingSettings | RecordedSettings) -> dict[str, Any]:
+    """Return the fields that identify settings.
+
+    Older stores have ids without ``chat_args``, so None is left out.
+    """
+    fields_by_name = asdict(settings)
+    if fields_by_name["chat_args"] is None:
+        del fields_by_name["chat_args"]
+    return fields_by_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
     """One sampled response to one problem under one checkpoint.
 
-    ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at
-    temperature 1 without truncation, in nats, whatever the sampling temperature was.
-    ``n_tokens`` counts response tokens, the end token included. ``token_ids`` are those tokens. ``entropy_sum`` is the
-    entropy of the next-token distributions the tokens were drawn from, at temperature 1 over the full vocabulary, in
-    nats, summed over the tokens; None where the sampler does not know it.
+    ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at temperature 1
+    without truncation, in nats, regardless of the sampling temperature. ``n_tokens`` counts response tokens, end token
+    included. ``entropy_sum`` is the sum over the tokens of the entropy of the next-token distribution at temperature 1
+    over the full vocabulary, in nats; None where the sampler has none.
     """
 
     problem_id: str
@@ -171,15 +178,14 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grade:
-    """What a verifier says of one response.
+    """Grade of one response by a verifier.
 
-    ``answer`` is the canonical final answer (``NO_ANSWER`` if none was found); ``mode`` the canonical
-    form of the whole solution, the equivalence class of Definition 2.1 in [A] (None if none).
-    A response that could not be graded is never "wrong": ``state`` says what happened, ``reason`` why; ``ambiguous``
-    is one that names no single answer, by negation, comparison or alternatives. ``n_boxed`` counts the different
-    contents of its ``\\boxed{}``, None where the verifier does not look at boxes. ``style`` is how the response states
-    its answer, ``lenient`` whether the response is correct or a lenient reader accepts it; None where the verifier
-    reads no text.
+    ``answer`` is the canonical final answer (``NO_ANSWER`` if none was found). ``mode`` is the canonical form of the
+    whole solution, the equivalence class of Definition 2.1 in [A] (None if none). A response that could not be graded
+    is never "wrong": ``state`` is its state and ``reason`` the cause; ``ambiguous`` marks one that states no single
+    answer (negation, comparison, alternatives). ``n_boxed`` counts the distinct contents of its ``\\boxed{}``, None
+    where the verifier does not look at boxes. ``style`` is how the response states its answer, ``lenient`` whether it
+    is correct by a lenient reader too; both None where the verifier parses no text.
     """
 
     answer: str
@@ -199,10 +205,10 @@ class Grade:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForcedResponse:
-    """Teacher-forced score of one response under one checkpoint (temperature 1, full vocabulary, fp32).
+    """Teacher-forced score of a response under a checkpoint (temperature 1, full vocabulary).
 
-    ``logp_sum`` and ``entropy_sum`` in nats, summed over the response tokens (end included); ``token_logps`` and
-    ``token_entropies`` are what they sum.
+    ``logp_sum`` and ``entropy_sum`` are sums of ``token_logps`` and ``token_entropies`` over the response tokens (end
+    included), in nats.
     """
 
     problem_id: str
@@ -220,9 +226,9 @@ class ForcedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One complete checkpoint on disk. ``weights_hash`` identifies its weights.
+    """One complete checkpoint on disk; ``weights_hash`` identifies its weights.
 
-    ``repeats``: an earlier checkpoint of the series has the same weights; this one gets samples of its own.
+    ``repeats``: an earlier checkpoint of the series has the same weights; this one is sampled separately.
     """
 
     step: int
@@ -231,19 +237,19 @@ class Checkpoint:
     kind: Literal["full", "lora", "recorded"]  # recorded: another tool's samples, without weights
     weights_hash: str
     base_path: Path | None = None  # the model that a LoRA adapter belongs to
-    untrained: Checkpoint | None = None  # the adapter that began on this model and adds nothing to it yet
+    untrained: Checkpoint | None = None  # a LoRA adapter at initialisation on this model, which changes nothing yet
     repeats: bool = False
 
     @property
     def trained(self) -> Checkpoint:
-        """The checkpoint whose weights the run trains: of a model under an untrained adapter that adapter."""
+        """The checkpoint whose weights are trained: the untrained adapter, if there is one."""
         return self.untrained or self
 
     @property
     def checkpoint_id(self) -> str:
-        """The hash of the weights, with the step where the series has these weights at an earlier step already.
+        """Hash of the weights, with the step where an earlier step has the same weights.
 
-        So runs that start from one base share its samples, and a run that learned nothing is compared with its base by
+        Runs from one base thus share its samples, and a run that learned nothing is compared with its base by
         independent samples.
         """
         return f"{self.weights_hash}-{self.step}" if self.repeats else self.weights_hash
@@ -268,22 +274,21 @@ class Series:
     checkpoints: tuple[Checkpoint, ...]
     metrics: tuple[TrainingMetric, ...] = ()
     skipped: tuple[str, ...] = ()  # "checkpoint-40: model.safetensors is cut short …"
-    notes: tuple[str, ...] = ()  # prefixes that were removed, indexes that were made, equal weights
+    notes: tuple[str, ...] = ()  # removed prefixes, generated indexes, equal weights
 
     @property
     def base(self) -> Checkpoint:
-        """The checkpoint that the others are compared with."""
+        """The checkpoint that all others are compared with."""
         return self.checkpoints[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One number the audit stands behind, or the reason why there is none.
+    """One number of an audit, or the reason why it is unknown.
 
-    ``low``/``high`` bound a 95 % interval over problems unless the measure says otherwise; ``n`` counts the
-    units the value rests on (``unit`` is the physical unit of ``value``: nats, probability, tokens, …).
-    ``interval_over`` says what the interval takes as independent, None without one; ``why_no_interval`` why related
-    problems leave none.
+    ``low``/``high`` bound a 95 % interval over problems unless the measure says otherwise. ``n`` counts the units that
+    ``value`` uses; ``unit`` is its physical unit: nats, probability, tokens, … ``interval_over`` is the resampling unit
+    of the interval, None without one; ``why_no_interval`` is the reason why clusters allow none.
     """
 
     checkpoint_id: str
@@ -304,12 +309,12 @@ class Finding:
             raise ValueError(f"{self.measure}: give a value or the reason why it is unknown, not both or neither")
         for number in (self.value, self.low, self.high):
             if number is not None and not math.isfinite(number):
-                raise ValueError(f"{self.measure}: {number} is not a finding; unknown is None with a reason")
+                raise ValueError(f"{self.measure}: {number} is not a finding; use None and a reason for unknown values")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResponse:
-    """One response that the trainer drew on the way to the checkpoint of ``step``, ``draws`` times in its group."""
+    """Training response before the checkpoint of ``step``, ``draws`` times in its group."""
 
     step: int
     prompt: str
@@ -320,16 +325,16 @@ class TrainingResponse:
 
 
 def training_problem(prompt: str) -> Problem:
-    """The problem of a training prompt whose answer nobody recorded: its responses can be scored, not graded."""
+    """Return the problem of a training prompt: without an answer, it is scored, not graded."""
     return Problem(task="training", prompt=prompt, gold="", verifier="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictTerms:
-    """What a verdict is told that no sample shows.
+    """Verdict settings that the samples do not contain.
 
-    ``guess_rate`` is the share of wrong responses that the graders may accept, None where nobody gave one. ``looks`` is
-    how often the verdict will be read before training ends, None where nobody knows; of ``runs`` one will be chosen.
+    ``guess_rate`` is the false-accept rate of the graders on wrong responses, None if not given. ``looks`` is how often
+    the verdict is read before training ends, None if unknown; one of ``runs`` runs will be chosen.
     """
 
     guess_rate: float | None = None
@@ -339,12 +344,12 @@ class VerdictTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditKey:
-    """What one audit compares: a series, a problem set, sampling settings and how many samples are used.
+    """Identity of one audit: series, problem set, sampling settings and sample counts.
 
     ``panel`` counts the responses per problem that the base drew under ``panel_settings_id`` for every checkpoint to
-    score, and the own samples of each checkpoint that the base scores. The gradient kernel of each checkpoint holds
-    ``kernel_responses`` fixed ones of each of ``kernel_problems`` problems, and as many own samples. ``verifier`` names
-    whose grades count, None for each problem's own verifier. ``terms`` are for the verdict alone.
+    score, and the samples of each checkpoint that the base scores. The gradient kernel of each checkpoint uses
+    ``kernel_responses`` fixed responses of each of ``kernel_problems`` problems, and as many of its own samples.
+    ``verifier`` names the verifier whose grades count, None for each problem's own. ``terms`` affect only the verdict.
     """
 
     audit_id: str
@@ -363,19 +368,19 @@ class AuditKey:
     terms: VerdictTerms = field(default_factory=VerdictTerms)
 
 
-#: Formats that a picture can be written in.
+#: File formats of figures.
 PictureFormat = Literal["svg", "png", "pdf"]
 PICTURE_FORMATS: tuple[PictureFormat, ...] = get_args(PictureFormat)
 
-#: What a problem seemed to be before it was drawn afresh.
+#: The change that the audit's samples suggested, before fresh samples were drawn.
 Change = Literal["lost", "gained"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmation:
-    """A problem that seemed lost or gained, drawn afresh at the base and at a late checkpoint.
+    """Fresh samples of a seemingly lost or gained problem at base and late checkpoint.
 
-    ``p`` is one-sided, ``p_adjusted`` corrected for all problems that were drawn again with this one.
+    ``p`` is one-sided; ``p_adjusted`` is corrected for all problems that were sampled again in the same test.
     """
 
     problem_id: str
@@ -389,5 +394,6 @@ class Confirmation:
 
     @property
     def confirmed(self) -> bool:
-        """Whether fresh samples show the change too, at 5 % over all that were drawn again."""
+        """Whether fresh samples show the change, at 5 % over all problems sampled again."""
+
         return self.p_adjusted <= CONFIRMED_LEVEL

@@ -1,3 +1,3 @@
-"""Weights between the base and a checkpoint, written as a series that an audit takes."""
+"""Write weights between the base and a checkpoint as a series that can be audited."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model card of a repaired checkpoint: what it is, and what it was made of."""
+"""Model card of a repaired checkpoint."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _PAPERS = (
 
 
 def card(point: RepairedPoint, sources: Sources, *, float32: bool, of_base_alone: Sequence[str]) -> str:
-    """The README.md of one point, in Markdown."""
-    unchanged = _unchanged(point, sources)
+    """Return the README.md of one point, in Markdown."""
+    unchanged = _unchanged_source(point, sources)
     parts = [
         "---\ntags:\n- oversharp\n- merge\n---",
         f"# {_title(point, sources)}",
-        f"The weights are those of the {unchanged}, as they were." if unchanged else _computed(point, sources),
+        f"The weights are those of the {unchanged}, unchanged." if unchanged else _describe_computed(point, sources),
         _table(point, sources),
         "Hashes identify the weights, as in a store of oversharp. Folders of this series are named by λ in hundredths: "
         f"`checkpoint-0` is the base, `checkpoint-{WHOLE}` is {_end(sources)}.",
         "" if unchanged else _rounding(point, float32),
-        "" if unchanged else _left(of_base_alone),
+        "" if unchanged else _describe_left_out(of_base_alone),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _unchanged(point: RepairedPoint, sources: Sources) -> str:
+def _unchanged_source(point: RepairedPoint, sources: Sources) -> str:
     if point.step == 0:
         return "base"
     return "checkpoint" if point.step == WHOLE and len(sources.checkpoints) == 1 else ""
@@ -48,36 +48,36 @@ def _title(point: RepairedPoint, sources: Sources) -> str:
 def _end(sources: Sources) -> str:
     if len(sources.checkpoints) == 1:
         return f"`{sources.last.label}`"
-    return f"the mean of {', '.join(f'`{one.label}`' for one in sources.checkpoints)}"
+    return f"the mean of {', '.join(f'`{checkpoint.label}`' for checkpoint in sources.checkpoints)}"
 
 
-def _computed(point: RepairedPoint, sources: Sources) -> str:
+def _describe_computed(point: RepairedPoint, sources: Sources) -> str:
     single = len(sources.checkpoints) == 1
     formula = f"base + {point.lambda_:g} · ({'checkpoint' if single else 'mean of the checkpoints'} − base)"
     factors = ""
     if sources.are_adapters:
         summed = not single or sources.base.kind == "lora"
-        how = "the factors of the adapters stand side by side" if summed else "lora_B is scaled"
+        how = "the factors of the adapters are concatenated" if summed else "lora_B is scaled"
         factors = f" An adapter adds B·A to its model, so {how}."
     return (
         f"The weights are {formula}, after {_PAPERS}.{factors} Configuration and tokenizer are those of "
-        f"`{sources.last.label}`.\n\nWhether this point is better than its ends is not measured here: `oversharp "
-        "audit` on the folder around this one measures it."
+        f"`{sources.last.label}`.\n\nWhether this point is better than both ends is not measured here: run "
+        "`oversharp audit` on the parent folder."
     )
 
 
 def _table(point: RepairedPoint, sources: Sources) -> str:
     rows = [
         ("λ", f"{point.lambda_:g}"),
-        ("base", _told(sources.base)),
-        *(("checkpoint", _told(one)) for one in sources.checkpoints),
+        ("base", _describe(sources.base)),
+        *(("checkpoint", _describe(checkpoint)) for checkpoint in sources.checkpoints),
         ("weights", f"`{point.weights_hash}`"),
         ("made by", f"`oversharp repair` {version()}"),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def _told(checkpoint: Checkpoint) -> str:
+def _describe(checkpoint: Checkpoint) -> str:
     under = "" if checkpoint.base_path is None else f", an adapter of `{checkpoint.base_path}`"
     return f"step {checkpoint.step}, `{checkpoint.path}`{under}, weights `{checkpoint.weights_hash}`"
 
@@ -85,15 +85,15 @@ def _told(checkpoint: Checkpoint) -> str:
 def _rounding(point: RepairedPoint, float32: bool) -> str:
     if point.rounded_lambda is None:
         return ""
-    where = f"the weights lie at λ = {point.rounded_lambda:.4g}"
+    where = f"the weights are at λ = {point.rounded_lambda:.4g}"
     if float32:
         return f"Written in float32: {where}."
     return f"Rounded to the dtype of the checkpoint: {where}, the nearest point on the line."
 
 
-def _left(of_base_alone: Sequence[str]) -> str:
+def _describe_left_out(of_base_alone: Sequence[str]) -> str:
     if not of_base_alone:
         return ""
     return (
-        f"Tensors of the base that the checkpoint lacks are not here: {len(of_base_alone)}, `{of_base_alone[0]}` first."
+        f"Tensors of the base that the checkpoint lacks are left out: {len(of_base_alone)}, `{of_base_alone[0]}` first."
     )

@@ -1,4 +1,7 @@
-"""The folder that a repair writes: claimed, locked, with room on its disk; a checkpoint appears whole or not at all."""
+"""Output folder of a repair: owned by one call, locked, with enough disk space.
+
+Checkpoints are written atomically.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.series.layouts import REPAIR_RECORD
 from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
 
-#: What the folder is made of; in every checkpoint the same file says what that one is.
+#: Record of the sources, in the folder; in each checkpoint, a file of the same name describes it.
 RECORD = REPAIR_RECORD
-#: So begin folders that are still being written: an audit passes over them.
+#: Prefix of folders that are being written; audits skip them.
 _UNFINISHED = "tmp-"
 
 _OF_MODEL = ("config.json", "generation_config.json", "*.py")
@@ -32,10 +35,10 @@ _OF_TOKENIZER = (
 
 
 @contextmanager
-def claimed(out: Path, record: dict[str, Any]) -> Iterator[None]:
-    """The folder ``out``, locked, with ``record`` saying what it is made of; leftovers of a killed call are removed.
+def lock_output(out: Path, record: dict[str, Any]) -> Iterator[None]:
+    """Lock the folder ``out`` for the repair of ``record``; remove leftovers of a killed call.
 
-    Raises ``ConfigError`` where it holds other things, the repair of other weights, or another call is writing.
+    Raises ``ConfigError`` where it contains other files or the repair of other weights, or another call is writing.
     """
     require_ours(out, record)
     try:
@@ -57,64 +60,67 @@ def claimed(out: Path, record: dict[str, Any]) -> Iterator[None]:
 
 
 def require_ours(out: Path, record: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` unless ``out`` is not there, empty, or an earlier repair of the same weights."""
+    """Raise ``ConfigError`` unless ``out`` is missing, empty, or an earlier repair of the same weights."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
     if not out.is_dir() or not any(out.iterdir()):
         return
     written = out / RECORD
     if not written.is_file():
-        some = min(one.name for one in out.iterdir())
-        raise ConfigError(f"--out {out}: holds other things ({some}); choose a new folder")
+        some = min(item.name for item in out.iterdir())
+        raise ConfigError(f"--out {out}: contains other files ({some}); choose a new folder")
     text = written.read_text(encoding="utf-8")
-    if not text:  # killed between claiming and writing
+    if not text:  # killed between creating and writing it
         return
     try:
-        held = json.loads(text)
+        recorded = json.loads(text)
     except ValueError:
-        raise ConfigError(f"--out {out}: {RECORD} is not of a repair; choose a new folder") from None
+        raise ConfigError(f"--out {out}: {RECORD} is not from a repair; choose a new folder") from None
     odd = next(
-        (name for name in record["made_of"] if held.get("made_of", {}).get(name) != record["made_of"][name]), None
+        (name for name in record["made_of"] if recorded.get("made_of", {}).get(name) != record["made_of"][name]), None
     )
     if odd is not None:
-        raise ConfigError(f"--out {out}: holds a repair with another {odd}; choose a new folder")
+        raise ConfigError(f"--out {out}: contains a repair with another {odd}; choose a new folder")
 
 
 def refuse_inside(out: Path, places: Sequence[Path]) -> None:
-    """Raise ``ConfigError`` where ``out`` lies in a folder of the series, whose next audit would trip over it."""
+    """Raise ``ConfigError`` where ``out`` is inside a folder of the series, whose next audit would include it."""
     for place in places:
         if out.resolve().is_relative_to(place.resolve()):
-            raise ConfigError(f"--out {out}: lies inside {place}, which is audited itself; choose one beside it")
+            raise ConfigError(f"--out {out}: is inside {place}, which is a series itself; choose a folder next to it")
 
 
 def require_room(out: Path, n_bytes: int) -> None:
-    """Raise ``ConfigError`` unless the disk of ``out`` has so many bytes free."""
+    """Raise ``ConfigError`` unless the disk of ``out`` has ``n_bytes`` free."""
     free = shutil.disk_usage(_existing(out)).free
     if n_bytes > free:
         raise ConfigError(
-            f"--out {out}: needs {disk_size(n_bytes)} and its disk has {disk_size(free)} free; make room, choose "
+            f"--out {out}: needs {disk_size(n_bytes)}, but its disk has {disk_size(free)} free; make room, choose "
             "another --out or fewer --lambdas"
         )
 
 
 def same_disk(file: Path, out: Path) -> bool:
-    """Whether a hard link of ``file`` can lie in ``out``."""
+    """Whether ``file`` can be hard-linked into ``out``."""
     return file.stat().st_dev == _existing(out).stat().st_dev
 
 
 def _existing(path: Path) -> Path:
-    return next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    return next(item for item in (path.absolute(), *path.absolute().parents) if item.exists())
 
 
 @contextmanager
 def atomic_folder(final: Path) -> Iterator[Path]:
-    """A folder to fill; it appears as ``final``, whole and on disk, or not at all."""
+    """Yield a folder to fill.
+
+    It is renamed to ``final`` when complete and flushed, and removed otherwise.
+    """
     temporary = final.with_name(f"{_UNFINISHED}{final.name}")
     temporary.mkdir()
     try:
         yield temporary
         if not temporary.is_dir():
-            return  # what was in it is not wanted
+            return  # the caller discarded it
         for entry in (*temporary.rglob("*"), temporary):
             _flush(entry)
         temporary.rename(final)
@@ -124,7 +130,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise CheckpointError(
-            f"{final}: the disk is full; make room and run the same command again: what stands is kept"
+            f"{final}: the disk is full; make room and run the same command again: finished checkpoints are kept"
         ) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -140,7 +146,7 @@ def _flush(path: Path) -> None:
 
 
 def link(file: Path, target: Path) -> None:
-    """The same file under another name, which takes no room; a copy where the file system cannot."""
+    """Hard-link the file, which takes no space; copy it where the file system cannot."""
     source = file.resolve()
     try:
         os.link(source, target)
@@ -149,7 +155,7 @@ def link(file: Path, target: Path) -> None:
 
 
 def copy_small_files(checkpoint: Checkpoint, folder: Path) -> None:
-    """Tokenizer and chat template, wherever they lie, and of a full model its configurations and code."""
+    """Copy tokenizer and chat template and, of a full model, its configurations and code."""
     vocabulary = tokenizer_file(tokenizer_places(checkpoint))
     of_model = _OF_MODEL if checkpoint.kind == "full" else ("generation_config.json",)
     _copy(checkpoint.path, of_model, folder)
@@ -163,4 +169,4 @@ def _copy(source: Path, patterns: Sequence[str], folder: Path) -> None:
             if file.is_file():
                 target = folder / file.relative_to(source)
                 target.parent.mkdir(exist_ok=True)
-                shutil.copyfile(file, target)  # without its rights: it may be read-only
+                shutil.copyfile(file, target)  # without permissions: the source may be read-only

@@ -1,4 +1,7 @@
-"""The points of one line: what stands, how large each is, and how one is written."""
+"""Points on the line from base to checkpoint.
+
+Which exist, their sizes, and how they are written.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ from oversharp.diagnostics.series.fingerprints import same_in_another_form
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files
 
 
-def mixable(sources: Sources) -> Models | Adapters:
-    """The weights of the sources, checked. Raises ``CheckpointError`` where nothing lies between them."""
+def load_mixable(sources: Sources) -> Models | Adapters:
+    """Load the weights of the sources. Raises ``CheckpointError`` where they cannot be mixed."""
     return Adapters(sources) if sources.are_adapters else Models(sources)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairLine:
-    """The line from base to checkpoint, of which points are written into ``out``."""
+    """Line from base to checkpoint, with points written into ``out``."""
 
     sources: Sources
     out: Path
@@ -39,18 +42,21 @@ class RepairLine:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The ends of the line that the series holds. A full model under adapters is found by their name for it."""
+        """Ends of the line in the series.
+
+        A full model under adapters is found by the adapters' base path.
+        """
         under_adapters = self.sources.are_adapters and self.sources.base.kind == "full"
         return (WHOLE,) if under_adapters else (0, WHOLE)
 
-    def unchanged(self, step: int) -> Checkpoint | None:
-        """The source that this point is, None for one that is computed."""
+    def source_of(self, step: int) -> Checkpoint | None:
+        """Return the source that is identical to this point, None for a computed one."""
         if step == 0:
             return self.sources.base
         return self.sources.last if step == WHOLE and len(self.sources.checkpoints) == 1 else None
 
-    def stands(self, step: int) -> bool:
-        """Whether an earlier call wrote it. Raises ``ConfigError`` where someone damaged it since."""
+    def is_written(self, step: int) -> bool:
+        """Whether an earlier call wrote it. Raises ``ConfigError`` where it was damaged since."""
         folder = self.out / folder_of(step)
         if not folder.is_dir():
             return False
@@ -58,51 +64,51 @@ class RepairLine:
             files = weight_files(folder, adapter=self.sources.are_adapters)
             check_complete(files)
         except IncompleteCheckpointError as fault:
-            raise ConfigError(f"{folder}: {fault}; delete it, and the same command makes it anew") from None
+            raise ConfigError(f"{folder}: {fault}; delete it and run the same command again") from None
         if not files or not (folder / RECORD).is_file():
-            raise ConfigError(f"{folder}: is not whole; delete it, and the same command makes it anew")
+            raise ConfigError(f"{folder}: is incomplete; delete it and run the same command again")
         return True
 
     def n_bytes(self, step: int) -> int:
-        """Room that this point takes on the disk, a little more than its weights."""
-        whole = self.unchanged(step)
+        """Return the disk space of this point, slightly more than its weights."""
+        whole = self.source_of(step)
         if whole is not None:
             files = weight_files(whole.path, adapter=self.sources.are_adapters)
             return sum(0 if same_disk(file, self.out) else file.stat().st_size for file in files)
         planned = self.weights.files(step / WHOLE, float32=self.float32, rounding=Rounding())
-        return sum(one.n_bytes for tensors in planned.values() for one in tensors)
+        return sum(tensor.n_bytes for tensors in planned.values() for tensor in tensors)
 
     def write(self, steps: Sequence[int], progress: ProgressSink) -> tuple[tuple[RepairedPoint, ...], dict[str, str]]:
-        """Write what is missing, the ends first: a point whose weights are those of another is left out."""
+        """Write the missing points, the ends first; skip a point whose weights equal another's."""
         points: dict[int, RepairedPoint] = {}
         left_out: dict[str, str] = {}
-        for step in sorted(steps, key=lambda one: (self.unchanged(one) is None, one)):
-            point = self._found(step) if self.stands(step) else self._made(step, points, progress)
-            twin = next((one for one in points.values() if one.weights_hash == point.weights_hash), None)
+        for step in sorted(steps, key=lambda item: (self.source_of(item) is None, item)):
+            point = self._read_point(step) if self.is_written(step) else self._write_point(step, points, progress)
+            twin = next((entry for entry in points.values() if entry.weights_hash == point.weights_hash), None)
             if twin is None:
                 points[step] = point
             else:
                 left_out[folder_of(step)] = (
-                    f"rounds to the weights of {folder_of(twin.step)}, as training moved them by single steps of their "
-                    "dtype; --float32 into another --out keeps what lies between"
+                    f"rounds to the weights of {folder_of(twin.step)}, because training moved them by single steps of "
+                    "their dtype; use --float32 and another --out to keep the difference"
                 )
         return tuple(points[step] for step in sorted(points)), left_out
 
-    def _found(self, step: int) -> RepairedPoint:
+    def _read_point(self, step: int) -> RepairedPoint:
         folder = self.out / folder_of(step)
-        held = read_object(folder / RECORD)
+        recorded = read_object(folder / RECORD)
         try:
-            own = {name: held[name] for name in ("lambda_", "weights_hash", "rounded_lambda")}
+            own = {name: recorded[name] for name in ("lambda_", "weights_hash", "rounded_lambda")}
         except KeyError as error:
             raise ConfigError(
-                f"{folder / RECORD}: lacks {error}; delete {folder}, and the same command makes it anew"
+                f"{folder / RECORD}: lacks {error}; delete {folder} and run the same command again"
             ) from None
         return RepairedPoint(step=step, path=folder, found=True, **own)
 
-    def _made(self, step: int, others: Mapping[int, RepairedPoint], progress: ProgressSink) -> RepairedPoint:
-        """Write one point, unless its weights turn out to be those of another."""
+    def _write_point(self, step: int, others: Mapping[int, RepairedPoint], progress: ProgressSink) -> RepairedPoint:
+        """Write one point, unless its weights equal another's."""
         final = self.out / folder_of(step)
-        own = self.unchanged(step)
+        own = self.source_of(step)
         rounding = Rounding()
         with atomic_folder(final) as folder:
             copy_small_files(own or self.sources.last, folder)
@@ -121,14 +127,14 @@ class RepairLine:
             )
             if own is None and self._is_rounded_base(folder):
                 point = replace(point, weights_hash=self.sources.base.weights_hash)
-            if any(one.weights_hash == point.weights_hash for one in others.values()):
+            if any(other.weights_hash == point.weights_hash for other in others.values()):
                 shutil.rmtree(folder)
             else:
                 self._describe(point, folder)
         return point
 
     def _is_rounded_base(self, folder: Path) -> bool:
-        """Whether a model is the base, rounded to another dtype: no series has both."""
+        """Whether a model is the base rounded to another dtype: no series contains both."""
         if self.sources.are_adapters:
             return False
         return same_in_another_form(weight_files(folder), weight_files(self.sources.base.path))

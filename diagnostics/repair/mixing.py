@@ -1,4 +1,4 @@
-"""The arithmetic: base + Σ w·(checkpoint − base), number by number, in bounded memory."""
+"""Compute base + Σ w·(checkpoint − base), number by number, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,42 +13,45 @@ from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Numbers of a tensor that are in memory at a time.
+#: Numbers of a tensor in memory at a time.
 _AT_A_TIME = 1 << 20
 
 
 @dataclass(kw_only=True)
 class Rounding:
-    """How far along the line the rounded weights lie: sums over all numbers that were mixed."""
+    """Position of the rounded weights along the line: sums over all mixed numbers."""
 
-    along: float = 0.0  # Σ (rounded − base)·(wanted − base)
-    square: float = 0.0  # Σ (wanted − base)²
+    along: float = 0.0  # Σ (rounded − base)·(exact − base)
+    square: float = 0.0  # Σ (exact − base)²
 
     def rounded_lambda(self, lambda_: float) -> float | None:
-        """The λ of the point on the line that is nearest to the rounded weights; None if none was to move."""
+        """Return the λ of the point on the line nearest to the rounded weights.
+
+        None if all are equal.
+        """
         return lambda_ * self.along / self.square if self.square else None
 
 
-def mixed(
+def mix(
     base: StoredTensor, others: Sequence[StoredTensor], weight: float, dtype: str, rounding: Rounding
 ) -> Iterator[bytes]:
-    """The bytes of base + weight · Σ (other − base), computed in float32 and rounded to ``dtype``.
+    """Yield the bytes of base + weight · Σ (other − base), computed in float32 and rounded to ``dtype``.
 
-    Float64 is computed in itself. What is the same in all sources stays as it is, to the bit. All tensors have one
-    shape. Raises ``CheckpointError`` for NaN and infinite numbers, in a source or by the mixing.
+    Float64 is computed in float64. Numbers that are equal in all sources stay bit-identical. All tensors have the same
+    shape. Raises ``CheckpointError`` for NaN and infinite numbers, in a source or in the result.
     """
-    raws = [tensor_bytes(one, at_a_time=_AT_A_TIME * FLOAT_BYTES[one.dtype]) for one in (base, *others)]
-    one_dtype = {dtype} == {one.dtype for one in (base, *others)}
+    raws = [tensor_bytes(item, at_a_time=_AT_A_TIME * FLOAT_BYTES[item.dtype]) for item in (base, *others)]
+    one_dtype = {dtype} == {entry.dtype for entry in (base, *others)}
     for raw, *other_raws in zip(*raws, strict=True):
-        if one_dtype and all(one == raw for one in other_raws):
+        if one_dtype and all(member == raw for member in other_raws):
             yield raw
             continue
         base_N = _wide(raw, base.dtype)
-        other_N = [_wide(one, tensor.dtype) for one, tensor in zip(other_raws, others, strict=True)]
-        yield stored_bytes(_mixed_numbers(base_N, other_N, weight, dtype, rounding, base.name), dtype)
+        other_N = [_wide(element, tensor.dtype) for element, tensor in zip(other_raws, others, strict=True)]
+        yield stored_bytes(_mix_numbers(base_N, other_N, weight, dtype, rounding, base.name), dtype)
 
 
-def _mixed_numbers(
+def _mix_numbers(
     base_N: NDArray[Any], other_N: Sequence[NDArray[Any]], weight: float, dtype: str, rounding: Rounding, name: str
 ) -> NDArray[Any]:
     import numpy as np
@@ -60,21 +63,24 @@ def _mixed_numbers(
         move_N = move_N * move_N.dtype.type(weight)
         made_N = rounded(base_N + move_N, dtype)
     if not np.isfinite(made_N).all():
-        finite = all(bool(np.isfinite(one).all()) for one in (base_N, *other_N))
+        finite = all(bool(np.isfinite(item).all()) for item in (base_N, *other_N))
         raise _not_finite(name, dtype, finite)
     rounding.along += float(np.dot(made_N - base_N, move_N))
     rounding.square += float(np.dot(move_N, move_N))
     return made_N
 
 
-def scaled(tensor: StoredTensor, weight: float, dtype: str) -> Iterator[bytes]:
-    """The bytes of weight · tensor, as ``mixed`` computes them."""
+def scale(tensor: StoredTensor, weight: float, dtype: str) -> Iterator[bytes]:
+    """Yield the bytes of weight · tensor, computed as in ``mix``."""
     for raw in tensor_bytes(tensor, at_a_time=_AT_A_TIME * FLOAT_BYTES[tensor.dtype]):
-        yield stored_bytes(scaled_numbers(_wide(raw, tensor.dtype), weight, dtype, tensor.name), dtype)
+        yield stored_bytes(scale_numbers(_wide(raw, tensor.dtype), weight, dtype, tensor.name), dtype)
 
 
-def scaled_numbers(number_N: NDArray[Any], weight: float, dtype: str, name: str) -> NDArray[Any]:
-    """weight · number, rounded to ``dtype``. Raises ``CheckpointError`` for NaN and infinite numbers."""
+def scale_numbers(number_N: NDArray[Any], weight: float, dtype: str, name: str) -> NDArray[Any]:
+    """Return weight · number, rounded to ``dtype``.
+
+    Raises ``CheckpointError`` for NaN and infinite numbers.
+    """
     import numpy as np
 
     made_N = rounded(number_N * number_N.dtype.type(weight), dtype)
@@ -84,7 +90,7 @@ def scaled_numbers(number_N: NDArray[Any], weight: float, dtype: str, name: str)
 
 
 def whole(tensor: StoredTensor) -> NDArray[Any]:
-    """A small tensor in its shape, as float32 or float64."""
+    """Return a small tensor in its shape, as float32 or float64."""
     return _wide(b"".join(tensor_bytes(tensor)), tensor.dtype).reshape(tensor.shape)
 
 
@@ -97,7 +103,7 @@ def _wide(raw: bytes, dtype: str) -> NDArray[Any]:
 
 def _not_finite(name: str, dtype: str, sources_are_finite: bool) -> CheckpointError:
     if sources_are_finite:
-        return CheckpointError(f"{name}: leaves the range of {dtype}; leave the largest of --lambdas out")
+        return CheckpointError(f"{name}: exceeds the range of {dtype}; drop the largest of --lambdas")
     return CheckpointError(
-        f"{name} holds NaN or infinite numbers; the training diverged or a file is damaged: name another --checkpoint"
+        f"{name} contains NaN or infinite numbers: training diverged or a file is damaged; name another --checkpoint"
     )

@@ -1,4 +1,4 @@
-"""Which points between base and checkpoint are wanted, and what became of them."""
+"""Requested points between base and checkpoint, and the result of each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Beyond this, weights are extrapolated so far that nobody has seen it help.
+#: Largest λ: no benefit of extrapolating further is known.
 LARGEST = 1.5
-#: The step of the checkpoint itself; that of λ is so many hundredths.
+#: Step of the checkpoint itself; the step of λ is λ in hundredths.
 WHOLE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairedPoint:
-    """One checkpoint of the series that was written.
+    """One written checkpoint of the series.
 
-    ``step`` is λ in hundredths: 0 the base, 100 the checkpoint. ``rounded_lambda`` is where the weights lie after
-    rounding, as the λ of the nearest point on the straight line; None where nothing was rounded or nobody measured it.
-    ``weights_hash`` identifies the weights, as in a store. ``found``: it stood there from an earlier call.
+    ``step`` is λ in hundredths: 0 the base, 100 the checkpoint. ``rounded_lambda`` is the λ of the point on the line
+    nearest to the weights after rounding; None where nothing was rounded or it was not measured. ``weights_hash``
+    identifies the weights, as in a store. ``found``: an earlier call wrote it.
     """
 
     step: int
@@ -38,9 +38,9 @@ class RepairedPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairResult:
-    """The series in ``out``: what it lies between, its points in order, and those left out (label → reason).
+    """The series in ``out``: its ends, its points in order, and those left out (label → reason).
 
-    ``checkpoints`` are the labels whose mean is the end of the line: one, or as many as were averaged.
+    ``checkpoints`` are the labels whose mean is the end of the line: one, or several that were averaged.
     """
 
     out: Path
@@ -53,32 +53,34 @@ class RepairResult:
 
 
 def steps_of(lambdas: Sequence[float]) -> tuple[int, ...]:
-    """The steps of these λ, ascending. Raises ``ConfigError`` for one out of range, repeated or too fine.
+    """Return the steps of these λ, ascending.
+
+    Raises ``ConfigError`` if one is out of range, repeated or too fine.
 
     >>> steps_of([0.5, 0.25, 1.2])
     (25, 50, 120)
     """
     if not lambdas:
-        raise ConfigError("--lambdas: none given; name at least one, for example --lambdas 0.25 0.5 0.75")
+        raise ConfigError("--lambdas: none given; pass at least one, for example --lambdas 0.25 0.5 0.75")
     steps: list[int] = []
-    for one in lambdas:
-        if not (math.isfinite(one) and 0 < one <= LARGEST):
-            raise ConfigError(f"--lambdas {one:g}: must lie above 0 (the base) and at most at {LARGEST:g}")
-        step = round(one * WHOLE)
-        if not math.isclose(step, one * WHOLE, abs_tol=1e-6) or step == 0:
-            raise ConfigError(f"--lambdas {one:g}: steps are hundredths; give {max(step, 1) / WHOLE:g}")
+    for lambda_ in lambdas:
+        if not (math.isfinite(lambda_) and 0 < lambda_ <= LARGEST):
+            raise ConfigError(f"--lambdas {lambda_:g}: must be above 0 (the base) and at most {LARGEST:g}")
+        step = round(lambda_ * WHOLE)
+        if not math.isclose(step, lambda_ * WHOLE, abs_tol=1e-6) or step == 0:
+            raise ConfigError(f"--lambdas {lambda_:g}: must be a multiple of 0.01; use {max(step, 1) / WHOLE:g}")
         if step in steps:
-            raise ConfigError(f"--lambdas {one:g}: given twice; name each once")
+            raise ConfigError(f"--lambdas {lambda_:g}: given twice; remove one")
         steps.append(step)
     return tuple(sorted(steps))
 
 
-def standing_steps(out: Path) -> set[int]:
-    """The steps of which ``out`` has a folder; such an ``out`` is known to be a repair."""
-    found = [re.fullmatch(r"checkpoint-(\d+)", folder.name) for folder in out.glob("checkpoint-*")]
-    return {int(one[1]) for one in found if one}
+def written_steps(out: Path) -> set[int]:
+    """Return the steps with a folder in ``out``, which must be a repair."""
+    matches = [re.fullmatch(r"checkpoint-(\d+)", folder.name) for folder in out.glob("checkpoint-*")]
+    return {int(match[1]) for match in matches if match}
 
 
 def folder_of(step: int) -> str:
-    """The name of the folder that holds this point."""
+    """Return the name of this point's folder."""
     return f"checkpoint-{step}"

@@ -1,4 +1,4 @@
-"""``oversharp repair``: points on the straight line from the base to a checkpoint, written as a series."""
+"""``oversharp repair``: write points on the straight line from the base to a checkpoint as a series."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.records.provenance import version
-from oversharp.diagnostics.repair.folders import claimed, refuse_inside, require_ours, require_room
-from oversharp.diagnostics.repair.line import RepairLine, mixable
-from oversharp.diagnostics.repair.points import RepairResult, standing_steps, steps_of
+from oversharp.diagnostics.repair.folders import lock_output, refuse_inside, require_ours, require_room
+from oversharp.diagnostics.repair.line import RepairLine, load_mixable
+from oversharp.diagnostics.repair.points import RepairResult, steps_of, written_steps
 from oversharp.diagnostics.repair.sources import Sources, find_sources
 
 
@@ -25,39 +25,42 @@ def repair(
     float32: bool,
     progress: ProgressSink | None = None,
 ) -> RepairResult:
-    """Write the points into ``out``; those that stand there from an earlier call are kept.
+    """Write the points into ``out``; points of an earlier call are kept.
 
-    Raises ``ConfigError`` for settings and an ``out`` that cannot work, ``CheckpointError`` for weights that cannot.
+    Raises ``ConfigError`` for invalid settings or ``out``, ``CheckpointError`` for weights that cannot be mixed.
     """
     wanted = steps_of(lambdas)
-    passed = [Path(one).expanduser() for one in paths]
-    refuse_inside(out, [one for one in passed if one.is_dir()])
+    passed = [Path(path).expanduser() for path in paths]
+    refuse_inside(out, [item for item in passed if item.is_dir()])
     sources = find_sources(paths, base=base, step=checkpoint, average=average)
-    refuse_inside(out, [one.path for one in sources.all])
-    line = RepairLine(sources=sources, out=out, float32=float32, weights=mixable(sources))
+    refuse_inside(out, [entry.path for entry in sources.all])
+    line = RepairLine(sources=sources, out=out, float32=float32, weights=load_mixable(sources))
     record = _record(sources, float32)
     require_ours(out, record)
-    steps = {*wanted, *line.ends, *standing_steps(out)}
-    require_room(out, sum(line.n_bytes(step) for step in steps if not line.stands(step)))
-    with claimed(out, record):
+    steps = {*wanted, *line.ends, *written_steps(out)}
+    require_room(out, sum(line.n_bytes(step) for step in steps if not line.is_written(step)))
+    with lock_output(out, record):
         points, left_out = line.write(sorted(steps), progress or SilentProgress())
     return RepairResult(
         out=out,
         base=sources.base.label,
-        checkpoints=tuple(one.label for one in sources.checkpoints),
+        checkpoints=tuple(element.label for element in sources.checkpoints),
         points=points,
         left_out=left_out,
     )
 
 
 def _record(sources: Sources, float32: bool) -> dict[str, Any]:
-    """What the folder is made of. Paths are told, hashes decide: a series may be moved."""
+    """Return the record of the sources.
+
+    Only hashes identify them: a series may be moved, so paths are informative.
+    """
     return {
         "made_by": f"oversharp {version()}",
         "made_of": {
             "base": sources.base.trained.weights_hash,
-            "checkpoint": [one.weights_hash for one in sources.checkpoints],
+            "checkpoint": [checkpoint.weights_hash for checkpoint in sources.checkpoints],
             "float32": float32,
         },
-        "paths": [str(one.path) for one in sources.all],
+        "paths": [str(item.path) for item in sources.all],
     }

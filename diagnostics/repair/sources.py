@@ -1,4 +1,4 @@
-"""What a repair lies between: the base, and a checkpoint or the mean of neighbouring ones. Only these are read."""
+"""Find the ends of a repair: the base, and a checkpoint or the mean of neighbouring ones."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from oversharp.diagnostics.series.weights import IncompleteCheckpointError, chec
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The two ends of the line: ``base``, and the mean of ``checkpoints``, which are in ascending step order."""
+    """The two ends of the line: ``base``, and the mean of ``checkpoints`` (in ascending step order)."""
 
     base: Checkpoint
     checkpoints: tuple[Checkpoint, ...]
 
     @property
     def last(self) -> Checkpoint:
-        """The checkpoint whose configuration, tokenizer and dtypes the results have."""
+        """Checkpoint that provides configuration, tokenizer and dtypes of the results."""
         return self.checkpoints[-1]
 
     @property
     def are_adapters(self) -> bool:
-        """Whether LoRA adapters are mixed rather than whole models."""
+        """Whether LoRA adapters are mixed, not full models."""
         return self.last.kind == "lora"
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:
-        """Every source, the base first."""
+        """All sources, the base first."""
         return (self.base, *self.checkpoints)
 
 
 def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | None, average: int) -> Sources:
-    """The base of the series under ``paths`` and the last ``average`` checkpoints up to ``step``, by default the last.
+    """Return the base of the series and the last ``average`` checkpoints up to ``step`` (default: the last).
 
-    Unlike an audit it hashes only these. Raises ``ConfigError`` for a step or number that the series does not have,
-    ``CheckpointError`` for what ``find_series`` refuses, and for adapters and models that do not belong together.
+    Unlike an audit it hashes only these. Raises ``ConfigError`` for a step or number that the series lacks,
+    ``CheckpointError`` where ``find_series`` does, and for adapters and models that do not match.
     """
     if average < 1:
         raise ConfigError(f"--average {average}: must be at least 1")
@@ -52,9 +52,9 @@ def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | 
         first, trained = _without_base(ordered, base)
         chosen = _window(trained, step, average)
     if not chosen:
-        find_series(paths, base=base)  # says what is missing
-        raise CheckpointError(f"{paths[0]}: holds the base alone; pass the directory that holds a trained checkpoint")
-    listed = [one.path for _, one in ([first] if first is not None else []) + chosen]
+        find_series(paths, base=base)  # raises with what is missing
+        raise CheckpointError(f"{paths[0]}: contains only the base; pass the directory of a trained checkpoint")
+    listed = [item.path for _, item in ([first] if first is not None else []) + chosen]
     sources = _as_sources(find_series(listed, base=base), chosen)
     _refuse_unchanged(sources)
     _refuse_mixed_kinds(sources)
@@ -66,11 +66,11 @@ def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | 
 def _without_base(
     ordered: Sequence[tuple[int, Candidate]], base: Path | None
 ) -> tuple[tuple[int, Candidate] | None, list[tuple[int, Candidate]]]:
-    """The checkpoint that is the base, None if that lies elsewhere, and the trained ones."""
+    """Return the checkpoint that is the base (None if it is elsewhere), and the trained ones."""
     if base is not None:
         folder = base.expanduser()
         outside = {folder.resolve(), recognised(folder).model.resolve()}
-        return None, [(step, one) for step, one in ordered if step != 0 and one.path.resolve() not in outside]
+        return None, [(step, item) for step, item in ordered if step != 0 and item.path.resolve() not in outside]
     if not ordered:
         return None, []
     step, lowest = ordered[0]
@@ -80,29 +80,32 @@ def _without_base(
 
 
 def _window(trained: Sequence[tuple[int, Candidate]], step: int | None, average: int) -> list[tuple[int, Candidate]]:
-    """The last ``average`` of ``trained`` up to ``step``; without a step, up to the last that is whole."""
-    faults = {at: _fault(one) for at, one in trained}
+    """Return the last ``average`` of ``trained`` up to ``step``.
+
+    Without a step, up to the last complete one.
+    """
+    faults = {at: _fault(entry) for at, entry in trained}
     steps = [at for at, _ in trained if step is not None or not faults[at]]
     if not steps:
         return []
     last = steps[-1] if step is None else step
     if last not in steps:
         raise ConfigError(f"--checkpoint {step}: no such checkpoint in the series; it has {', '.join(map(str, steps))}")
-    until = [(at, one) for at, one in trained if at <= last]
+    until = [(at, element) for at, element in trained if at <= last]
     if len(until) < average:
         raise ConfigError(
-            f"--average {average}: there are {len(until)} checkpoints up to step {last}, the base not counted; "
-            f"give at most {len(until)}"
+            f"--average {average}: there are {len(until)} checkpoints up to step {last} besides the base; "
+            f"use at most {len(until)}"
         )
     chosen = until[-average:]
-    for at, one in chosen:
+    for at, item in chosen:
         if faults[at]:
-            raise CheckpointError(f"{one.label}: {faults[at]}; restore it, or name another with --checkpoint")
+            raise CheckpointError(f"{item.label}: {faults[at]}; restore it, or name another with --checkpoint")
     return chosen
 
 
 def _fault(candidate: Candidate) -> str:
-    """Why its weights cannot be read, empty if they can. Reads headers, not weights."""
+    """Return why its weights cannot be read, empty if they can. Reads only headers."""
     is_adapter = (candidate.path / ADAPTER_CONFIG).is_file()
     try:
         files = () if candidate.obstacle else weight_files(candidate.path, adapter=is_adapter)
@@ -118,32 +121,32 @@ def _as_sources(series: Series, chosen: Sequence[tuple[int, Candidate]]) -> Sour
     trained = series.checkpoints[1:]
     if len(trained) != len(chosen):
         raise CheckpointError(
-            f"{series.path}: found {len(trained)} of {len(chosen)} checkpoints beside the base; pass the directory "
-            "that holds them and --base PATH"
+            f"{series.path}: found {len(trained)} of {len(chosen)} checkpoints besides the base; pass the directory "
+            "that contains them, and --base PATH"
         )
-    steps = [step for step, _ in chosen]  # as in the whole series, where names tell none
+    steps = [step for step, _ in chosen]  # as in the whole series, where names give no step
     return Sources(
         base=series.base,
-        checkpoints=tuple(replace(one, step=step) for one, step in zip(trained, steps, strict=True)),
+        checkpoints=tuple(replace(item, step=step) for item, step in zip(trained, steps, strict=True)),
     )
 
 
-# ---------------------------------------------------------------- what belongs together
+# ---------------------------------------------------------------- sources that do not match
 
 
 def _refuse_unchanged(sources: Sources) -> None:
-    """Raise ``CheckpointError`` for a checkpoint with the base's weights: there is nothing between the two."""
-    same = next((one for one in sources.checkpoints if is_base_again(one, sources.base)), None)
+    """Raise ``CheckpointError`` for a checkpoint with the base's weights."""
+    same = next((checkpoint for checkpoint in sources.checkpoints if is_base_again(checkpoint, sources.base)), None)
     if same is not None:
         raise CheckpointError(
-            f"{same.label}: has the weights of the base {sources.base.label}, so there is nothing to repair; name "
-            "another with --checkpoint"
+            f"{same.label}: has the same weights as the base {sources.base.label}, so there is nothing to repair; "
+            "name another with --checkpoint"
         )
 
 
 def _refuse_mixed_kinds(sources: Sources) -> None:
-    """An adapter may lie on a full base; everything else is of one kind."""
-    odd = next((one for one in sources.checkpoints if one.kind != sources.last.kind), None)
+    """Raise ``CheckpointError`` for mixed kinds; only an adapter on a full base is allowed."""
+    odd = next((checkpoint for checkpoint in sources.checkpoints if checkpoint.kind != sources.last.kind), None)
     if odd is None and sources.base.kind == "lora" and sources.last.kind == "full":
         odd = sources.base
     if odd is not None:
@@ -154,15 +157,15 @@ def _refuse_mixed_kinds(sources: Sources) -> None:
 
 
 def _refuse_other_bases(sources: Sources, given: Path | None) -> None:
-    """Raise ``CheckpointError`` unless all adapters lie on the base, or on the model of the base's own adapter."""
+    """Raise ``CheckpointError`` unless all adapters belong to the base, or to the model of the base's own adapter."""
     model = sources.base.base_path or sources.base.path
-    for one in sources.checkpoints:
-        under = one.base_path
-        assert under is not None  # what find_series says of adapters
+    for checkpoint in sources.checkpoints:
+        under = checkpoint.base_path
+        assert under is not None  # find_series requires it of adapters
         if under.resolve() != model.resolve() and _hash(under) != _hash(model):
             named = "the base of the series" if given is None else f"--base {given}"
             raise CheckpointError(
-                f"{one.label}: is an adapter of {under}, and {named} holds other weights; give --base {under}"
+                f"{checkpoint.label}: is an adapter of {under}, but {named} has other weights; pass --base {under}"
             )
 
 

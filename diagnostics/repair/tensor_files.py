@@ -1,4 +1,4 @@
-"""Writes safetensors files tensor by tensor, so that a file may be larger than the memory."""
+"""Write safetensors files tensor by tensor, so that a file may exceed the memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTensor:
-    """A tensor that is to be written; ``chunks`` gives its bytes in order, ``n_bytes`` of them."""
+    """Tensor to be written; ``chunks`` yields its ``n_bytes`` bytes in order."""
 
     name: str
     dtype: str
@@ -23,12 +23,12 @@ class PlannedTensor:
     chunks: Callable[[], Iterator[bytes]]
 
 
-#: The tensors of every weight file, by its name.
+#: Tensors of every weight file, by file name.
 PlannedFiles = Mapping[str, Sequence[PlannedTensor]]
 
 
-def as_it_lies(tensor: StoredTensor) -> PlannedTensor:
-    """A tensor that is copied."""
+def plan_copy(tensor: StoredTensor) -> PlannedTensor:
+    """Plan a tensor that is copied unchanged."""
     return PlannedTensor(
         name=tensor.name,
         dtype=tensor.dtype,
@@ -39,9 +39,11 @@ def as_it_lies(tensor: StoredTensor) -> PlannedTensor:
 
 
 def write_files(folder: Path, files: PlannedFiles, advance: Callable[[int], None]) -> None:
-    """Write every file into ``folder``, and the index of a model in several. ``advance`` is called after each tensor.
+    """Write every file into ``folder``, with an index if there are several.
 
-    Raises ``CheckpointError`` if a source gives fewer bytes than its header says: someone is writing it.
+    ``advance`` is called after each tensor.
+
+    Raises ``CheckpointError`` if a source yields fewer bytes than its header states: another program is writing it.
     """
     for name, tensors in files.items():
         _write_file(folder / name, tensors, advance)
@@ -50,15 +52,16 @@ def write_files(folder: Path, files: PlannedFiles, advance: Callable[[int], None
 
 
 def _write_file(file: Path, tensors: Sequence[PlannedTensor], advance: Callable[[int], None]) -> None:
-    # wide numbers first, as the library writes: each then starts at a multiple of its width
-    ordered = sorted(tensors, key=lambda one: (-FLOAT_BYTES.get(one.dtype, 8), one.name))
+    # wide numbers first, as the library does: each then starts at a multiple of its width
+    ordered = sorted(tensors, key=lambda item: (-FLOAT_BYTES.get(item.dtype, 8), item.name))
     with file.open("wb") as stream:
         stream.write(_header(ordered))
         for tensor in ordered:
             n_written = sum(stream.write(chunk) for chunk in tensor.chunks())
             if n_written != tensor.n_bytes:
                 raise CheckpointError(
-                    f"{tensor.name}: its source changed while it was read; stop what writes there, and run again"
+                    f"{tensor.name}: its source changed while it was read; stop the program that writes it, and run "
+                    "again"
                 )
             advance(1)
 
@@ -66,9 +69,9 @@ def _write_file(file: Path, tensors: Sequence[PlannedTensor], advance: Callable[
 def _header(tensors: Sequence[PlannedTensor]) -> bytes:
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     start = 0
-    for one in tensors:
-        end = start + one.n_bytes
-        header[one.name] = {"dtype": one.dtype, "shape": one.shape, "data_offsets": [start, end]}
+    for tensor in tensors:
+        end = start + tensor.n_bytes
+        header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end]}
         start = end
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
@@ -78,7 +81,7 @@ def _header(tensors: Sequence[PlannedTensor]) -> bytes:
 def _write_index(folder: Path, files: PlannedFiles) -> None:
     if any(name.startswith("adapter_model") for name in files):
         return
-    places = {one.name: name for name, tensors in files.items() for one in tensors}
-    total = sum(one.n_bytes for tensors in files.values() for one in tensors)
+    places = {tensor.name: name for name, tensors in files.items() for tensor in tensors}
+    total = sum(item.n_bytes for tensors in files.values() for item in tensors)
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

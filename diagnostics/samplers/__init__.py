@@ -1,4 +1,4 @@
-"""Samplers draw the responses. Nothing heavy is imported before one is chosen."""
+"""Samplers generate the responses. Nothing heavy is imported before one is chosen."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from oversharp.diagnostics.samplers.contract import (
     SampleRequest,
 )
 
-#: Other packages add a sampler with an entry point of this group that names a class such as ``SamplerClass``.
+#: Entry-point group for samplers of other packages; an entry point names a class such as ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
 _BUILT_IN = ("auto", "transformers", "vllm")
-_MEND = "; use --sampler transformers"
+_HINT = "; use --sampler transformers"
 
 
 class SamplerClass(Protocol):
-    """How a sampler is made."""
+    """Constructor of a sampler."""
 
     def __call__(self, context: SamplerContext) -> Sampler: ...
 
@@ -36,29 +36,34 @@ class SamplerClass(Protocol):
 def choose_sampler(
     name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, held: str | None = None
 ) -> tuple[str, str]:
-    """The sampler that ``name`` stands for, and why: ``auto`` is vLLM where it runs every checkpoint of the series.
+    """Return the sampler for ``name`` and the reason.
 
-    ``held``: what drew the samples that the store has of the series; ``auto`` stays with it, as samples of another
-    sampler would not continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here,
-    and ``ConfigError`` for a plugin that takes a name that is taken.
+    ``auto`` is vLLM where it runs every checkpoint of the series.
+
+    ``held`` is the sampler of the series' samples in the store; ``auto`` keeps it, because samples of another sampler
+    cannot continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here, and ``ConfigError`` for
+    a plugin whose name is already in use.
     """
     known = (*_BUILT_IN, *sorted(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)))
     if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
         if held == "transformers":
-            return held, "auto, it drew the samples that the store holds"
+            return held, "auto: the samples in the store are from it"
         obstacle = _obstacle(checkpoints, device)
         if obstacle:
-            return "transformers", f"auto, for vLLM cannot run here ({obstacle.removesuffix(_MEND)})"
-        return "vllm", "auto, it runs this model here"
+            return "transformers", f"auto: vLLM cannot run here ({obstacle.removesuffix(_HINT)})"
+        return "vllm", "auto: it runs this model here"
     if name not in known:
         raise SamplerError(f"--sampler {name}: unknown; choose from {', '.join(known)}")
-    return name, "as asked for"
+    return name, "as requested"
 
 
 def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
-    """The largest rank of the adapters on each model, as vLLM reserves it; without those that vLLM does not compute."""
+    """Return the largest rank of the adapters on each model, for vLLM to reserve.
+
+    Unsupported adapters are left out.
+    """
     from oversharp.diagnostics.samplers.vllm_files import lora_rank
 
     ranks: dict[Path, int] = {}
@@ -68,14 +73,14 @@ def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
         try:
             rank = lora_rank(checkpoint)
         except SamplerError:
-            continue  # said when its turn comes
+            continue  # reported when it is loaded
         model = checkpoint.base_path.resolve()
         ranks[model] = max(rank, ranks.get(model, 0))
     return ranks
 
 
 def make_sampler(name: str, context: SamplerContext) -> Sampler:
-    """The sampler that ``choose_sampler`` named."""
+    """Create the sampler that ``choose_sampler`` returned."""
     if name == "vllm":
         from oversharp.diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
 
@@ -95,7 +100,7 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
 
 
 def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | None:
-    """Why vLLM cannot run one of the checkpoints; found without importing it."""
+    """Return why vLLM cannot run one of the checkpoints, without importing it; None if it can."""
     from oversharp.diagnostics.samplers.vllm_files import lora_rank
     from oversharp.diagnostics.samplers.vllm_support import why_not
 

@@ -1,4 +1,4 @@
-"""What a sampler is: one protocol for transformers, vLLM and outside packages."""
+"""Protocol of samplers, for transformers, vLLM and outside packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, Sam
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRequest:
-    """The responses still wanted for one problem: these indices, and the greedy one if ``greedy``."""
+    """Missing responses of one problem: these indices, and the greedy one if ``greedy``."""
 
     problem: Problem
     sample_indices: tuple[int, ...]
@@ -24,12 +24,12 @@ class SampleRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """How an inference engine is built; never part of a sample's identity.
+    """Settings of an inference engine; never part of a sample's identity.
 
-    ``gpu_memory_share`` of each GPU is the engine's, the rest is left to the model that scores. ``max_model_len`` in
-    tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib``: most memory
-    for the KV cache where there is no GPU. ``trust_remote_code``: code that lies beside the weights may run.
-    ``lora_ranks``: the largest rank of the adapters on each model, for which room is kept from the start.
+    The engine uses ``gpu_memory_share`` of each GPU; the rest is for the model that scores. ``max_model_len`` is in
+    tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib`` limits the KV cache
+    where there is no GPU. ``trust_remote_code`` allows code in the model's folder to run. ``lora_ranks`` is the largest
+    rank of the adapters on each model, reserved from the start.
     """
 
     tensor_parallel: int = 1
@@ -42,11 +42,11 @@ class EngineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerContext:
-    """What a sampler is made with.
+    """Arguments of a sampler's constructor.
 
     ``models`` loads transformers models and is shared with the scorer, so that a checkpoint is loaded once.
-    ``batch_size`` in rows (responses drawn at a time), None: chosen from the model's size. ``note`` tells the user one
-    line, such as why an engine had to be started again.
+    ``batch_size`` is in rows (concurrent responses), None: chosen from the model's size. ``note`` prints one line, such
+    as the reason of an engine restart.
     """
 
     models: ModelHolder
@@ -56,7 +56,10 @@ class SamplerContext:
 
 
 class Sampler(Protocol):
-    """Draws responses. One instance serves a whole series; ``sample`` swaps the weights as needed."""
+    """Generates responses. One instance serves a whole series.
+
+    ``sample`` swaps the weights as needed.
+    """
 
     name: str
 
@@ -65,25 +68,25 @@ class Sampler(Protocol):
     ) -> Iterator[list[Sample]]:
         """Yield finished samples in batches small enough to commit one by one.
 
-        A sample depends on (settings.seed, checkpoint.checkpoint_id, problem_id, sample_index) only,
-        never on what else was asked for or in which order.
+        A sample depends only on (settings.seed, checkpoint.checkpoint_id, problem_id, sample_index), not on other
+        requests or their order.
         """
 
     def close(self) -> None:
-        """Let go of the engine and its memory. Closing twice is allowed."""
+        """Release the engine and its memory. Closing twice is allowed."""
 
 
 @runtime_checkable
 class RestingSampler(Protocol):
-    """A sampler with an engine of its own, which can leave memory to the model that scores."""
+    """A sampler with a separate engine, which can release memory for the model that scores."""
 
     def rest(self) -> None:
-        """Hold as little memory as can be until the next ``sample``, which takes it again."""
+        """Release as much memory as possible until the next ``sample``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """How the rows of a call are put into batches: as many as ``rows_per_batch`` in each, the last may hold fewer."""
+    """Layout of the rows of a call in batches: ``rows_per_batch`` in each, fewer in the last."""
 
     n_batches: int
     rows_per_batch: int
@@ -91,14 +94,14 @@ class BatchPlan:
 
 @runtime_checkable
 class PlanningSampler(Protocol):
-    """A sampler whose log-probabilities depend, in their last bits, on what else is in a batch.
+    """A sampler whose log-probabilities depend, in their last bits, on the other rows of a batch.
 
-    So that several machines draw what one would have drawn, all make the same batches, by the plan of one of them, and
-    each draws every so manyth. Other samplers are given every so manyth request.
+    For several machines to draw the same as one, all use the batches planned by one of them, and each draws a share of
+    the batches. With other samplers, each machine gets a share of the requests.
     """
 
     def plan(self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings) -> BatchPlan:
-        """The batches that ``sample`` draws these requests in."""
+        """Return the batches in which ``sample`` draws these requests."""
 
     def sample(
         self,
@@ -109,11 +112,14 @@ class PlanningSampler(Protocol):
         part: Shard = WHOLE,
         plan: BatchPlan | None = None,
     ) -> Iterator[list[Sample]]:
-        """As ``Sampler.sample``, but only the batches of ``part``; without a plan, in batches that fit this machine."""
+        """Like ``Sampler.sample``, but only the batches of ``part``.
+
+        Without a plan, in batches that fit this machine.
+        """
 
 
 def row_key(*identity: str | int) -> int:
-    """A signed 64-bit hash of what a row of samples depends on.
+    """Return a signed 64-bit hash of the identity of a row of samples.
 
     >>> row_key(0, "weights", "problem", 1) == row_key(0, "weights", "problem", 11)
     False

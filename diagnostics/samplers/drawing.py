@@ -1,7 +1,7 @@
-"""Draws tokens so that a sample depends on its own identity alone, whatever else is in the batch.
+"""Sample tokens so that a sample depends only on its identity, not on the rest of the batch.
 
-The random numbers are no stream but a function: token ``t`` of a row uses number ``t`` of the row's key
-(``contract.row_key``), so neither the size of the batch nor its order can matter.
+Random numbers come from a function, not a stream: token ``t`` of a row uses number ``t`` of the row's key
+(``contract.row_key``), so neither the size of the batch nor its order matters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transformers import (
 
 from oversharp.diagnostics.records.types import SamplingSettings
 
-#: The float64 work of one draw is done on as many rows at a time as keep it at 128 MiB per tensor.
+#: Rows per chunk of the float64 work are chosen to keep a tensor at 128 MiB.
 _ELEMENTS_PER_CHUNK = 1 << 24
 
 # Constants of splitmix64 (Steele, Lea, Flood 2014: Fast splittable pseudorandom number generators, fig. 15–17),
@@ -32,7 +32,9 @@ _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 
 
 def uniform(key_B: Int[Tensor, " row"], position: int) -> Float[Tensor, " row"]:
-    """Number ``position`` of each key, uniform on [0, 1) with 52 bits: splitmix64 as a function of its counter.
+    """Return number ``position`` of each key, uniform on [0, 1) with 52 bits.
+
+    Splitmix64 of its counter.
 
     >>> uniform(torch.tensor([0]), 0)  # splitmix64 seeded with 0 gives 0xE220A8397B1DCDAF first
     tensor([0.8833], dtype=torch.float64)
@@ -51,10 +53,10 @@ def _shift_right(bits_B: Int[Tensor, " row"], n: int) -> Int[Tensor, " row"]:
 
 
 def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
-    """One token per row from softmax(logits), by inverting the cumulative distribution in float64.
+    """Return one token per row from softmax(logits), by inverting the cumulative distribution in float64.
 
-    In float32 the sum over a large vocabulary is off by more than its rare tokens weigh. A token of probability 0 is
-    never drawn.
+    In float32 the rounding error of the sum over a large vocabulary exceeds the probability of rare tokens. A token of
+    probability 0 is never drawn.
 
     >>> logits = torch.tensor([[0.0, -torch.inf, 0.0], [0.0, -torch.inf, 0.0]])
     >>> draw_tokens(logits, torch.tensor([0.2, 0.5], dtype=torch.float64)).tolist()
@@ -63,14 +65,14 @@ def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Ten
     cumulative_BV = logits_BV.double().softmax(dim=-1).cumsum(dim=-1)
     threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
     token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True)[:, 0]
-    return token_B.clamp(max=logits_BV.shape[1] - 1)  # NaN logits sort anywhere; the caller finds them by their logp
+    return token_B.clamp(max=logits_BV.shape[1] - 1)  # NaN logits sort anywhere; the caller detects them by their logp
 
 
 class SeededDraw(LogitsProcessor):
-    """Chooses the next token itself and leaves it the only one possible, so that greedy ``generate`` takes it.
+    """Choose the next token and mask all others, so that greedy ``generate`` takes it.
 
-    ``logp_steps`` collects, per step, the log-probability in nats that the model gave the chosen token at temperature
-    1 over the whole vocabulary, in float32.
+    ``logp_steps`` collects, per step, the log-probability in nats of the chosen token at temperature 1 over the whole
+    vocabulary, in float32.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class SeededDraw(LogitsProcessor):
         self._warpers = _warpers(settings)
 
     def __call__(self, input_ids: Int[Tensor, "row token"], scores: Float[Tensor, "row vocabulary"]) -> Tensor:
-        logits_BV = scores  # transformers calls them by name
+        logits_BV = scores  # transformers passes it by keyword
         uniform_B = uniform(self._key_B, input_ids.shape[1] - self._prompt_width)
         rows_per_chunk = max(1, _ELEMENTS_PER_CHUNK // logits_BV.shape[1])
         token_B = torch.cat(
@@ -110,7 +112,7 @@ class SeededDraw(LogitsProcessor):
 
 
 def _warpers(settings: SamplingSettings) -> LogitsProcessorList:
-    """Temperature, then top-k, then top-p: the order of transformers and vLLM."""
+    """Return temperature, then top-k, then top-p: the order of transformers and vLLM."""
     warpers = LogitsProcessorList()
     if settings.temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(settings.temperature))

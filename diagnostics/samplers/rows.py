@@ -1,20 +1,22 @@
-"""How many responses an engine works on at a time."""
+"""Default number of concurrent responses of an engine."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Where the user names no number, at most.
+#: Maximum where the user gives no number.
 MOST_ROWS: Final = 256
-#: The same on a CPU: at least, and per thread. Of SmolLM2-135M 256 drew no faster on one core than 64 (248 tokens a
-#: second against 258), and audits of its runs held 3.7 GiB with 256 and 2.7 with 64.
+#: On a CPU: minimum, and rows per thread. With SmolLM2-135M, 256 rows were no faster on one core than 64 (248 tokens a
+#: second, against 258), and audits used 3.7 GiB with 256 and 2.7 with 64.
 _CPU_ROWS, _CPU_ROWS_PER_THREAD = 64, 8
-#: Steps of smaller models cost what they cost for any number of rows, which take little memory.
+#: A step of smaller models takes the same time for any number of rows, which take little memory.
 _SMALL_PARAMETERS = 50_000_000
 
 
 def default_rows(device_type: str, n_parameters: int, n_threads: int) -> int:
-    """Responses at a time as a balance of speed and memory, where memory on a GPU has its own bounds.
+    """Return the number of concurrent responses that balances speed and memory.
+
+    GPUs have separate memory limits.
 
     >>> default_rows("cuda", 135_000_000, 2), default_rows("cpu", 1_000_000, 2)
     (256, 256)

@@ -1,4 +1,4 @@
-"""The sampler that runs everywhere: batched ``generate`` of transformers with a KV cache, on CPU or GPU."""
+"""Sampler for any machine: batched ``generate`` of transformers with a KV cache, on CPU or GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from oversharp.diagnostics.models.devices import suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
-from oversharp.diagnostics.models.tokens import encode_prompt, left_padded, require_fit, response_texts
+from oversharp.diagnostics.models.tokens import encode_prompt, pad_left, require_fit, response_texts
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
@@ -21,7 +21,7 @@ from oversharp.diagnostics.samplers.contract import BatchPlan, SamplerContext, S
 from oversharp.diagnostics.samplers.drawing import SeededDraw
 
 MAX_ROWS = 1024
-#: Memory that one batch may fill with its cache and logits: this much on a CPU, this share of what a GPU has free.
+#: Memory that one batch may fill with its cache and logits: bytes on a CPU, a share of the free memory on a GPU.
 CPU_BATCH_BYTES = 1 << 30
 GPU_FREE_SHARE = 0.5
 
@@ -39,10 +39,10 @@ class _SampleRow:
 
 
 class TransformersSampler:
-    """Draws responses with ``model.generate``.
+    """Generates responses with ``model.generate``.
 
     ``batch_size`` is in rows (responses); by default as many as memory allows, at most 1,024. It is halved when a GPU
-    runs out of memory. Samples do not depend on it; the last bits of their log-probabilities do.
+    runs out of memory. Samples do not depend on it, except for the last bits of their log-probabilities.
     """
 
     name = "transformers"
@@ -53,7 +53,10 @@ class TransformersSampler:
         self._most_rows: int | None = None  # at a time, once a GPU has run out of memory
 
     def plan(self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings) -> BatchPlan:
-        """The batches that ``sample`` draws these requests in, on this machine as it is now. Raises as ``sample``."""
+        """Return the batches of ``sample`` for these requests on this machine.
+
+        Raises like ``sample``.
+        """
         loaded = self._models.load(checkpoint)
         return self._plan(loaded, _rows(loaded, checkpoint, requests, settings), settings)
 
@@ -68,9 +71,9 @@ class TransformersSampler:
     ) -> Iterator[list[Sample]]:
         """Yield finished samples batch by batch, prompts of similar length together.
 
-        All requests are put into batches, as ``plan`` says or as this machine would, and those of ``part`` are drawn.
-        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, or a single
-        response does not fit on the GPU.
+        All requests are split into batches, by ``plan`` or to fit this machine, and those of ``part`` are drawn. Raises
+        ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model returns NaN, or a single response
+        does not fit on the GPU.
         """
         loaded = self._models.load(checkpoint)
         rows = _rows(loaded, checkpoint, requests, settings)
@@ -87,7 +90,7 @@ class TransformersSampler:
     def _draw(
         self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """One batch of the plan, in pieces where it does not fit the memory."""
+        """Draw one batch of the plan, split where it does not fit the memory."""
         done = 0
         while done < len(rows):
             piece = rows[done : done + (self._most_rows or len(rows))]
@@ -106,7 +109,7 @@ class TransformersSampler:
             yield samples
 
     def close(self) -> None:
-        """Let go of the model; the next ``sample`` loads one again."""
+        """Release the model; the next ``sample`` loads one again."""
         self._models.close()
 
 
@@ -134,13 +137,13 @@ def _rows(
 
 
 def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
-    """Rows whose cache over ``n_tokens`` and whose logits fit the memory meant for a batch, a power of two."""
+    """Return the rows whose KV cache over ``n_tokens`` and logits fit the memory of a batch, a power of two."""
     config = loaded.model.config.get_text_config()
     heads = getattr(config, "num_attention_heads", 1)  # a recurrent model has none, and one state instead of a cache
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     cache_bytes = 2 * config.num_hidden_layers * kv_heads * head_dim * n_tokens * loaded.model.dtype.itemsize
-    logit_bytes = 3 * loaded.vocabulary_size * torch.float32.itemsize  # as given, as copied, as chosen
+    logit_bytes = 3 * loaded.vocabulary_size * torch.float32.itemsize  # original, copy, masked
     memory = CPU_BATCH_BYTES
     if loaded.device.type == "cuda":
         memory = int(GPU_FREE_SHARE * torch.cuda.mem_get_info(loaded.device)[0])
@@ -150,7 +153,7 @@ def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
 
 @torch.inference_mode()
 def _generate(loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings) -> list[Sample]:
-    prompt_ids_BL, mask_BL = left_padded([row.prompt_ids for row in rows], loaded)
+    prompt_ids_BL, mask_BL = pad_left([row.prompt_ids for row in rows], loaded)
     width = prompt_ids_BL.shape[1]
     draw = SeededDraw(
         keys=[row.key for row in rows],
@@ -185,14 +188,16 @@ def _greedy_decoding(loaded: LoadedModel, *, max_new_tokens: int) -> GenerationC
 
 
 def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
-    """Read every distinct prompt once, and repeat its cache for its rows; None where that saves nothing.
+    """Prefill every distinct prompt once, and repeat its cache for its rows.
 
-    The last token of each prompt is left for ``generate``, which needs something to read.
+    None where that saves nothing.
+
+    The last token of each prompt is left for ``generate``, which needs input.
     """
     distinct = list(dict.fromkeys(row.prompt_ids for row in rows))
     if len(distinct) == len(rows) or min(map(len, distinct)) < 2:
         return None
-    ids_PL, mask_PL = left_padded([ids[:-1] for ids in distinct], loaded)
+    ids_PL, mask_PL = pad_left([ids[:-1] for ids in distinct], loaded)
     model: Any = loaded.model
     config = _greedy_decoding(loaded, max_new_tokens=1)
     config.return_dict_in_generate = True
@@ -201,7 +206,7 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
     if not all(hasattr(layer, "batch_select_indices") for layer in getattr(cache, "layers", [None])):
         return None
     place = {ids: index for index, ids in enumerate(distinct)}
-    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows]))  # whatever devices layers lie on
+    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows]))  # works on any device of a layer
     return cache
 
 
@@ -212,13 +217,13 @@ def _samples(
     logp_BT: Float[Tensor, "row token"],
 ) -> list[Sample]:
     is_end_BT = torch.isin(response_BT, torch.tensor(loaded.end_ids, device=response_BT.device))
-    # a row counts until its first end token; what generate put after it is padding
+    # a row ends at its first end token; generate pads after it
     counts_BT = is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0
     logp_sum_B = torch.where(counts_BT, logp_BT.double(), 0.0).sum(dim=1)
     if not bool(logp_sum_B.isfinite().all()):
         worst = rows[int((~logp_sum_B.isfinite()).nonzero()[0, 0])]
         raise SamplerError(
-            f"problem {worst.problem_id}: the model gives NaN or infinite logits after its prompt; "
+            f"problem {worst.problem_id}: the model returns NaN or infinite logits after its prompt; "
             "try --dtype float32, or leave this checkpoint out"
         )
     lengths = counts_BT.sum(dim=1).tolist()

@@ -1,6 +1,6 @@
-"""The sampler for real models: one vLLM engine serves a whole series, its weights swapped between checkpoints.
+"""Sampler with vLLM: one engine serves a whole series, its weights swapped between checkpoints.
 
-The engine runs in a process of its own (``vllm_process``) and is not believed: after every start and swap a probe
+The engine runs in a separate process (``vllm_process``). Its weights are verified after every start and swap: a probe
 compares its log-probabilities with those of transformers (``vllm_probe``).
 """
 
@@ -22,14 +22,14 @@ from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EnginePr
 from oversharp.diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 
-#: Responses of one request: they come back together, so this bounds what a kill can lose and what waits in memory.
+#: Responses per request. They return together, so this bounds what a kill loses and what waits in memory.
 ROWS_PER_REQUEST = 64
-#: A batch is handed on when it has this many rows, or is this old.
+#: Rows, or age in seconds, at which a batch is passed on.
 BATCH_ROWS = 1024
 BATCH_S = 5.0
 #: vLLM raises lower temperatures to this.
 LEAST_TEMPERATURE = 0.01
-#: Starts in a row that fail or bring no response before the audit gives up.
+#: Consecutive starts that fail or yield no response before the audit gives up.
 MAX_FAILURES = 3
 
 
@@ -47,10 +47,10 @@ class _DrawJob:
 
 
 class VllmSampler:
-    """Draws responses with vLLM.
+    """Generates responses with vLLM.
 
-    ``batch_size`` is in rows (responses) that the engine works on at a time, by default ``default_rows``; it is halved
-    when the engine runs out of memory. Samples do not depend on it. ``process``, if given, becomes the first engine's.
+    ``batch_size`` is in rows (concurrent responses of the engine), by default ``default_rows``; it is halved when the
+    engine runs out of memory. Samples do not depend on it. ``process``, if given, is used for the first engine.
     """
 
     name = "vllm"
@@ -64,14 +64,14 @@ class VllmSampler:
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Yield finished samples as they come, about ``BATCH_ROWS`` at a time.
+        """Yield finished samples as they arrive, about ``BATCH_ROWS`` at a time.
 
-        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, vLLM does not
-        run the model or computes another one than transformers, or the engine dies again and again.
+        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model returns NaN, vLLM does not
+        support the model or its results differ from transformers, or the engine fails repeatedly.
         """
         if 0 < settings.temperature < LEAST_TEMPERATURE:
             raise SamplerError(
-                f"--temperature {settings.temperature}: vLLM draws at {LEAST_TEMPERATURE} or above; "
+                f"--temperature {settings.temperature}: vLLM needs {LEAST_TEMPERATURE} or more; "
                 "raise it, or use --sampler transformers"
             )
         loaded = self._models.load(checkpoint)
@@ -91,26 +91,29 @@ class VllmSampler:
                     self._engines.recover(error, checkpoint, give_up=failures == MAX_FAILURES)
                 except (GeneratorExit, SamplerError):
                     raise
-                except BaseException:  # Ctrl-C may have cut a message in two: this engine cannot be talked to any more
+                except BaseException:  # Ctrl-C may have truncated a message: this engine can no longer be used
                     self._engines.close()
                     raise
         finally:
             self._n_unfinished -= 1
 
     def rest(self) -> None:
-        """Have the engine leave its memory to who computes meanwhile; not while a ``sample`` is unfinished."""
+        """Release the engine's GPU memory. Must not be called while a ``sample`` is running."""
         if not self._n_unfinished:
             self._engines.rest()
 
     def close(self) -> None:
-        """End the engine's process and let go of the model; the next ``sample`` starts another."""
+        """End the engine's process and release the model; the next ``sample`` starts another."""
         self._engines.close()
         self._models.close()
 
     def _draw(
         self, missing: dict[int, _DrawJob], loaded: LoadedModel, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Keep the engine fed until nothing is missing; a job leaves ``missing`` once its samples are handed on."""
+        """Keep the engine busy until nothing is missing.
+
+        A job leaves ``missing`` once its samples are yielded.
+        """
         engine = self._engines.running
         most_rows = 2 * engine.plan.max_num_seqs + ROWS_PER_REQUEST
         waiting = iter(list(missing.items()))
@@ -123,7 +126,7 @@ class VllmSampler:
                     engine.submit(self._order(*entry, loaded, settings))
                     rows_in_flight += entry[1].n
                 drawn = engine.collect(timeout_s=BATCH_S)
-                if drawn is not None and drawn.ticket in missing:  # else it is of an earlier call that was broken off
+                if drawn is not None and drawn.ticket in missing:  # else from an earlier call that was aborted
                     done[drawn.ticket] = drawn.rows
                     rows_in_flight -= missing[drawn.ticket].n
                 n_done = sum(map(len, done.values()))
@@ -182,10 +185,10 @@ def _jobs(
 
 
 def contiguous(indices: Iterable[int], *, most: int = ROWS_PER_REQUEST) -> list[tuple[int, int]]:
-    """Runs (first, length) that cover ``indices`` in ascending order, none longer than ``most``.
+    """Return runs (first, length) that cover ``indices`` in ascending order, each at most ``most`` long.
 
-    vLLM draws response ``i`` of a request with the request's seed plus ``i``: so a run that starts at ``first`` with
-    the seed ``base + first`` gives every index the seed ``base + index``, however the indices are cut into runs.
+    vLLM draws response ``i`` of a request with the request's seed plus ``i``: a run that starts at ``first`` with the
+    seed ``base + first`` gives every index the seed ``base + index``, for any partition of the indices.
 
     >>> contiguous([5, 0, 1, 2, 7], most=2)
     [(0, 2), (2, 1), (5, 1), (7, 1)]
@@ -211,7 +214,7 @@ def _sample(loaded: LoadedModel, job: _DrawJob, index: int, row: DrawnRow, text:
     entropy_sum = None if row.entropy_T is None else float(row.entropy_T.sum(dtype=np.float64))
     if not np.isfinite(logp_sum) or (entropy_sum is not None and not np.isfinite(entropy_sum)):
         raise SamplerError(
-            f"problem {job.problem_id}: the model gives NaN or infinite logits after its prompt; "
+            f"problem {job.problem_id}: the model returns NaN or infinite logits after its prompt; "
             "try --dtype float32, or leave this checkpoint out"
         )
     return Sample(

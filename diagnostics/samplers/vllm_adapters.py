@@ -1,8 +1,8 @@
-"""Products with one LoRA adapter on a CPU, in place of vLLM's, which copy the adapter's weights once for every token.
+"""Products with one LoRA adapter on a CPU, replacing vLLM's, which copy the adapter's weights for every token.
 
 vLLM's CPU build gathers ``weights[index_of_token]`` before it multiplies: with SmolLM2-135M, rank 16 and 256 responses
-that is gigabytes a step, and most of its time. Our engines hold room for one adapter (``max_loras=1``), so that two
-matrix products a layer do, whose middle is rounded to the model's precision as it is in PEFT.
+that is gigabytes per step, and most of the step's time. Our engines have one adapter (``max_loras=1``), so two matrix
+products per layer suffice, with the intermediate rounded to the model's precision as in PEFT.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def product_with_adapter(
     slot_T: Int[Tensor, " token"],
     dtype: torch.dtype,
 ) -> Float[Tensor, "token output"]:
-    """Each token's input times the adapter's weights, in ``dtype``; 0 where the slot is -1, which asks for no adapter.
+    """Return each token's input times the adapter's weights, in ``dtype``.
+
+    0 for slot -1 (no adapter).
 
     Raises ``ValueError`` for the weights of several adapters.
 
@@ -31,7 +33,7 @@ def product_with_adapter(
             [0., 0.]])
     """
     if len(weight_1OI) != 1:
-        raise ValueError(f"weights of {len(weight_1OI)} adapters: an engine has room for one")
+        raise ValueError(f"weights of {len(weight_1OI)} adapters: an engine supports one")
     weight_OI = weight_1OI.reshape(weight_1OI.shape[-2:]).to(dtype)
     output_TO = input_TI.to(dtype) @ weight_OI.T
     asked_T = slot_T >= 0
@@ -47,9 +49,9 @@ def add_adapter(
     asked_T: Bool[Tensor, " token"] | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Add to the parts of ``output_TO``, of these widths, what the adapter of each makes of the same input.
+    """Add each adapter part's product with the input to its part of ``output_TO``, of these widths.
 
-    ``asked_T`` says which tokens ask for the adapter, None: all.
+    ``asked_T`` marks the tokens that use the adapter, None: all.
 
     >>> output_TO = torch.zeros(2, 3)
     >>> down, up = [torch.ones(1, 2), 2 * torch.ones(1, 2)], [torch.ones(1, 1), torch.ones(2, 1)]
@@ -63,7 +65,7 @@ def add_adapter(
     if asked_T is not None:
         middle_TR = middle_TR * asked_T[:, None]
     start = 0
-    for part_TR, up_PR, width in zip(middle_TR.split([len(one) for one in down], dim=1), up, widths, strict=True):
+    for part_TR, up_PR, width in zip(middle_TR.split([len(item) for item in down], dim=1), up, widths, strict=True):
         used = min(width, len(up_PR))  # adapter and model may be padded differently
         part = output_TO[:, start : start + used]
         part.addmm_(part_TR, up_PR[:used].T.to(part_TR.dtype), alpha=scale)
@@ -71,7 +73,7 @@ def add_adapter(
 
 
 def replace_adapter_products() -> None:
-    """From now on this process's vLLM multiplies so. Its punica wrapper looks these functions up by name."""
+    """Install these products in this process's vLLM, whose punica wrapper looks the functions up by name."""
     from vllm.lora.punica_wrapper import punica_cpu
 
     replace_linear_layers(punica_cpu.PunicaWrapperCPU)
@@ -80,8 +82,8 @@ def replace_adapter_products() -> None:
         return torch.repeat_interleave(slot_B, n_tokens_B)
 
     def shrink(inputs: Tensor, weights: Tensor, output: Tensor, slots: Tensor, scaling: float = 1.0) -> None:
-        found = product_with_adapter(inputs, weights, slots, output.dtype)
-        output[:, : found.shape[1]] = scaling * found
+        product = product_with_adapter(inputs, weights, slots, output.dtype)
+        output[:, : product.shape[1]] = scaling * product
 
     def expand(inputs: Tensor, weights: Tensor, output: Tensor, slots: Tensor, add_inputs: bool = True) -> None:
         width = min(weights.shape[-2], output.shape[1])  # adapter and model may be padded differently
@@ -90,11 +92,11 @@ def replace_adapter_products() -> None:
     def expand_slice(
         inputs: Tensor, weights: Tensor, output: Tensor, slots: Tensor, start: int, size: int, add_inputs: bool = True
     ) -> None:
-        found = product_with_adapter(inputs, weights, slots, output.dtype)[:, :size]
+        product = product_with_adapter(inputs, weights, slots, output.dtype)[:, :size]
         if add_inputs:
-            output[:, start : start + size] += found
+            output[:, start : start + size] += product
         else:
-            output[:, start : start + size] = found
+            output[:, start : start + size] = product
 
     def of_sequences(by_token: Any) -> Any:
         def by_sequence(
@@ -119,7 +121,7 @@ def replace_adapter_products() -> None:
 
 
 def replace_linear_layers(wrapper: Any) -> None:
-    """The products of linear layers: of all parts of a layer at a time, and with who asks read once a step."""
+    """Install products that compute all parts of a layer at once, and look up the adapter's tokens once per step."""
     update = wrapper.update_metadata
 
     def update_metadata(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -140,17 +142,17 @@ def replace_linear_layers(wrapper: Any) -> None:
         asked_T = self.oversharp_asked
         if asked_T is not None and not bool(asked_T.any()):
             return
-        if any(len(one) != 1 for one in down):
-            raise ValueError(f"weights of {len(down[0])} adapters: an engine has room for one")
+        if any(len(item) != 1 for item in down):
+            raise ValueError(f"weights of {len(down[0])} adapters: an engine supports one")
         add_adapter(
             output.view(-1, output.shape[-1]),
             inputs.view(-1, inputs.shape[-1]),
-            [one[0, 0] for one in down],
-            [one[0, 0] for one in up],
+            [entry[0, 0] for entry in down],
+            [element[0, 0] for element in up],
             widths,
             asked_T,
             scale,
         )
 
-    wrapper.oversharp_asked = None  # before the first step all tokens ask
+    wrapper.oversharp_asked = None  # before the first step all tokens use the adapter
     wrapper.update_metadata, wrapper.add_lora_linear = update_metadata, add_lora_linear

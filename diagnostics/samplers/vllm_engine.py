@@ -1,4 +1,4 @@
-"""A vLLM engine in a process of its own, seen from the audit's side."""
+"""Client of a vLLM engine that runs in a separate process."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ from oversharp.diagnostics.samplers.vllm_messages import (
 WORKER_EXTENSION = "oversharp.diagnostics.samplers.vllm_worker.WorkerExtension"
 #: A prompt is prefilled in one step: the CPU model runner fails on a seeded request whose prefill is split.
 LEAST_BATCHED_TOKENS = 16384
-#: Tokens per block of the KV cache on a CPU. Whole blocks alone are shared between responses to one prompt, and
-#: vLLM's own 128 exceed most prompts.
+#: Tokens per block of the KV cache on a CPU. Responses to one prompt share only whole blocks, and vLLM's default of 128
+#: exceeds most prompts.
 CPU_BLOCK_TOKENS = 32
-#: The line of an exception, bare or behind the head that vLLM's logger puts before each line.
+#: Line of an exception, bare or after the prefix of vLLM's logger.
 _EXCEPTION = re.compile(
     r"(?:(?:\([^()]*\) )?[A-Z]+ [-\d]+ [:\d]+ \[[^]]*\] )?(?P<line>(?:\w+\.)*[A-Z]\w*Error(?::.*)?)$"
 )
-#: Where users set how torch takes memory of a GPU.
+#: Where users configure torch's GPU memory allocator.
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-#: How long an engine may take to end by itself.
+#: Seconds that an engine may take to end.
 _STOP_S = 10.0
 
 
 class EngineLostError(Exception):
-    """The engine process ended or raised; the message is what it said last.
+    """The engine process ended or raised; the message is its last one.
 
-    ``short_of_memory``: it was killed or ran out of memory, so that fewer responses at a time may help.
+    ``short_of_memory``: it was killed or ran out of memory, so that fewer concurrent responses may help.
     """
 
     def __init__(self, message: str, *, short_of_memory: bool) -> None:
@@ -67,11 +67,11 @@ class EngineLostError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class EnginePlan:
-    """What an engine is built with; a change of any field needs a new one.
+    """Settings of an engine; a change of any field requires a new one.
 
-    ``max_model_len`` in tokens, prompt and response together; ``row_tokens`` those of the longest that is asked for,
-    which a probe may exceed. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU, None: as many as vLLM takes.
-    ``token_bytes``: keys and values of one token, None where that is not known.
+    ``max_model_len`` is in tokens, prompt and response together; ``row_tokens`` is the longest request, which a probe
+    may exceed. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU, None: vLLM's default. ``token_bytes``: keys and
+    values of one token, None if unknown.
     """
 
     model: Path
@@ -93,24 +93,29 @@ class EnginePlan:
 
     @property
     def sleeps(self) -> bool:
-        """Whether the engine can leave its GPU to others for a time; vLLM's pool of memory knows no such segments."""
+        """Whether the engine can release its GPU for a time.
+
+        VLLM's memory pool does not support such segments.
+        """
         segments = any("expandable_segments:True" in os.environ.get(name, "") for name in _ALLOCATOR_VARIABLES)
         return not self.on_cpu and not segments
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the KV cache on a CPU: room for all responses at their longest, or what the user allows.
+        """Size of the KV cache on a CPU.
 
-        For ``row_tokens`` each, and for one of ``max_model_len``: at 135 million weights room for 256 responses of 512
-        tokens, of which 131 are asked for, would be 1 GiB more.
+        Room for all responses at their longest, or the user's limit.
 
-        vLLM writes zeros over all of it before the first token, which takes seconds per GiB.
+        It covers ``row_tokens`` for each, and ``max_model_len`` for one: at 135 million weights, room for 256 responses
+        of 512 tokens, of which 131 are requested, would take 1 GiB more.
+
+        vLLM fills it with zeros before the first token, which takes seconds per GiB.
         """
         allowed = self.settings.cpu_cache_gib << 30
         if self.token_bytes is None:
             return allowed
         longest, asked = (-(-tokens // CPU_BLOCK_TOKENS) for tokens in (self.max_model_len, self.row_tokens))
-        blocks = max(longest, self.max_num_seqs * asked) + 1  # one is vLLM's own
+        blocks = max(longest, self.max_num_seqs * asked) + 1  # vLLM reserves one
         return min(allowed, blocks * CPU_BLOCK_TOKENS * self.token_bytes)
 
     def arguments(self) -> dict[str, Any]:
@@ -118,7 +123,7 @@ class EnginePlan:
         arguments: dict[str, Any] = {
             "model": str(self.model),
             "skip_tokenizer_init": True,
-            "generation_config": "vllm",  # not the checkpoint's: the settings of the audit alone decide
+            "generation_config": "vllm",  # not the checkpoint's: only the settings of the audit apply
             "dtype": self.dtype,
             "enforce_eager": self.eager,
             "max_model_len": self.max_model_len,
@@ -154,18 +159,21 @@ class EnginePlan:
 def engine_environment(
     device: str | None, settings: EngineSettings, inherited: Mapping[str, str], *, dtype: str = "float32"
 ) -> dict[str, str]:
-    """Environment variables of an engine's process; what the user set stays. ``device`` as the user named it."""
+    """Return environment variables of an engine's process; the user's are kept.
+
+    ``device`` is as given by the user.
+    """
     defaults = {
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_USE_V2_MODEL_RUNNER": "0",  # its sampler is another one, which the entropy hook does not reach
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a process of its own already
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # the entropy hook does not support its sampler
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a separate process already
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
     defaults |= dict((FEW_PRODUCTS,))
-    if dtype == "float32":  # else attention on a GPU keeps 10 of the 23 bits: 3e-3 to 1.6e-2 nats off
+    if dtype == "float32":  # else attention on a GPU keeps 10 of the 23 bits: errors of 3e-3 to 1.6e-2 nats
         defaults["TRITON_F32_DEFAULT"] = "ieee"
     # the child must find the modules where this process finds them
     own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -173,7 +181,7 @@ def engine_environment(
 
 
 class EngineProcess:
-    """The process of one engine, which imports vLLM while it waits for the order to build.
+    """Process of one engine, which imports vLLM while it waits for the order to build.
 
     ``send`` and ``receive`` raise ``EngineLostError`` once the process ended or raised.
     """
@@ -196,43 +204,43 @@ class EngineProcess:
                 stdout=self._log,
                 stderr=self._log,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is ours to handle
+                start_new_session=True,  # this process handles Ctrl-C
             )
         self._connection = Connection(ours.detach())
         self._idle = True
 
     @property
     def process_id(self) -> int:
-        """Its id, which is that of its process group too."""
+        """Process id, also that of its process group."""
         return self._process.pid
 
     def send(self, order: Order) -> None:
-        """Give an order."""
+        """Send an order."""
         self._idle = False
         try:
             self._connection.send(order)
-        except OSError:  # it ended, maybe after a reply that nobody has read yet
-            raise self._lost(self._unread_error()) from None
+        except OSError:  # it ended, perhaps after a reply that was not received yet
+            raise self._ended_error(self._received_error()) from None
 
     def receive(self, timeout_s: float | None = None) -> Answer | Drawn | None:
-        """The next reply; None if there is none within ``timeout_s``."""
+        """Return the next reply; None if there is none within ``timeout_s``."""
         try:
             if not self._connection.poll(timeout_s):
                 return None
             reply: Reply = self._connection.recv()
         except (EOFError, OSError):
-            raise self._lost() from None
+            raise self._ended_error() from None
         if isinstance(reply, Failed):
-            raise self._lost(reply.error)
+            raise self._ended_error(reply.error)
         return reply
 
     def close(self) -> None:
-        """End the process and every one it started. Closing twice is allowed."""
+        """End the process and its children. Closing twice is allowed."""
         with contextlib.suppress(OSError):
             self._connection.send(Stop())
         self._connection.close()
         try:
-            # without an engine there is nothing to take down, and it may be in the midst of its imports
+            # without an engine there is nothing to shut down, and it may be in the middle of its imports
             self._process.wait(timeout=0.0 if self._idle else _STOP_S)
         except subprocess.TimeoutExpired:
             pass
@@ -242,8 +250,8 @@ class EngineProcess:
             self._process.wait()
             self._log.close()
 
-    def _lost(self, error: str | None = None) -> EngineLostError:
-        """What became of the process, in one line."""
+    def _ended_error(self, error: str | None = None) -> EngineLostError:
+        """Return why the process ended, in one line."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_STOP_S)
         code = self._process.returncode
@@ -251,12 +259,12 @@ class EngineProcess:
             return EngineLostError(f"killed by {signal.Signals(-code).name}", short_of_memory=True)
         if error is None:
             self._log.seek(0)
-            error = _last_words(self._log.read().decode(errors="replace")) or f"exit code {code}"
+            error = _last_exception_line(self._log.read().decode(errors="replace")) or f"exit code {code}"
         line = _first_line(error)
         return EngineLostError(line, short_of_memory="memory" in error.lower())
 
-    def _unread_error(self) -> str | None:
-        """What it raised, as its last reply says; None if it ended without a word."""
+    def _received_error(self) -> str | None:
+        """Return the exception in its last reply; None if it ended without one."""
         with contextlib.suppress(EOFError, OSError):
             while self._connection.poll(0):
                 reply: Reply = self._connection.recv()
@@ -266,9 +274,9 @@ class EngineProcess:
 
 
 class VllmEngine:
-    """One running engine. Raises ``EngineLostError`` from any method once the process ended or raised.
+    """A running engine. Any method raises ``EngineLostError`` once the process ended or raised.
 
-    Orders that are answered must not be given while draws are unfinished.
+    Orders with an answer must not be given while draws are unfinished.
     """
 
     def __init__(self, plan: EnginePlan, process: EngineProcess) -> None:
@@ -287,25 +295,28 @@ class VllmEngine:
 
     @property
     def process_id(self) -> int:
-        """Id of the engine's process, which is that of its process group too."""
+        """Id of the engine's process, also that of its process group."""
         return self._process.process_id
 
     def reload_weights(self, path: Path) -> None:
-        """Read the weights in ``path`` into the model that runs."""
+        """Read the weights in ``path`` into the running model."""
         self._ask(Call(method="reload_weights", arguments={"weights_path": str(path)}))
 
     def repack_tied_heads(self) -> None:
-        """Needed after a reload: see ``WorkerExtension``."""
+        """Repack tied output heads; needed after a reload (see ``WorkerExtension``)."""
         self._ask(Call(method="oversharp_repack_tied_heads", arguments={}))
 
     def reset_prefix_cache(self) -> bool:
-        """Needed after a reload, which leaves keys and values of the old weights in the cache."""
+        """Drop the prefix cache.
+
+        Needed after a reload, which leaves keys and values of the old weights.
+        """
         return bool(self._ask(ResetPrefixCache()))
 
     def rest(self) -> None:
-        """Leave memory to who computes meanwhile; no draw may be unfinished. ``wake`` comes before the next one.
+        """Release memory; no draw may be unfinished. Call ``wake`` before the next draw.
 
-        On a GPU weights and cache go; on a CPU the cache alone, which the engine takes again as it fills it.
+        On a GPU weights and cache are released; on a CPU only the cache, which the engine refills in use.
         """
         if self.plan.sleeps:
             self._ask(Sleep())
@@ -313,31 +324,31 @@ class VllmEngine:
             self._ask(Call(method="oversharp_empty_cache", arguments={}))
 
     def wake(self) -> None:
-        """Be ready for draws again after ``rest``."""
+        """Make the engine ready for draws after ``rest``."""
         if self.plan.sleeps:
             self._ask(WakeUp())
 
     def hook_entropy(self) -> None:
-        """Let draws ask for entropies from now on."""
+        """Allow draws to request entropies."""
         self._ask(Call(method="oversharp_hook_entropy", arguments={}))
 
     def add_adapter(self, adapter: Adapter) -> None:
-        """Load an adapter, so that a fault of its shows now."""
+        """Load an adapter now, so that an invalid one fails here."""
         self._ask(AddAdapter(adapter=adapter))
 
     def submit(self, *draws: Draw) -> None:
-        """Queue draws; an idle engine begins them all in one step."""
+        """Queue draws; an idle engine starts them all in one step."""
         self._process.send(Draws(draws=draws))
 
     def collect(self, *, timeout_s: float | None = None) -> Drawn | None:
-        """The next finished draw, in any order; None if there is none within ``timeout_s``."""
+        """Return the next finished draw, in any order; None if there is none within ``timeout_s``."""
         reply = self._process.receive(timeout_s)
         if isinstance(reply, Answer):
-            raise TypeError(f"{reply} is no draw")
+            raise TypeError(f"{reply} is not a draw")
         return reply
 
     def abort(self) -> None:
-        """Drop what is unfinished; draws that were finished before may still be collected."""
+        """Drop unfinished draws; earlier finished ones may still be collected."""
         with contextlib.suppress(EngineLostError):
             self._process.send(Abort())
 
@@ -348,12 +359,12 @@ class VllmEngine:
     def _ask(self, order: Order) -> Any:
         self._process.send(order)
         while not isinstance(reply := self._process.receive(), Answer):
-            pass  # a draw that was finished before it could be aborted
+            pass  # a draw that finished before the abort
         return reply.value
 
 
-def _last_words(log: str) -> str:
-    """The last exception's own line in a log, else its last line; "" if it is empty."""
+def _last_exception_line(log: str) -> str:
+    """Return the line of the last exception in a log, else its last line; "" if it is empty."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     raised = filter(None, map(_EXCEPTION.match, reversed(lines)))
     return next((match["line"] for match in raised), lines[-1] if lines else "")
@@ -361,13 +372,13 @@ def _last_words(log: str) -> str:
 
 def _first_line(error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if line.strip()]
-    if len(lines) > 1 and "validation error for" in lines[0]:  # the next line says which
+    if len(lines) > 1 and "validation error for" in lines[0]:  # the next line has the cause
         return lines[1][:200]
     return lines[0][:200] if lines else "no reason given"
 
 
 def _visible_gpus(device: str | None, tensor_parallel: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The GPUs that ``device`` names, as vLLM takes them: it always starts with the first one that it sees."""
+    """Return the environment that makes ``device`` the first GPU that vLLM sees, which it always starts with."""
     kind, _, index = (device or "").partition(":")
     if kind == "cpu" or not index:
         return {}

@@ -1,4 +1,4 @@
-"""What the files of a checkpoint say to a running engine: may its weights be swapped in, may its adapter be added?"""
+"""Check by a checkpoint's files whether a running engine can swap in its weights or add its adapter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, stored_tensors, weight_files, wrapper_of
 
-#: Entries of config.json that change nothing in what is computed; precision and end tokens are the audit's own.
+#: Entries of config.json that do not affect the computation; the audit sets precision and end tokens.
 _HARMLESS = frozenset(
     {
         "_name_or_path",
@@ -28,17 +28,17 @@ _HARMLESS = frozenset(
 )
 _ATTENTION = frozenset({"attention", "full_attention", "sliding_attention", "chunked_attention"})
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-#: The LoRA ranks that vLLM reserves room for.
+#: LoRA ranks that vLLM can reserve.
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def why_no_swap(old: Path, new: Path) -> str | None:
-    """Why the weights in ``new`` cannot be read into an engine built on ``old``; None if they can.
+    """Return why an engine built on ``old`` cannot load the weights in ``new``; None if it can.
 
-    vLLM compares neither configurations nor tensors: it would go on with the old ones in silence.
+    vLLM compares neither configurations nor tensors: it would silently keep the old ones.
     """
     if not (old / "config.json").is_file():
-        return "the checkpoint that the engine holds is gone from the disk"
+        return "the checkpoint that the engine loaded was deleted"
     configs = [_config(folder) for folder in (old, new)]
     if any("quantization_config" in config for config in configs):
         return "its weights are quantised"
@@ -53,18 +53,19 @@ def why_no_swap(old: Path, new: Path) -> str | None:
         return f"its tensors cannot be compared ({error})"
     if None in shapes:
         return "its weights are not in safetensors files"
-    return None if shapes[0] == shapes[1] else "its tensors have other names or shapes"
+    return None if shapes[0] == shapes[1] else "its tensors have different names or shapes"
 
 
 def lora_rank(checkpoint: Checkpoint) -> int:
-    """The smallest rank vLLM reserves that the adapter fits in; 0 for a full model.
+    """Return the smallest rank of vLLM that fits the adapter; 0 for a full model.
 
-    Raises ``SamplerError`` for tensor names with a prefix, and for an adapter that vLLM does not compute.
+    Raises ``SamplerError`` for tensor names with a prefix, and for an adapter that vLLM does not support.
     """
     wrapper = _wrapper(checkpoint)
     if wrapper:
         raise SamplerError(
-            f"{checkpoint.label}: vLLM does not read tensor names with the prefix {wrapper}; use --sampler transformers"
+            f"{checkpoint.label}: vLLM does not support tensor names with the prefix {wrapper}; use --sampler "
+            "transformers"
         )
     if checkpoint.kind != "lora":
         return 0
@@ -73,8 +74,8 @@ def lora_rank(checkpoint: Checkpoint) -> int:
         "DoRA": config.get("use_dora"),
         "modules_to_save": config.get("modules_to_save"),
         "whole embeddings": any(
-            one.name.endswith(("embed_tokens.weight", "lm_head.weight"))
-            for one in stored_tensors(weight_files(checkpoint.path, adapter=True))
+            tensor.name.endswith(("embed_tokens.weight", "lm_head.weight"))
+            for tensor in stored_tensors(weight_files(checkpoint.path, adapter=True))
         ),
         "trained biases": config.get("bias", "none") != "none",
         f"the kind {config.get('peft_type')}": config.get("peft_type", "LORA") != "LORA",
@@ -82,20 +83,23 @@ def lora_rank(checkpoint: Checkpoint) -> int:
     for what, present in obstacles.items():
         if present:
             raise SamplerError(
-                f"{checkpoint.label}: vLLM does not take an adapter with {what}; use --sampler transformers"
+                f"{checkpoint.label}: vLLM does not support an adapter with {what}; use --sampler transformers"
             )
     rank = max([int(config.get("r", 0)), *(config.get("rank_pattern") or {}).values()])
-    fitting = next((one for one in LORA_RANKS if rank <= one), None)
+    fitting = next((item for item in LORA_RANKS if rank <= item), None)
     if fitting is None:
         raise SamplerError(
-            f"{checkpoint.label}: vLLM takes adapters up to rank {LORA_RANKS[-1]}, this one has {rank}; "
+            f"{checkpoint.label}: vLLM supports adapters up to rank {LORA_RANKS[-1]}, this one has {rank}; "
             "use --sampler transformers"
         )
     return fitting
 
 
 def _wrapper(checkpoint: Checkpoint) -> str:
-    """The prefix of a training run in the tensor names of a checkpoint or of the model under it; empty for none."""
+    """Return the tensor-name prefix of a training run, in the checkpoint or its base model.
+
+    Empty for none.
+    """
     groups = [weight_files(checkpoint.path, adapter=checkpoint.kind == "lora")]
     groups += [] if checkpoint.base_path is None else [weight_files(checkpoint.base_path)]
     with suppress(IncompleteCheckpointError, OSError):  # loading it raises them
@@ -104,7 +108,9 @@ def _wrapper(checkpoint: Checkpoint) -> str:
 
 
 def token_bytes(config: Any, dtype: str) -> int | None:
-    """Keys and values of one token in all layers of a model; None where its configuration does not tell.
+    """Return the bytes of keys and values of one token in all layers.
+
+    None if the configuration does not state them.
 
     >>> from transformers import Qwen3Config
     >>> token_bytes(Qwen3Config(num_hidden_layers=2, num_key_value_heads=4, head_dim=64), "bfloat16")
@@ -113,7 +119,7 @@ def token_bytes(config: Any, dtype: str) -> int | None:
     text = config.get_text_config()
     kinds = [*(getattr(text, "layer_types", None) or ()), *(getattr(text, "layers_block_type", None) or ())]
     if any(kind not in _ATTENTION for kind in kinds):
-        return None  # a recurrent state is not counted in tokens
+        return None  # a recurrent state does not grow with tokens
     layers, query_heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
     if not layers or not query_heads:
         return None

@@ -1,4 +1,4 @@
-"""What the audit and the process that vLLM runs in say to each other. Light: neither torch nor vLLM is imported."""
+"""Messages between the audit and vLLM's process. Light: imports neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """A LoRA adapter. ``number`` is its own in the engine: vLLM keeps the old adapter where one comes again."""
+    """A LoRA adapter. ``number`` is unique in the engine.
+
+    VLLM keeps the old adapter if a number repeats.
+    """
 
     number: int
     path: Path
@@ -20,7 +23,10 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Build the engine: keyword arguments of ``vllm.LLM``; CPU threads, None: vLLM chooses; ``eager``: no compiling."""
+    """Build the engine: arguments of ``vllm.LLM``; CPU threads (None: vLLM chooses).
+
+    ``eager``: no compilation.
+    """
 
     arguments: dict[str, Any]
     threads: int | None
@@ -29,7 +35,10 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Call a method of every worker, its own or one of ``vllm_worker``; answered by the list of what they return."""
+    """Call a method of every worker, vLLM's or one of ``vllm_worker``.
+
+    The answer is the list of results.
+    """
 
     method: str
     arguments: dict[str, Any]
@@ -37,32 +46,37 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class ResetPrefixCache:
-    """Forget what the prefix cache holds; answered by whether that worked."""
+    """Clear the prefix cache; the answer is whether that succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sleep:
-    """Leave the GPU to others: weights go to the machine's memory, the cache is dropped; answered when that is done."""
+    """Release the GPU: weights move to the machine's memory, the cache is dropped.
+
+    Answered when done.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class WakeUp:
-    """Take the GPU's memory back after ``Sleep``; answered when that is done."""
+    """Take the GPU's memory back after ``Sleep``; answered when done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddAdapter:
-    """Load an adapter; answered by whether that worked."""
+    """Load an adapter; the answer is whether that succeeded."""
 
     adapter: Adapter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw ``n`` responses to one prompt; row ``i`` depends on the prompt, ``seed + i`` and the settings alone.
+    """Draw ``n`` responses to one prompt.
+
+    row ``i`` depends only on the prompt, ``seed + i`` and the settings.
 
     Temperature 0 is greedy and needs no seed. A response ends with one of ``end_ids`` or after ``max_tokens``.
-    ``entropy``: the worker's hook is on, and ships the entropy of every next-token distribution.
+    ``entropy`` requires the worker's hook, and returns the entropy of every next-token distribution.
     """
 
     ticket: int
@@ -80,14 +94,14 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """Draws that the engine takes up in the same step if it is idle."""
+    """Draws that an idle engine starts in the same step."""
 
     draws: tuple[Draw, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abort:
-    """Drop every draw that is not finished. Not answered; what was finished before may still come."""
+    """Drop every unfinished draw. Not answered; finished draws may still arrive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +114,14 @@ Order = Start | Call | ResetPrefixCache | Sleep | WakeUp | AddAdapter | Draws | 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The result of an order that has one; ``Start`` is answered by None."""
+    """Result of an order that has one; None for ``Start``."""
 
     value: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnRow:
-    """One response: its tokens, the end token included, their log-probabilities and entropies in nats.
+    """One response: tokens (end token included), their log-probabilities and entropies in nats.
 
     Both at temperature 1 over the full vocabulary; ``entropy_T`` is None without the hook.
     """
@@ -125,7 +139,7 @@ class Drawn:
     rows: tuple[DrawnRow, ...]
 
 
-#: How an error begins that no smaller batch mends.
+#: Prefix of an error that a smaller batch does not fix.
 WHILE_READING_WEIGHTS = "while reading the weights"
 
 

@@ -1,8 +1,7 @@
-"""Does the engine compute the model that transformers computes? A few greedy tokens tell.
+"""Verify that the engine computes the same model as transformers, by a few greedy tokens.
 
-A swap of weights can fail without a word: a packed copy of the head that stays the old one, a prefix cache of the old
-weights, a tensor that no file holds. So after every start and swap the engine draws a few tokens, and transformers
-reads the same tokens.
+A weight swap can fail silently: a stale packed copy of the head, a prefix cache of the old weights, a tensor that is in
+no file. So after every start and swap the engine draws a few tokens, and transformers scores them.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from oversharp.diagnostics.records.memory import free_bytes
 from oversharp.diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8
-#: Prompts of the engine's first call that are probed, besides a long one.
+#: Prompts of the engine's first call that are probed, in addition to a long one.
 PROBE_PROMPTS = 3
 #: Length of the long prompt. A prefix cache holds whole blocks of at most 128 tokens, so this fills two.
 LONG_PROBE_TOKENS = 288
 #: Largest difference of a token's log-probability between vLLM and transformers, in nats. Two correct float32
-#: computations of one model differ by rounding, 2e-5 and less where it was measured; the faults that are looked for
-#: change the law by 0.1 and more. The steps of half precision are 2^13 and 2^16 times as wide: there the differences
-#: show gross faults alone, and stale weights by an answer that did not change at all.
+#: computations of one model differ by rounding, at most 2e-5 as measured; the faults in question change the
+#: distribution by 0.1 or more. Half-precision steps are 2^13 and 2^16 times as wide: there the differences show only
+#: gross faults, and stale weights show as an answer that did not change at all.
 LOGP_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
-#: Allowed is this many times what rounding moves transformers, but no less than the second and no more than above.
+#: Allowed multiple of the rounding error of transformers, and its lower bound; the upper bound is above.
 NOISE_MULTIPLE, LEAST_TOLERANCE_NATS = 8, {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
-#: Of the free memory, so much is taken to see how far rounding moves a model.
+#: Share of the free memory used to measure the rounding error.
 _SPARE_SHARE = 0.5
 #: The same for the entropy of one next-token distribution.
 ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
@@ -42,10 +41,10 @@ ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """Largest differences in nats over all probed tokens; infinite where one side is not a finite number.
+    """Largest differences in nats over all probed tokens; infinite where one side is not finite.
 
-    ``entropy`` is None if the engine shipped none. ``noise`` is how far transformers' log-probabilities lie from
-    those of the same weights in float32.
+    ``entropy`` is None if the engine returned none. ``noise`` is the difference between transformers' log-probabilities
+    and those of the same weights in float32.
     """
 
     logp: float
@@ -55,7 +54,7 @@ class ProbeResult:
 
 
 def tolerance_nats(result: ProbeResult, dtype: str) -> float:
-    """The largest difference in log-probability that rounding explains.
+    """Return the largest difference in log-probability that rounding explains.
 
     >>> noisy = ProbeResult(logp=0.1, entropy=None, model_is_finite=True, noise=0.03)
     >>> tolerance_nats(noisy, "bfloat16"), tolerance_nats(noisy, "float32")
@@ -65,7 +64,7 @@ def tolerance_nats(result: ProbeResult, dtype: str) -> float:
 
 
 def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The shortest, the middle and the longest of the prompts, each once.
+    """Return the shortest, the middle and the longest of the prompts, each once.
 
     >>> probe_prompts([(1, 2, 3), (1,), (1, 2), (4,), (1, 2)])
     [(1,), (1, 2), (1, 2, 3)]
@@ -76,13 +75,13 @@ def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def long_prompt(prompt: tuple[int, ...], *, max_model_len: int) -> tuple[int, ...]:
-    """``prompt`` repeated to ``LONG_PROBE_TOKENS``, or to what leaves room for one token."""
+    """Repeat ``prompt`` to ``LONG_PROBE_TOKENS``, or to the length that leaves room for one token."""
     length = min(LONG_PROBE_TOKENS, max_model_len - 1)
     return (prompt * (length // len(prompt) + 1))[:length]
 
 
 def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Sequence[DrawnRow]) -> ProbeResult:
-    """What the engine says of ``rows``, drawn after ``prompts``, against what the model says of them."""
+    """Compare the engine's log-probabilities of ``rows``, drawn after ``prompts``, with the model's."""
     logp, entropy, finite = [0.0], [0.0], True
     own_T: list[Float[np.ndarray, " token"]] = []
     with_entropy = all(row.entropy_T is not None for row in rows)
@@ -109,13 +108,16 @@ def _rounding(
     rows: Sequence[DrawnRow],
     own_T: Sequence[Float[np.ndarray, " token"]],
 ) -> float:
-    """How far the model's log-probabilities lie from its own in float32; infinite where memory is too short to see."""
+    """Return the model's largest difference from its float32 log-probabilities.
+
+    Infinite if memory is too small.
+    """
     parameters = list(loaded.model.parameters())
-    if all(one.dtype is torch.float32 for one in parameters):
+    if all(parameter.dtype is torch.float32 for parameter in parameters):
         return 0.0
     if loaded.room is not None:
         return float("inf")
-    more_bytes = sum((4 - one.element_size()) * one.numel() for one in parameters)
+    more_bytes = sum((4 - item.element_size()) * item.numel() for item in parameters)
     on_gpu = loaded.device.type == "cuda"
     if more_bytes > _SPARE_SHARE * (torch.cuda.mem_get_info(loaded.device)[0] if on_gpu else free_bytes()):
         return float("inf")
@@ -131,7 +133,7 @@ def _rounding(
 def next_token_logp(
     loaded: LoadedModel, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Float[Tensor, "token vocabulary"]:
-    """The law of each token of a response given what comes before it, in nats, float32, on the CPU."""
+    """Return the distribution of each token of a response given the tokens before it, in nats, float32, on the CPU."""
     model: Any = loaded.model
     ids_1L = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=loaded.device)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -1,6 +1,6 @@
-"""The process that vLLM runs in: takes orders through a pipe, and ends with the process that started it.
+"""Process that runs vLLM: takes orders through a pipe, and ends with its parent process.
 
-vLLM binds threads, replaces functions of torch and talks to the terminal; here that touches nobody else.
+vLLM binds threads, replaces functions of torch and writes to the terminal; here that affects nothing else.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from oversharp.diagnostics.samplers.vllm_messages import (
 
 
 class Server:
-    """Carries out orders, and steps the engine while draws are unfinished."""
+    """Carry out orders, and step the engine while draws are unfinished."""
 
     def __init__(self, connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
         self._connection = connection
         self._outbox = outbox
         self._llm: Any = None
         self._draws: dict[str, Draw] = {}
-        self._inner_ids: dict[str, str] = {}  # vLLM makes request ids of its own, and wants those back
+        self._inner_ids: dict[str, str] = {}  # vLLM's request ids, which abort needs
 
     def run(self) -> None:
-        """Serve until told to stop, or nobody is left to serve."""
+        """Serve until a stop order, or until the parent is gone."""
         while True:
-            # nothing to do: wait for an order; else look for one between two steps
+            # idle: wait for an order; else check for one between two steps
             while not self._draws or self._connection.poll(0):
                 try:
                     order = self._connection.recv()
@@ -65,7 +65,7 @@ class Server:
             self._step()
 
     def shut_down(self) -> None:
-        """Let the engine end the processes that it started itself; without any it would take a second for nothing."""
+        """Let the engine end its child processes; without any, this would waste a second."""
         if self._llm is not None and self._llm.llm_engine.vllm_config.parallel_config.world_size > 1:
             self._llm.llm_engine.engine_core.shutdown()
 
@@ -97,9 +97,9 @@ class Server:
         from vllm import LLM
 
         if order.eager:
-            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM compiles a helper all the same, for 5 seconds
+            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM would compile a helper nevertheless, for 5 seconds
         if order.threads is not None and "OMP_NUM_THREADS" not in os.environ:
-            os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for the processes that vLLM starts
+            os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for vLLM's child processes
             torch.set_num_threads(order.threads)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -117,7 +117,7 @@ class Server:
             top_p=draw.top_p,
             top_k=draw.top_k,
             max_tokens=draw.max_tokens,
-            # the end tokens are all named here, so vLLM needs no idea of its own
+            # all end tokens are listed here, so vLLM must not add any
             stop_token_ids=list(draw.end_ids),
             ignore_eos=True,
             logprobs=int(draw.entropy),
@@ -139,7 +139,7 @@ class Server:
             draw = self._draws.pop(output.request_id, None)
             if draw is not None:
                 del self._inner_ids[output.request_id]
-                rows = tuple(_row(one, entropy=draw.entropy) for one in output.outputs)
+                rows = tuple(_row(item, entropy=draw.entropy) for item in output.outputs)
                 self._outbox.put(Drawn(ticket=draw.ticket, rows=rows))
 
 
@@ -149,8 +149,8 @@ def _row(output: Any, *, entropy: bool) -> DrawnRow:
     return DrawnRow(token_ids=token_ids, logp_T=logp_TC[:, 0], entropy_T=-logp_TC[:, 1] if entropy else None)
 
 
-def said_of(error: Exception) -> str:
-    """The error in words. Of memory that ran out while weights were read, vLLM's own words do not say so."""
+def error_message(error: Exception) -> str:
+    """Return the message of an error, marked if memory ran out while weights were read, which vLLM does not say."""
     words = f"{type(error).__name__}: {error}"
     reads = any(frame.f_code.co_name == "load_model" for frame, _ in traceback.walk_tb(error.__traceback__))
     return f"{WHILE_READING_WEIGHTS}: {words}" if reads and "memory" in words.lower() else words
@@ -163,7 +163,7 @@ def _lora_request(adapter: Adapter) -> Any:
 
 
 def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
-    """A thread of its own sends: were both sides to send at a time, each would wait for the other to read."""
+    """Send replies in a thread: if both sides sent at the same time, each would wait for the other to receive."""
     while (reply := outbox.get()) is not None:
         try:
             connection.send(reply)
@@ -172,14 +172,17 @@ def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None
 
 
 def _end_with(parent: int) -> None:
-    """A pipe does not tell: it stays open while any other child of the parent has inherited its end."""
+    """Poll for the parent's end.
+
+    The pipe stays open while another child of the parent has inherited its end.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
-    os.killpg(os.getpgid(0), signal.SIGKILL)  # the group is our own, with every worker that vLLM started
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # our group, with every worker of vLLM
 
 
 def _import_vllm() -> None:
-    """Before the first order, as it takes longest of all; what is imported stays, so no collector need look at it."""
+    """Import vLLM before the first order, because it takes longest, and exclude it from garbage collection."""
     gc.disable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -189,10 +192,10 @@ def _import_vllm() -> None:
 
 
 def main() -> NoReturn:
-    """Serve on the file descriptor given first, for the process whose id is given second, and end this process.
+    """Serve on the file descriptor in argument 1, for the parent process in argument 2, and end this process.
 
-    It ends before anything is taken down: nothing is left to save, vLLM collects garbage several times over as its
-    engine goes, and Python would take seconds more to let go of the libraries.
+    It exits without cleanup: nothing is left to save, vLLM collects garbage several times as its engine ends, and
+    Python would take further seconds to unload the libraries.
     """
     connection = Connection(int(sys.argv[1]))
     Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
@@ -204,7 +207,7 @@ def main() -> NoReturn:
         _import_vllm()
         server.run()
     except Exception as error:
-        outbox.put(Failed(error=said_of(error)))
+        outbox.put(Failed(error=error_message(error)))
         raise
     finally:
         outbox.put(None)

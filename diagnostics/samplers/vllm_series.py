@@ -1,4 +1,7 @@
-"""One vLLM engine for a series: started when needed, brought to each checkpoint, and proved before it is used."""
+"""One vLLM engine for a series.
+
+Started when needed, updated to each checkpoint, and verified before use.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ from oversharp.diagnostics.samplers.vllm_probe import (
     tolerance_nats,
 )
 
-#: What vLLM says of memory at its start that fewer responses at a time would not change, and what would.
-_MENDS_OF_A_START = (
+#: Parts of vLLM's messages on memory at its start that fewer concurrent responses would not fix, with hints.
+_START_HINTS = (
     (
         WHILE_READING_WEIGHTS,
-        "free the GPU of other programs, pass --dtype bfloat16, or take more GPUs by --tensor-parallel",
+        "stop other programs on the GPU, pass --dtype bfloat16, or take more GPUs by --tensor-parallel",
     ),
-    ("on startup is less than", "lower --gpu-memory-share, or free the GPU of other programs"),
+    ("on startup is less than", "lower --gpu-memory-share, or stop other programs on the GPU"),
     ("No available memory for the cache blocks", "raise --gpu-memory-share, or take more GPUs by --tensor-parallel"),
     ("To serve at least one request", "lower --max-model-len or --max-tokens, or raise --gpu-memory-share"),
 )
@@ -52,19 +55,22 @@ _LENGTH_STEP = 256
 
 
 class SeriesEngine:
-    """Keeps one engine, its weights swapped or an adapter added for each checkpoint; the first one in ``process``."""
+    """Keeps one engine, and swaps weights or adds an adapter for each checkpoint.
+
+    The first runs in ``process``.
+    """
 
     def __init__(self, context: SamplerContext, process: EngineProcess | None = None) -> None:
         self._context = context
-        self._rows = context.batch_size  # None until a model tells
+        self._rows = context.batch_size  # None until a model is loaded
         self._engine: VllmEngine | None = None
         self._waiting = process
-        self._model: tuple[Path, str | None] | None = None  # whose weights the engine holds, with their hash if known
+        self._model: tuple[Path, str | None] | None = None  # folder of the engine's weights, with their hash if known
         self._proved: str | None = None
         self._adapters: dict[str, Adapter] = {}
         self._adapter_numbers = itertools.count(1)
         self._probe_prompts: list[tuple[int, ...]] = []
-        self._probed: list[DrawnRow] = []  # what the engine answered to them last
+        self._probed: list[DrawnRow] = []  # the engine's last answer to the probe
         self._hook = True
         self._rests = False
         self.adapter: Adapter | None = None
@@ -72,7 +78,7 @@ class SeriesEngine:
 
     @property
     def running(self) -> VllmEngine:
-        """The engine, which ``bring`` has started."""
+        """The running engine, started by ``bring``."""
         if self._engine is None:
             raise RuntimeError("no engine was started")
         return self._engine
@@ -84,9 +90,9 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> None:
-        """See to it that the engine computes ``checkpoint``; ``loaded`` is the same in transformers.
+        """Make the engine compute ``checkpoint``; ``loaded`` is the same model in transformers.
 
-        Raises ``SamplerError`` if it does not even after a fresh start, ``EngineLostError`` if the engine ends.
+        Raises ``SamplerError`` if it differs even after a restart, ``EngineLostError`` if the engine ends.
         """
         plan = self._plan(checkpoint, loaded, prompts, settings)
         reason = self._why_another(plan, checkpoint)
@@ -98,11 +104,11 @@ class SeriesEngine:
         self._proved = None
         fresh, swapped = self._engine is None or reason is not None, False
         if reason is not None:
-            self._context.note(f"{checkpoint.label}: vLLM is started again, {reason}")
+            self._context.note(f"{checkpoint.label}: restarting vLLM, {reason}")
         if not fresh and not self._holds(checkpoint):
             swapped = self._swap(checkpoint)
             if not swapped:
-                self._context.note(f"{checkpoint.label}: vLLM is started again, its prefix cache could not be reset")
+                self._context.note(f"{checkpoint.label}: restarting vLLM, its prefix cache could not be reset")
                 fresh = True
         if fresh:
             self._start(plan, checkpoint, prompts)
@@ -112,7 +118,7 @@ class SeriesEngine:
         tolerance = tolerance_nats(result, plan.dtype)
         fault = _fault_of_swap(result, before, self._probed, tolerance) if swapped else None
         if fault is not None:
-            self._context.note(f"{checkpoint.label}: vLLM is started again, {fault} after the swap of weights")
+            self._context.note(f"{checkpoint.label}: restarting vLLM, {fault} after the swap of weights")
             self._start(plan, checkpoint, prompts)
             self.adapter = self._add_adapter(checkpoint)
             result = self._probe(checkpoint.label, loaded, fresh=True)
@@ -122,29 +128,35 @@ class SeriesEngine:
         self._proved = checkpoint.weights_hash
 
     def recover(self, error: EngineLostError, checkpoint: Checkpoint, *, give_up: bool) -> None:
-        """Close the engine that ended, and plan the next with half the rows; raise ``SamplerError`` to give up."""
+        """Close the engine that ended, and plan the next with half the rows.
+
+        Raise ``SamplerError`` to give up.
+        """
         self.close()
         if give_up:
             memory = "--cpu-cache-gib" if self._context.models.device.type == "cpu" else "--gpu-memory-share"
             raise SamplerError(
-                f"{checkpoint.label}: the vLLM engine ended again and again ({error}); "
+                f"{checkpoint.label}: the vLLM engine ended repeatedly ({error}); "
                 f"lower --batch-size, --max-model-len or {memory}, or use --sampler transformers"
             )
         self._rows = max(1, (self._rows or MOST_ROWS) // 2)
         self._context.note(
-            f"{checkpoint.label}: the vLLM engine ended ({error}); started again with "
-            f"{plural(self._rows, 'response')} at a time"
+            f"{checkpoint.label}: the vLLM engine ended ({error}); restarted with "
+            f"{plural(self._rows, 'concurrent response')}"
         )
 
     def rest(self) -> None:
-        """Have the engine leave its memory to others until ``bring``; one that cannot is ended, and another started."""
+        """Release the engine's memory until ``bring``.
+
+        An engine that cannot is ended, and another started later.
+        """
         if self._engine is None or self._rests:
             return
         try:
             self._engine.rest()
             self._rests = True
         except EngineLostError as error:
-            self._context.note(f"the vLLM engine did not go to sleep ({error}); it is ended, and started when needed")
+            self._context.note(f"the vLLM engine cannot sleep ({error}); it is ended, and restarted when needed")
             self.close()
 
     def close(self) -> None:
@@ -166,7 +178,7 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> EnginePlan:
-        """The engine that this call needs, no smaller than the one that runs."""
+        """Return the plan of the engine for this call, no smaller than the running one."""
         needed = max(map(len, prompts)) + settings.max_tokens
         given = self._context.engine.max_model_len
         if given is not None and given < needed:
@@ -203,7 +215,7 @@ class SeriesEngine:
         )
 
     def _why_another(self, plan: EnginePlan, checkpoint: Checkpoint) -> str | None:
-        """Why the engine that runs cannot serve; None if it can, or there is none."""
+        """Return why the running engine cannot serve; None if it can, or there is none."""
         if self._engine is None or self._model is None:
             return None
         current = self._engine.plan
@@ -218,7 +230,7 @@ class SeriesEngine:
         return why_no_swap(self._model[0], plan.model)
 
     def _holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether the engine has the weights of ``checkpoint``, or of the model under it."""
+        """Whether the engine has the weights of ``checkpoint``, or of its base model."""
         if self._model is None:
             return False
         path, weights_hash = self._model
@@ -234,9 +246,9 @@ class SeriesEngine:
             if self._hook:
                 self._engine.hook_entropy()
         except EngineLostError as error:
-            if (mend := mend_of_start(str(error))) is not None:
+            if (hint := start_hint(str(error))) is not None:
                 self.close()
-                raise SamplerError(f"{checkpoint.label}: vLLM does not start ({error}); {mend}") from None
+                raise SamplerError(f"{checkpoint.label}: vLLM does not start ({error}); {hint}") from None
             if error.short_of_memory:
                 raise
             raise self._does_not_run(checkpoint.label, error) from None
@@ -251,7 +263,10 @@ class SeriesEngine:
         return EngineProcess(environment)
 
     def _swap(self, checkpoint: Checkpoint) -> bool:
-        """Read the checkpoint's weights into the engine; False if its prefix cache would not let go of the old ones."""
+        """Read the checkpoint's weights into the engine.
+
+        False if its prefix cache kept the old ones.
+        """
         self._model = None
         self.running.reload_weights(checkpoint.path.resolve())
         self.running.repack_tied_heads()
@@ -271,15 +286,15 @@ class SeriesEngine:
             if error.short_of_memory:
                 raise
             raise SamplerError(
-                f"{checkpoint.label}: vLLM does not take this adapter ({error}); use --sampler transformers"
+                f"{checkpoint.label}: vLLM cannot load this adapter ({error}); use --sampler transformers"
             ) from None
         self._adapters[checkpoint.weights_hash] = adapter
         return adapter
 
-    # ---------------------------------------------------------------- the proof
+    # ---------------------------------------------------------------- verification
 
     def _probe(self, label: str, loaded: LoadedModel, *, fresh: bool) -> ProbeResult:
-        """Greedy tokens after the same prompts at every swap."""
+        """Draw greedy tokens after the same prompts at every swap, and compare them."""
         try:
             rows = self._probe_rows()
         except EngineLostError as error:
@@ -287,20 +302,20 @@ class SeriesEngine:
                 raise
             if not self.ships_entropy:
                 raise self._does_not_run(label, error) from None
-            # it may have been our hook: without it the next engine shows
+            # the hook may be the cause: the next engine runs without it
             self._unhook(f"vLLM fails with the entropy hook ({error})")
             raise
         self._probed = rows
         return compare(loaded, self._probe_prompts, rows)
 
     def _probe_rows(self) -> list[DrawnRow]:
-        """All in one batch, which has the same shape every time: the last bits hang on that."""
+        """Draw all probes in one batch of constant shape, which determines the last bits."""
         draws = [self._probe_draw(-1 - place, prompt_ids) for place, prompt_ids in enumerate(self._probe_prompts)]
         self.running.submit(*draws)
         rows: dict[int, DrawnRow] = {}
         while len(rows) < len(draws):
             drawn = self.running.collect()
-            if drawn is not None and drawn.ticket < 0:  # else it is of a call that was broken off
+            if drawn is not None and drawn.ticket < 0:  # else from a call that was aborted
                 rows[drawn.ticket] = drawn.rows[0]
         return [rows[draw.ticket] for draw in draws]
 
@@ -322,41 +337,43 @@ class SeriesEngine:
     def _require_agreement(self, result: ProbeResult, checkpoint: Checkpoint, tolerance: float) -> None:
         if not result.model_is_finite:
             raise SamplerError(
-                f"{checkpoint.label}: the model gives NaN or infinite logits; "
+                f"{checkpoint.label}: the model returns NaN or infinite logits; "
                 "try --dtype float32, or leave this checkpoint out"
             )
         if result.logp > tolerance:
             self.close()
             raise EngineRefusedError(
-                f"{checkpoint.label}: vLLM gives other log-probabilities than transformers, freshly started too (max "
-                f"difference {result.logp:.2g} nats, allowed {tolerance:.2g}); use --sampler transformers"
+                f"{checkpoint.label}: log-probabilities of vLLM and transformers differ, even after a restart (maximum "
+                f"{result.logp:.2g} nats, allowed {tolerance:.2g}); use --sampler transformers"
             )
 
     def _check_entropy(self, result: ProbeResult, plan: EnginePlan) -> None:
         if result.entropy is not None and result.entropy > ENTROPY_TOLERANCE_NATS[plan.dtype]:
-            self._unhook(f"vLLM's entropies are off by {result.entropy:.2g} nats")
+            self._unhook(f"entropies of vLLM are wrong by {result.entropy:.2g} nats")
 
     def _does_not_run(self, label: str, error: EngineLostError) -> SamplerError:
         self.close()
-        return EngineRefusedError(f"{label}: vLLM does not run this model here ({error}); use --sampler transformers")
+        return EngineRefusedError(f"{label}: vLLM cannot run this model here ({error}); use --sampler transformers")
 
     def _unhook(self, why: str) -> None:
-        """Draw without entropies from now on; a hook that nothing asks for does nothing."""
+        """Draw without entropies from now on; an unused hook has no effect."""
         self._hook = self.ships_entropy = False
         self._context.note(f"{why}; the entropy is computed with transformers instead")
 
 
-def mend_of_start(said: str) -> str | None:
-    """What to do about memory that an engine lacks at its start, whatever the responses at a time; None for the rest.
+def start_hint(said: str) -> str | None:
+    """Return a hint on memory that an engine lacks at its start for any number of responses.
 
-    >>> mend_of_start("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
-    'lower --gpu-memory-share, or free the GPU of other programs'
-    >>> mend_of_start("while reading the weights: OutOfMemoryError: CUDA out of memory.")
-    'free the GPU of other programs, pass --dtype bfloat16, or take more GPUs by --tensor-parallel'
-    >>> mend_of_start("OutOfMemoryError: warming up with 256 dummy requests; try lowering `max_num_seqs`") is None
+    Else None.
+
+    >>> start_hint("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
+    'lower --gpu-memory-share, or stop other programs on the GPU'
+    >>> start_hint("while reading the weights: OutOfMemoryError: CUDA out of memory.")
+    'stop other programs on the GPU, pass --dtype bfloat16, or take more GPUs by --tensor-parallel'
+    >>> start_hint("OutOfMemoryError: warming up with 256 dummy requests; try lowering `max_num_seqs`") is None
     True
     """
-    return next((mend for words, mend in _MENDS_OF_A_START if words in said), None)
+    return next((hint for words, hint in _START_HINTS if words in said), None)
 
 
 def _fault_of_swap(
@@ -365,17 +382,17 @@ def _fault_of_swap(
     now: Sequence[DrawnRow],
     tolerance: float,
 ) -> str | None:
-    """What is wrong with an engine whose weights were swapped; None if nothing can be seen.
+    """Return what is wrong with an engine after a swap of weights; None if nothing is detected.
 
-    Half precision is too coarse to tell neighbouring checkpoints apart by their difference from transformers. But other
-    weights change some last bit, and an engine that still holds the old ones repeats itself to the last bit.
+    Half precision is too coarse to distinguish neighbouring checkpoints by their difference from transformers. But
+    other weights change some last bit, and an engine with the old weights repeats its answer to the last bit.
     """
     if not result.model_is_finite:
-        return None  # the model's fault
+        return None  # a fault of the model
     if result.logp > tolerance:
-        return f"its log-probabilities are off by {result.logp:.2g} nats"
+        return f"its log-probabilities are wrong by {result.logp:.2g} nats"
     if len(before) == len(now) and all(map(_same, before, now)):
-        return "it answers bit for bit as the checkpoint before"
+        return "its answer is bit-identical to that of the previous checkpoint"
     return None
 
 

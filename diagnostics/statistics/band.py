@@ -1,7 +1,7 @@
-"""One band around the change of pass@k that holds at every step and every k at once.
+"""Simultaneous band around the change of pass@k, valid at every step and every k at once.
 
-An interval of its own for each of 40 steps and 10 values of k would miss somewhere in every other series that did not
-change. The band is wider, so that looking at all of it costs nothing.
+Separate intervals for 40 steps and 10 values of k would miss somewhere in every other series that did not change. The
+band is wide enough to look at all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-#: Numbers that exist at one time while the null distribution is drawn.
+#: Array elements held at one time while the null distribution is sampled.
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -22,7 +22,7 @@ _NUMBERS_AT_ONCE = 1 << 22
 class Band:
     """Mean change per step and k with its simultaneous band, in probability.
 
-    ``alarm`` is the index of the first step at which some k lies surely below 0, None where none does.
+    ``alarm`` is the index of the first step with some k significantly below 0, None if there is none.
     """
 
     mean_TK: Float[np.ndarray, "step k"]
@@ -38,15 +38,16 @@ def simultaneous_band(
     draws: int = 999,
     confidence: float = 0.95,
 ) -> Band:
-    """Band of the mean over problems of the change of pass@k since the base, for all steps and k together.
+    """Return the band of the mean change of pass@k since the base, for all steps and k together.
 
-    ``change_TPK`` are probabilities late less base. Over problems like these, all true means lie within the band with
-    chance ``confidence``. The signs of a Rademacher multiplier bootstrap are the same at all steps and k, so what
-    moves together is not paid for twice; the variance has the floor of ``intervals.share_interval``, and the critical
-    value is taken to Student's t at its own tail. The band is cut to [−1, 1]. ``alarm`` comes from a one-sided band of
-    the same confidence: before a decline it is raised in at most 1 − ``confidence`` of series.
+    ``change_TPK`` are probabilities, late minus base. For the population these problems were sampled from, all true
+    means are inside the band with probability ``confidence``. The Rademacher signs of the multiplier bootstrap are the
+    same at all steps and k, so correlated changes do not widen the band. The variance has the floor of
+    ``intervals.share_interval``, and the critical value is converted to Student's t at its tail. The band is clipped to
+    [−1, 1]. ``alarm`` uses a one-sided band at the same confidence: at most 1 − ``confidence`` of series raise it
+    before a decline.
 
-    A single problem has no spread to learn from: its band is [−1, 1]. Raises ``ValueError`` where an axis is empty.
+    A single problem gives no estimate of the spread: its band is [−1, 1]. Raises ``ValueError`` for an empty axis.
 
     Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786), with Rademacher signs.
 
@@ -81,14 +82,14 @@ def _null(
     rng: np.random.Generator,
     draws: int,
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """The largest value over all columns, and the largest absolute value, of every draw."""
+    """Return the maximum over all columns, and the maximum absolute value, of every draw."""
     n_problems, n_columns = studentised_PX.shape
     at_once = max(1, _NUMBERS_AT_ONCE // (n_problems + n_columns))
     largest_D, least_D = np.empty(draws), np.empty(draws)
     for start in range(0, draws, at_once):
         size = min(at_once, draws - start)
         sum_DX = (rng.integers(0, 2, size=(size, n_problems)) * 2.0 - 1.0) @ studentised_PX
-        # The floor is part of the scale, so it must be part of what is drawn, or it would cancel.
+        # The floor is part of the scale, so it must be part of the draws too, or it would cancel.
         sum_DX += rng.standard_normal(size)[:, None] * floor_X
         largest_D[start : start + size] = sum_DX.max(axis=1)
         least_D[start : start + size] = sum_DX.min(axis=1)
@@ -96,7 +97,7 @@ def _null(
 
 
 def _critical(statistic_D: Float[np.ndarray, " draw"], confidence: float, n_problems: int) -> float:
-    """The quantile of the draws, taken from the normal's tail to the same tail of Student's t."""
+    """Return the quantile of the draws, converted from the normal's tail to the same tail of Student's t."""
     rank = min(len(statistic_D), math.ceil((len(statistic_D) + 1) * confidence - 1e-9))
     normal = float(np.partition(statistic_D, rank - 1)[rank - 1])
     return float(student_t.isf(norm.sf(normal), n_problems - 1))

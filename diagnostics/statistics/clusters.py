@@ -1,4 +1,4 @@
-"""Related problems: variants of one template, questions about one text. They move together, so clusters are drawn."""
+"""One value per cluster of related problems, such as variants of a template or questions on one text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from jaxtyping import Float, Int
 def by_cluster(
     value_PX: Float[np.ndarray, "problem ..."], cluster_P: Int[np.ndarray, " problem"] | None
 ) -> Float[np.ndarray, "cluster ..."]:
-    """One value per cluster in place of one per problem, with the same mean; without clusters the values themselves.
+    """Aggregate values per problem to one value per cluster with the same mean.
 
-    A cluster's value is the mean plus the summed deviations of its problems, scaled to the number of clusters: related
-    problems that move together add up before anything is squared or drawn again. Whatever takes problems as its units
-    (intervals, bands, bootstraps, keys) then takes clusters, also of unequal size.
+    Without clusters return them as they are.
+
+    A cluster's value is the mean plus the summed deviations of its problems, scaled to the number of clusters, so that
+    correlated deviations add up before they are squared or resampled. Functions whose units are problems (intervals,
+    bands, bootstraps, keys) then work on clusters, also of unequal size.
 
     Source: Miller 2024, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
 

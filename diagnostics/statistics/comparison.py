@@ -1,11 +1,11 @@
-"""Two runs compared: problem by problem on every task and at every k, or where they are equally accurate.
+"""Compare two runs: problem by problem for every task and k, or at equal pass@1.
 
 Problem by problem, both runs are taken at the same kind of checkpoint (the last, the late window). Their best
-checkpoints must not be: with 8 samples of 30 problems, the best of 40 that do not differ is 4 points of pass@1 and 12
-of pass@8 above the truth.
+checkpoints are biased: with 8 samples of 30 problems, the best of 40 checkpoints that do not differ is 4 points of
+pass@1 and 12 of pass@8 above the truth.
 
-At the same step a slower run looks better because it has moved less. So pass@k is read off each run at the same pass@1:
-the path over steps (x = pass@1, y = pass@k) is followed from the base and cut where it first reaches x.
+At the same step a slower run looks better because it has moved less. So pass@k is compared at the same pass@1: the path
+over steps (x = pass@1, y = pass@k) is followed from the base to where it first reaches x.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ Samples = Int[np.ndarray, " problem"] | int
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunDifference:
-    """pass@k of two runs on one task: mean over its problems, and ``difference`` = second − first, in probability.
+    """pass@k of two runs on one task.
 
-    ``low`` and ``high`` bound the 95 % interval of the one difference and ``p`` is its two-sided p value; they are not
-    adjusted for looking at many, ``p_adjusted`` is. None for a single problem, and for fewer than 10 clusters.
+    Means over its problems, ``difference`` = second − first, in probability.
+
+    ``low`` and ``high`` bound the 95 % interval of this difference, and ``p`` is its two-sided p value, both
+    unadjusted; ``p_adjusted`` is adjusted for all comparisons. None for a single problem, and for fewer than 10
+    clusters.
     """
 
     task: str
@@ -46,7 +49,7 @@ class RunDifference:
     p: float | None
     p_adjusted: float | None
     n_problems: int
-    #: What the interval and p take as independent.
+    #: Resampling unit of the interval and p.
     over: Literal["problems", "clusters"] = "problems"
 
 
@@ -60,14 +63,13 @@ def compare_runs(
     ks: Sequence[int],
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> list[RunDifference]:
-    """One difference per task and k, sorted by task, then in the order of ``ks``.
+    """Return one difference per task and k, sorted by task, then in the order of ``ks``.
 
     ``first_P`` and ``second_P`` count the correct samples of the same problems in the same order; ``n_first`` and
-    ``n_second`` are the samples, one number or one for each problem, and need not be equal. p is a paired t over
-    problems with the variance floor of ``intervals.share_interval``. ``p_adjusted`` is Holm's over all tasks and k
-    together, because a reader picks from the whole table: the chance that any of it is below 0.05 for two runs that do
-    not differ is at most 5 %. Each side is one training seed unless the caller pools several: what differs may be the
-    seed.
+    ``n_second`` are the sample counts (one number, or one per problem) and may differ. p is a paired t over problems
+    with the variance floor of ``intervals.share_interval``. ``p_adjusted`` is Holm's over all tasks and k, because a
+    reader picks from the whole table: for two runs that do not differ, any of it is below 0.05 with probability 5 % at
+    most. Each side is one training seed unless the caller pools several, so the difference may be due to the seed.
 
     Raises ``ValueError`` where lengths differ, a count is outside 0 … n, or a k exceeds the samples of a problem.
 
@@ -77,7 +79,7 @@ def compare_runs(
     """
     task_P = np.asarray(task_P)
     if not len(first_P) == len(second_P) == len(task_P):
-        raise ValueError(f"{len(first_P)} and {len(second_P)} counts beside {len(task_P)} tasks; give one per problem")
+        raise ValueError(f"{len(first_P)} and {len(second_P)} counts, but {len(task_P)} tasks; give one per problem")
     first_PK, second_PK = _pass_at_k(first_P, n_first, ks), _pass_at_k(second_P, n_second, ks)
     rows = [
         _difference(
@@ -100,7 +102,7 @@ def compare_runs(
 def _pass_at_k(correct_P: np.ndarray, n: Samples, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
     n_P = np.broadcast_to(n, len(correct_P))
     if len(correct_P) and not ((correct_P >= 0) & (correct_P <= n_P)).all():
-        raise ValueError(f"counts lie between 0 and the number of samples; got {correct_P.tolist()} of {n}")
+        raise ValueError(f"counts must be between 0 and the number of samples; got {correct_P.tolist()} of {n}")
     value_PK = np.empty((len(correct_P), len(ks)))
     for each in np.unique(n_P):
         value_PK[n_P == each] = pass_at_k_table(int(each), ks)[correct_P[n_P == each]]
@@ -136,7 +138,7 @@ def _difference(
 
 @dataclass(frozen=True, kw_only=True)
 class RunPath:
-    """One run over its steps, in ascending order: ``x`` (pass@1) and ``y`` (pass@k), None where unknown."""
+    """One run over its steps, ascending: ``x`` (pass@1) and ``y`` (pass@k), None where unknown."""
 
     steps: Sequence[int]
     x: Sequence[float | None]
@@ -145,7 +147,10 @@ class RunPath:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchedValue:
-    """``value`` of y where x first reached the level, at the interpolated ``step``; or None and ``why``."""
+    """``value`` of y where x first reached the level, at the interpolated ``step``.
+
+    Else None and ``why``.
+    """
 
     value: float | None = None
     step: float | None = None
@@ -153,11 +158,11 @@ class MatchedValue:
 
 
 def value_at(path: RunPath, x: float) -> MatchedValue:
-    """y of ``path`` where it reaches ``x`` for the first time, linear between neighbouring checkpoints.
+    """Return y of ``path`` where it first reaches ``x``, linear between neighbouring checkpoints.
 
-    The path need not be monotone. The first passage counts, upwards or downwards, because later passages mix the cost
-    of reaching x with the cost of staying there. Checkpoints with an unknown x or y are skipped. No extrapolation:
-    outside the range of the path there is no value but a reason.
+    The path need not be monotone. The first passage counts, in either direction, because later passages mix the cost of
+    reaching x with the cost of staying there. Checkpoints with an unknown x or y are skipped. There is no
+    extrapolation: outside the range of the path, the result is a reason instead of a value.
 
     >>> grpo = RunPath(steps=[0, 20, 40], x=[0.25, 0.75, 0.5], y=[1.0, 0.75, 0.5])
     >>> value_at(grpo, 0.5)

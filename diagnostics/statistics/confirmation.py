@@ -1,8 +1,10 @@
-"""Which problems are lost, in two stages: a shortlist from the audit's samples, a test on fresh ones.
+"""Find lost problems in two stages.
 
-Among 500 problems that did not change, 18 seem lost and 18 gained at 256 samples: the shortlist holds those that noise
-chose. Its counts must not be tested again. Fresh samples of its problems are, with Fisher's exact test and Holm's
-correction over all that were drawn.
+A shortlist from the audit's samples, and a test on fresh samples.
+
+Among 500 unchanged problems, 18 seem lost and 18 gained at 256 samples: the shortlist contains those selected by noise.
+Its counts must not be tested again. Fresh samples of its problems are tested by Fisher's exact test with Holm's
+correction over all problems that were sampled again.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ from scipy.stats import hypergeom
 
 Counts = Int[np.ndarray, " problem"] | int
 
-#: Above this p of the audit's counts, a problem that lost every correct sample is drawn again as any other that fell.
+#: Above this p of the audit's counts, a complete loss gets no precedence over other falls in the shortlist.
 TOTAL_LEVEL = 0.05
 
 
 def fisher_fell(
     correct_base: Counts, n_base: Counts, correct_late: Counts, n_late: Counts
 ) -> Float[np.ndarray, " problem"]:
-    """p of "the success rate did not fall", one-sided, by Fisher's exact test; one p for each entry.
+    """Return the one-sided p of Fisher's exact test for "the success rate did not fall", one per entry.
 
-    The chance of ``correct_late`` or fewer among ``n_late`` samples, given the correct ones of both sides together.
-    Swap the sides to ask whether it rose. Raises ``ValueError`` where a count is outside 0 … n or there is no sample.
+    The probability of ``correct_late`` or fewer among ``n_late`` samples, given the total number of correct ones. Swap
+    the sides to test for a rise. Raises ``ValueError`` where a count is outside 0 … n or there is no sample.
 
     >>> fisher_fell(np.array([4, 4]), 4, np.array([0, 4]), 4).round(4).tolist()  # 1 in C(8, 4) = 70
     [0.0143, 1.0]
@@ -32,12 +34,16 @@ def fisher_fell(
         if np.any(np.less(n, 1)) or np.any(np.less(correct, 0)) or np.any(np.greater(correct, n)):
             raise ValueError(f"Fisher's test needs 0 <= correct <= n and n >= 1; got {correct} of {n}")
     total, n_total = np.add(correct_base, correct_late), np.add(n_base, n_late)
-    # Rounding may take a sum of probabilities to 1 + 1e-14.
+    # Rounding may raise a sum of probabilities to 1 + 1e-14.
     return np.clip(hypergeom.cdf(correct_late, n_total, total, n_late), 0.0, 1.0)
 
 
 def holm(p_P: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Adjusted p values: to reject where they are ≤ α errs anywhere with chance α at most, however the tests depend.
+    """Return Holm-adjusted p values.
+
+    Rejecting those ≤ α errs anywhere with probability α at most.
+
+    Valid for any dependence of the tests.
 
     Source: Holm 1979 (Scand. J. Stat. 6:65). Raises ``ValueError`` where a p is outside 0 … 1.
 
@@ -46,7 +52,7 @@ def holm(p_P: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """
     p_P = np.asarray(p_P, dtype=np.float64)
     if not ((p_P >= 0.0) & (p_P <= 1.0)).all():
-        raise ValueError(f"p values lie between 0 and 1; got {p_P.tolist()}")
+        raise ValueError(f"p values must be between 0 and 1; got {p_P.tolist()}")
     order = np.argsort(p_P, kind="stable")
     adjusted_P = np.empty_like(p_P)
     adjusted_P[order] = np.minimum(1.0, np.maximum.accumulate(p_P[order] * np.arange(len(p_P), 0, -1)))
@@ -61,13 +67,15 @@ def shortlist(
     *,
     most: int,
 ) -> tuple[Int[np.ndarray, " lost"], Int[np.ndarray, " gained"]]:
-    """Indices of the problems to draw again: up to ``most`` whose success rate fell, and as many whose rate rose.
+    """Return the indices of the problems to sample again.
 
-    First those that lost every correct sample, by the one-sided p of ``fisher_fell`` on these counts, and then the
-    largest falls of the rate, ties by p and then in the order given. Gained is the same read backwards: first those
-    that the base never solved. A total loss with p above ``TOTAL_LEVEL`` has no such precedence: a base that solved a
-    problem in 1 of 256 samples loses that by chance, and hundreds of these would fill the list. Test FRESH samples:
-    these counts chose the problems. Raises ``ValueError`` as ``fisher_fell``.
+    Up to ``most`` that fell, and as many that rose.
+
+    First those that lost every correct sample, ordered by the one-sided p of ``fisher_fell`` on these counts; then the
+    largest falls of the rate, ties by p and then in the given order. Gained problems are found with the sides swapped:
+    first those that the base never solved. A complete loss with p above ``TOTAL_LEVEL`` has no precedence: a base that
+    solved a problem in 1 of 256 samples loses that by chance, and hundreds of these would fill the list. Test FRESH
+    samples only: these counts selected the problems. Raises ``ValueError`` as ``fisher_fell`` does.
 
     >>> lost, gained = shortlist(np.array([9, 0, 5, 3, 10]), np.array([0, 8, 5, 2, 0]), 10, 10, most=5)
     >>> lost.tolist(), gained.tolist()
@@ -88,10 +96,10 @@ def _first(
     most: int,
 ) -> Int[np.ndarray, " lost"]:
     p_P = fisher_fell(before_P, n_before, after_P, n_after)
-    # whole numbers, so that equal rates stay equal
+    # integers, so that equal rates compare equal
     fell_P = np.multiply(before_P, n_after) > np.multiply(after_P, n_before)
     fall_P = np.divide(before_P, n_before) - np.divide(after_P, n_after)
     total_P = (after_P == 0) & (p_P <= TOTAL_LEVEL)
-    # the last key counts most
+    # the last key has priority
     order_P = np.lexsort((p_P, np.where(total_P, 0.0, -fall_P), ~total_P))
     return order_P[fell_P[order_P]][:most]

@@ -1,6 +1,6 @@
-"""k*: the number of attempts from which on a checkpoint solves less than the base did.
+"""k*: the number of attempts from which on a checkpoint solves less than the base.
 
-A sharpened model wins with few attempts and loses with many. k* is where the one turns into the other.
+A sharpened model gains at few attempts and loses at many. k* is where the gain turns into a loss.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crossing:
-    """k* with the bounds of its 95 % interval, in attempts; None means beyond the largest k that was looked at.
+    """k* with the bounds of its 95 % interval, in attempts; None means beyond the largest k.
 
-    ``Crossing(value=90.0, low=20.0, high=None)``: estimated at 90, at least 20, and it may lie beyond the range.
+    ``Crossing(value=90.0, low=20.0, high=None)``: estimated at 90, at least 20, and possibly beyond the range.
     """
 
     value: float | None
@@ -34,15 +34,17 @@ def crossing(
     *,
     confidence: float = 0.95,
 ) -> Crossing:
-    """k* of one checkpoint: where the mean over problems of the change of pass@k falls below 0 for good.
+    """Return k* of one checkpoint.
 
-    For good: it stays below 0 up to the largest k. Interpolated linearly on log₂ k; 1 where the mean is below 0 at
-    every k, beyond the range where it is not at the largest. ``ks`` ascend.
+    Where the mean change of pass@k over problems falls below 0 for good.
 
-    The interval holds every k at which the interval of the mean change (``intervals.share_interval``) holds 0, from the
-    first to the last: what the crossing is, the change is 0 there, so this covers k* as often as that covers 0. A
-    percentile bootstrap of k* over 30 problems covered 84 to 87 %. For a single problem, it is the whole range. It says
-    where pass@k crosses if it does: whether something was lost is a question for ``keys``.
+    For good means up to the largest k. Interpolated linearly on log₂ k; 1 where the mean is below 0 at every k, beyond
+    the range where it is not below 0 at the largest. ``ks`` ascend.
+
+    The interval contains every k at which the interval of the mean change (``intervals.share_interval``) contains 0,
+    from the first to the last. At the true crossing the change is 0, so this covers k* as often as that covers 0. A
+    percentile bootstrap of k* over 30 problems covered 84 to 87 %. For a single problem it is the whole range. The
+    interval assumes that pass@k crosses; ``keys`` tests whether something was lost.
 
     Raises ``ValueError`` without a problem or a k, where ks do not ascend, or where a k has no column.
 
@@ -57,7 +59,7 @@ def crossing(
 def crossings(
     change_TPK: Float[np.ndarray, "step problem k"], ks: Sequence[int], *, confidence: float = 0.95
 ) -> list[Crossing]:
-    """``crossing`` of every checkpoint.
+    """Return ``crossing`` of every checkpoint.
 
     >>> gained, lost = np.full((9, 2), 0.1), np.full((9, 2), -0.1)
     >>> [k_star.value for k_star in crossings(np.stack([gained, lost]), [1, 2])]
@@ -67,7 +69,7 @@ def crossings(
     if not n_problems or not n_ks:
         raise ValueError(f"a crossing needs a problem and a k; got {n_problems} problems and {n_ks} values of k")
     if len(ks) != n_ks or ks[0] < 1 or (np.diff(ks) <= 0).any():
-        raise ValueError(f"k ascends from 1, one for each of {n_ks} columns; got {list(ks)}")
+        raise ValueError(f"ks must ascend from 1, one for each of {n_ks} columns; got {list(ks)}")
     log2_K = np.log2(ks)
     mean_TK = change_TPK.mean(axis=1)
     value_T = _crossed(mean_TK, log2_K)
@@ -75,7 +77,7 @@ def crossings(
         return [Crossing(value=_within(value), low=float(ks[0]), high=None) for value in value_T]
     error_TK = np.sqrt((n_problems - 1) * change_TPK.var(axis=1, ddof=1) + 1.0) / n_problems  # as in share_interval
     margin_TK = float(student_t.ppf(0.5 + confidence / 2.0, n_problems - 1)) * error_TK
-    # Until the low curve first meets 0 the checkpoint is surely ahead; after the high one last leaves it, behind.
+    # Until the low curve first meets 0 the checkpoint is significantly ahead; after the high one last leaves 0, behind.
     low_T = _first_met(mean_TK - margin_TK, log2_K)
     high_T = _crossed(mean_TK + margin_TK, log2_K)
     return [
@@ -85,7 +87,7 @@ def crossings(
 
 
 def k_star_of(mean_XK: Float[np.ndarray, "*rows k"], ks: Sequence[int]) -> Float[np.ndarray, "*rows"]:
-    """k* of mean changes, one for every row, without an interval; infinite beyond the largest k.
+    """Return k* of mean changes, one per row, without interval; infinite beyond the largest k.
 
     >>> k_star_of(np.array([[0.1, -0.1], [0.1, 0.1]]), [1, 4]).tolist()
     [2.0, inf]
@@ -94,7 +96,7 @@ def k_star_of(mean_XK: Float[np.ndarray, "*rows k"], ks: Sequence[int]) -> Float
 
 
 def _crossed(mean_XK: Float[np.ndarray, "*rows k"], log2_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, "*rows"]:
-    """k* of every row; infinite where the last value is not below 0."""
+    """Return k* of every row; infinite where the last value is not below 0."""
     mean_XK = np.where(np.abs(mean_XK) <= _ROUNDING, 0.0, mean_XK)
     n_ks = len(log2_K)
     held_XK = mean_XK >= 0.0

@@ -1,9 +1,9 @@
-"""Entropy and concentration of a finite sample of answers, for many groups at once.
+"""Entropy and concentration of finite samples of answers, for many groups at once.
 
-All functions take the counts of the distinct answers of all groups in one array and the group of each count in
-another, so that 500 problems × 40 checkpoints are one call. Results are one value per group, in nats where they are
-entropies; a group with too few samples raises ``ValueError``. Answers that were never drawn hide from every
-estimator, most of all from the plug-in: compare groups only at equal sample sizes.
+All functions take the counts of the distinct answers of all groups in one array, and the group of each count in
+another, so that 500 problems × 40 checkpoints are one call. Results are one value per group; entropies are in nats. A
+group with too few samples raises ``ValueError``. No estimator sees answers that were never sampled, the plug-in least
+of all: compare groups only at equal sample sizes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from scipy.special import digamma
 def plug_in_entropy(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """H = −Σ p log p with p = count / n, in nats: what [B] C.5 prints (there in bits).
+    """Return H = −Σ p log p with p = count / n, in nats.
+
+    The estimator that [B] C.5 prints (there in bits).
 
     Biased low by about (number of answers − 1) / 2n.
 
@@ -33,7 +35,9 @@ def plug_in_entropy(
 def chao_wang_jost_entropy(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Nearly unbiased entropy in nats: the seen part without bias, the unseen part from singletons and doubletons.
+    """Return the nearly unbiased Chao-Wang-Jost entropy in nats.
+
+    The seen part is unbiased; the unseen part is estimated from singletons and doubletons.
 
     H = Σ_i (X_i/n) Σ_{k=X_i}^{n−1} 1/k  +  (f₁/n) Σ_{j≥1} (1−A)^j / (n−1+j), where f₁, f₂ count answers drawn once
     and twice, and A = 2f₂/((n−1)f₁ + 2f₂), or 2/((n−1)(f₁−1) + 2) if f₂ = 0.
@@ -52,7 +56,7 @@ def chao_wang_jost_entropy(
     seen_G = _group_sums(seen_A, group_A, n_groups)
     once_G = _group_sums(counts_A == 1, group_A, n_groups)
     twice_G = _group_sums(counts_A == 2, group_A, n_groups)
-    # Groups share few distinct (n, f1, f2): the unseen part is computed once for each.
+    # Groups share few distinct (n, f1, f2): compute the unseen part once for each.
     cases, case_of_group = np.unique(np.stack([n_G, once_G, twice_G], axis=1), axis=0, return_inverse=True)
     unseen = np.array([_unseen_entropy(int(n), int(once), int(twice)) for n, once, twice in cases])
     return np.maximum(seen_G + unseen[case_of_group.reshape(-1)], 0.0)
@@ -61,11 +65,11 @@ def chao_wang_jost_entropy(
 def unseen_room(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """How far, in nats, a group's entropy may exceed ``chao_wang_jost_entropy`` for what no sample showed.
+    """Return how far the true entropy may exceed ``chao_wang_jost_entropy`` for unseen answers, in nats.
 
-    (f₁/n) · (1 + log n): f₁/n estimates the probability of all answers that were never drawn (Good 1953, Biometrika
-    40:237), and one that a sample of n just misses has a surprise of about log n. A rule of thumb, wide enough in every
-    law of ``benchmarks/calibration/interval_coverage.py``, where the estimate alone lies up to 0.9 nats too low.
+    (f₁/n) · (1 + log n): f₁/n estimates the probability of all answers that were never sampled (Good 1953, Biometrika
+    40:237), and an answer that a sample of n just misses has a surprise of about log n. A rule of thumb, wide enough
+    for every distribution of ``benchmarks/interval_coverage.py``, where the estimate alone is up to 0.9 nats too low.
 
     >>> float(unseen_room(np.array([3, 1]), np.array([0, 0]), 1)[0].round(4))  # ¼ (1 + log 4)
     0.5966
@@ -77,7 +81,9 @@ def unseen_room(
 def simpson_index(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Σ c(c−1) / (n(n−1)): the unbiased chance that two draws agree (Simpson 1949). Needs n ≥ 2.
+    """Return Σ c(c−1) / (n(n−1)).
+
+    The unbiased probability that two samples agree (Simpson 1949). Needs n ≥ 2.
 
     >>> float(simpson_index(np.array([3, 1]), np.array([0, 0]), 1)[0])  # 6 of 12 ordered pairs agree
     0.5
@@ -100,8 +106,8 @@ def _group_sizes(counts_A: np.ndarray, group_A: np.ndarray, n_groups: int, *, at
 def _unseen_entropy(n: int, once: int, twice: int) -> float:
     """(f₁/n) Σ_{j≥1} (1−A)^j / (n−1+j), to 1e-12.
 
-    The direct form (1−A)^{1−n} (−log A − Σ_{r<n} (1−A)^r / r) cancels to nothing once nA is large, while the
-    continued fraction converges slowly where nA is small: each serves where it is exact.
+    The direct form (1−A)^{1−n} (−log A − Σ_{r<n} (1−A)^r / r) cancels catastrophically once nA is large, while the
+    continued fraction converges slowly where nA is small: each is used where it is exact.
     """
     if once == 0 or n < 2:
         return 0.0
@@ -117,7 +123,10 @@ def _unseen_entropy(n: int, once: int, twice: int) -> float:
 
 
 def _gauss_fraction(n: int, x: float, terms: int = 240) -> float:
-    """1 / ₂F₁(1, n; n+1; x) by Gauss's continued fraction; Σ_{j≥1} x^j/(n−1+j) = (x/n) · ₂F₁(1, n; n+1; x)."""
+    """1 / ₂F₁(1, n; n+1; x) by Gauss's continued fraction.
+
+    Σ_{j≥1} x^j/(n−1+j) = (x/n) · ₂F₁(1, n; n+1; x).
+    """
     fraction = 1.0
     for m in range(terms, 0, -1):
         half = m // 2

@@ -1,7 +1,9 @@
-"""The sharpening frontier of a base: which pass@1 drawing it sharper gives, and which pass@k that leaves.
+"""Sharpening frontier of a base.
 
-Sharper means a lower temperature, or any other knob that turns the base's own law towards its likeliest responses
-without training. A checkpoint above the frontier has what no such knob gives; one on it is a temperature.
+The pass@k that each pass@1 costs when sampling is sharpened without training.
+
+Sharpening is a lower temperature, or any other knob that moves the base's distribution towards its likeliest responses.
+A checkpoint above the frontier is better than any such knob; one on the frontier is equivalent to a temperature.
 """
 
 from __future__ import annotations
@@ -21,23 +23,23 @@ from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 from oversharp.diagnostics.statistics.units import few_clusters, named_clusters
 
-#: What interpolating between the points may be off by, in pass@1: about as much as on the demo's base, drawn at T = 1,
-#: .6, .3 and .15, at k = 64 and 128. At small k, where the curve bends more, it is off by more.
+#: Interpolation error between the points, in pass@1: as measured on the demo's base, sampled at T = 1, .6, .3 and .15,
+#: at k = 64 and 128. At small k, where the curve bends more, the error is larger.
 INTERPOLATED = 0.005
 #: Points along the interpolated frontier.
 _RESOLUTION = 200
-#: Least share of problems that k attempts miss, in what is interpolated: the logarithm of 0 is none.
+#: Lower bound for the share of problems that k attempts miss, in the interpolation: log 0 is undefined.
 _LEAST = 1e-4
-#: What part of the misses of the other intervals that of a share, which not every audit gives, may have.
+#: Miss rate of the interval of a share, relative to that of the other intervals: not every audit reports a share.
 _OF_SELECTED = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierPoints:
-    """pass@1 (``x``) and pass@k (``y``) of every problem, unbiased, at the points that were drawn.
+    """Unbiased pass@1 (``x``) and pass@k (``y``) of every problem at the sampled points.
 
-    ``sharpness_S`` ascends from 0, the base as it is. ``limit_P``: pass@1 at the sharpest end, which is one response
-    per problem: there pass@k is pass@1. None where nobody knows it.
+    ``sharpness_S`` ascends from 0, the base without sharpening. ``limit_P`` is pass@1 at the sharpest end, which has
+    one response per problem: there pass@k equals pass@1. None if unknown.
     """
 
     sharpness_S: Float[np.ndarray, " point"]
@@ -48,9 +50,9 @@ class FrontierPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Matched:
-    """What a checkpoint has more than the sharpened base, with the bounds of the 95 % interval; in probability.
+    """Difference between a checkpoint and the sharpened base, with 95 % bounds; in probability.
 
-    ``value`` is None where the frontier was not drawn, or does not reach; ``why`` says which.
+    ``value`` is None where the frontier was not sampled or does not reach; ``why`` is the reason.
     """
 
     value: float | None
@@ -61,13 +63,13 @@ class Matched:
 
 @dataclass(frozen=True, kw_only=True)
 class AgainstFrontier:
-    """One checkpoint, or the mean of several, against the frontier.
+    """One checkpoint, or the mean of several, compared with the frontier.
 
-    ``gain``: pass@1 beyond that of the sharpened base with the same pass@k. ``loss``: pass@k against that of the
-    sharpened base with the same pass@1; below 0 is less. ``share``: of the rise of pass@1, what the sharpened base with
-    the same pass@k has too. ``above`` and ``below`` are the shares of the draws in which the checkpoint's gain is above
-    and below 0; where sharpening lowers pass@1, below what it leaves. The bounds of the gain, and these shares, allow
-    for what interpolation may be off by.
+    ``gain``: pass@1 minus that of the sharpened base with the same pass@k. ``loss``: pass@k minus that of the sharpened
+    base with the same pass@1; negative is worse. ``share``: share of the rise of pass@1 that the sharpened base with
+    the same pass@k has too. ``above`` and ``below`` are the shares of the bootstrap draws with a gain above and below
+    0; where sharpening lowers pass@1, below the lowered pass@1. The bounds of the gain, and these shares, allow for the
+    interpolation error.
     """
 
     gain: Matched
@@ -79,10 +81,10 @@ class AgainstFrontier:
 
 @dataclass(frozen=True, kw_only=True)
 class _Curve:
-    """The frontier of each draw, from the base on: pass@1 ascends, pass@k descends.
+    """Frontier of each draw, starting at the base: pass@1 ascends, pass@k descends.
 
-    Beyond its last place pass@1 is at most ``reach_D`` and pass@k at least ``lowest_D``. ``least_DR`` is pass@1 as it
-    was drawn where sharpening lowers it, at most that of the frontier.
+    Beyond its last place pass@1 is at most ``reach_D`` and pass@k at least ``lowest_D``. ``least_DR`` is the sampled
+    pass@1 where sharpening lowers it, and at most that of the frontier.
     """
 
     x_DR: Float[np.ndarray, "draw place"]
@@ -103,13 +105,15 @@ def against_frontier(
     draws: int = 999,
     confidence: float = 0.95,
 ) -> list[AgainstFrontier]:
-    """Each group of checkpoints (indices into ``x_TP``), matched one by one, then meaned, against the frontier.
+    """Compare each group of checkpoints (indices into ``x_TP``) with the frontier.
 
-    Between the points both pass@1 and the problems that k attempts miss are interpolated over the sharpness, monotone,
-    on the logistic and the logarithmic scale; before that they are made monotone by isotonic regression. Beyond the
-    sharpest point that was drawn the frontier is known only to lie between it and the limit, and a checkpoint there
-    gets bounds in place of a value. The intervals are a bootstrap over problems, or over their clusters, that draws all
-    points and checkpoints together; deviations are widened to those of Student's t, and those of pass@k by the floor of
+    A group's results are averaged.
+
+    Between the points, pass@1 and the share of problems that k attempts miss are interpolated over the sharpness with a
+    monotone interpolant, on the logistic and the logarithmic scale, after isotonic regression. Beyond the sharpest
+    sampled point the frontier is only known to be between that point and the limit, so a checkpoint there gets bounds
+    instead of a value. The intervals are a bootstrap over problems, or over their clusters, that resamples all points
+    and checkpoints together; deviations are widened to those of Student's t, and those of pass@k by the floor of
     ``intervals.share_interval``. Raises ``ValueError`` without a problem.
 
     >>> base, sharp = np.full((1, 400), 0.3), np.full((1, 400), 0.5)
@@ -129,15 +133,15 @@ def against_frontier(
     mean_DX = np.clip(mean_DX, 0.0, 1.0)
     n_points, n_steps = len(points.sharpness_S), len(x_TP)
     x_DS, y_DS, limit_D1, x_DT, y_DT = np.split(mean_DX, np.cumsum([n_points, n_points, 1, n_steps]), axis=1)
-    # Where every problem is solved by both, nothing varies, and yet it is not certain: as in ``share_interval``.
+    # Where both solve every problem the sample variance is 0, but not the uncertainty: as in ``share_interval``.
     y_DT[1:] += rng.standard_normal(draws)[:, None] * _widening(n_problems, confidence) / n_problems
     curve = _curve(points, x_DS, y_DS, limit_D1[:, 0])
     gain_DT2, loss_DT2 = _gains(curve, x_DT, y_DT), _losses(curve, x_DT, y_DT)
-    gain_DT2[1:] += np.array([-INTERPOLATED, INTERPOLATED])  # no draw of problems knows of it
-    # the base is the least that can be had, and yet a run on the way that sharpening takes is not below that way
+    gain_DT2[1:] += np.array([-INTERPOLATED, INTERPOLATED])  # the bootstrap does not contain this error
+    # the base is the lower bound, yet a run on the path that sharpening takes is not below that path
     short_DT = _gains(replace(curve, x_DR=curve.least_DR), x_DT, y_DT)[..., 1] + INTERPOLATED
-    found = [_group(curve, x_DT, gain_DT2, loss_DT2, short_DT, list(group), confidence) for group in groups]
-    return found if few_clusters(cluster_P) is None else [_without_intervals(one) for one in found]
+    comparisons = [_group(curve, x_DT, gain_DT2, loss_DT2, short_DT, list(group), confidence) for group in groups]
+    return comparisons if few_clusters(cluster_P) is None else [_without_intervals(each) for each in comparisons]
 
 
 def colder_weights(
@@ -147,11 +151,11 @@ def colder_weights(
     x_D: Float[np.ndarray, " draw"],
     y_D: Float[np.ndarray, " draw"],
 ) -> tuple[Float[np.ndarray, "draw point"], Float[np.ndarray, "draw point"]]:
-    """Shares of the drawn points that stand for the coldest base that has no more than a checkpoint, and no less.
+    """Return weights of the sampled points for the coldest base with no more pass@1 and no less pass@k.
 
-    No more pass@1 than the checkpoint's ``x_D``, no less pass@k than its ``y_D``; not colder than the sharpest point
-    that was drawn. Where drawing colder lowers pass@1, and the checkpoint's is lower, two standard errors are allowed.
-    The first shares give the frontier's pass@1 there, the second its pass@k: at most two neighbouring points have one.
+    No more pass@1 than the checkpoint's ``x_D``, no less pass@k than its ``y_D``; not colder than the sharpest sampled
+    point. Where a lower temperature lowers pass@1, and the checkpoint's is lower, two standard errors are allowed. The
+    first weights give the frontier's pass@1 there, the second its pass@k: at most two neighbouring points are non-zero.
 
     >>> x, y, s = np.array([[0.2, 0.4, 0.5]]), np.array([[0.9, 0.8, 0.6]]), np.array([0.0, 0.4, 0.7])
     >>> [one.round(2).tolist() for one in colder_weights(s, x, y, np.array([0.4]), np.array([0.3]))]  # lost more
@@ -169,7 +173,7 @@ def colder_weights(
 
 
 def _last_place(left_DR: Float[np.ndarray, "draw place"]) -> Float[np.ndarray, " draw"]:
-    """The last place of every row up to which something is left, between two places by the line through them; or 0."""
+    """Return the last place of every row with a positive value, interpolated between two places; or 0."""
     holds_DR = left_DR >= 0.0
     last_D = np.where(holds_DR.any(axis=1), left_DR.shape[1] - 1 - holds_DR[:, ::-1].argmax(axis=1), 0)
     rows, next_D = np.arange(len(left_DR)), np.minimum(last_D + 1, left_DR.shape[1] - 1)
@@ -180,7 +184,7 @@ def _last_place(left_DR: Float[np.ndarray, "draw place"]) -> Float[np.ndarray, "
 def _shares_at(
     place_D: Float[np.ndarray, " draw"], value_DR: np.ndarray, value_DS: Float[np.ndarray, "draw point"]
 ) -> Float[np.ndarray, "draw point"]:
-    """Of the points, whose values ascend, what makes up the value at a place of the curve."""
+    """Return the weights of the points, whose values ascend, that give the value at a place of the curve."""
     weight_DS = np.zeros_like(value_DS)
     point_S, place_R = np.arange(value_DS.shape[1], dtype=np.float64), np.arange(value_DR.shape[1])
     for weight_S, place, value_R, value_S in zip(weight_DS, place_D, value_DR, value_DS, strict=True):
@@ -194,7 +198,9 @@ def _shares_at(
 def frontier_curve(
     points: FrontierPoints,
 ) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " place"]]:
-    """pass@1 and pass@k along the interpolated frontier, from the base on: what is drawn.
+    """Return pass@1 and pass@k along the interpolated frontier, starting at the base.
+
+    The plotted curve.
 
     >>> flat = np.full((2, 4), 0.5)
     >>> x, y = frontier_curve(FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=flat, y_SP=flat, limit_P=flat[0]))
@@ -218,7 +224,7 @@ def _curve(
 ) -> _Curve:
     sharpness_S = points.sharpness_S
     place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
-    # Where sharpening lowers pass@1, pooling would put the base below itself: it stays the least that can be had.
+    # Where sharpening lowers pass@1, pooling would put the base below itself: the base stays the lower bound.
     rising_DS = np.maximum(_in_order(x_DS), x_DS[:, :1])
     falling_DS = 1.0 - _in_order(1.0 - y_DS)
     log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)
@@ -240,7 +246,7 @@ def _between(sharpness_S: np.ndarray, x_DS: np.ndarray, place_R: np.ndarray) -> 
 
 
 def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
-    """Rows that ascend; those that do not are pooled where they fall (the check alone is cheap, pooling is not)."""
+    """Return rows that ascend, pooled where they fall (checking first is cheap, pooling is not)."""
     ordered_DS = value_DS.copy()
     with config_context(skip_parameter_validation=True, assume_finite=True):
         for place in np.flatnonzero((np.diff(value_DS, axis=1) < 0.0).any(axis=1)):
@@ -249,27 +255,30 @@ def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "d
 
 
 def _gains(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarray, "draw step bound"]:
-    """pass@1 less that of the frontier at equal pass@k: the lower and the upper bound, equal where it is known."""
+    """Return pass@1 minus that of the frontier at equal pass@k.
+
+    Lower and upper bound, equal where it is known.
+    """
     first_D1, last_D1 = curve.x_DR[:, :1], curve.x_DR[:, -1:]
     matched_DT = np.array(
         [np.interp(y_T, y_R[::-1], x_R[::-1]) for y_T, y_R, x_R in zip(y_DT, curve.y_DR, curve.x_DR, strict=True)]
     )
-    beyond_DT = y_DT < curve.y_DR[:, -1:] - _LEAST  # of the sharpest that was drawn: somewhere between it and the limit
-    above_DT = y_DT > curve.y_DR[:, :1] + _LEAST  # what no sharpening has
+    beyond_DT = y_DT < curve.y_DR[:, -1:] - _LEAST  # past the sharpest sampled point: between it and the limit
+    above_DT = y_DT > curve.y_DR[:, :1] + _LEAST  # unreachable by sharpening
     low_DT = x_DT - np.where(beyond_DT, curve.reach_D[:, None], np.where(above_DT, first_D1, matched_DT))
     high_DT = np.where(above_DT, np.inf, x_DT - np.where(beyond_DT, last_D1, matched_DT))
     return np.stack([low_DT, high_DT], axis=-1)
 
 
 def _losses(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarray, "draw step bound"]:
-    """pass@k less that of the frontier at equal pass@1; bounds as of ``_gains``."""
+    """Return pass@k minus that of the frontier at equal pass@1; bounds as in ``_gains``."""
     matched_DT = np.array(
         [np.interp(x_T, x_R, y_R) for x_T, x_R, y_R in zip(x_DT, curve.x_DR, curve.y_DR, strict=True)]
     )
     lowest_D1 = curve.lowest_D[:, None]
     beyond_DT = x_DT > curve.x_DR[:, -1:] + _LEAST
     out_of_reach_DT = beyond_DT & (x_DT > curve.reach_D[:, None])
-    under_DT = x_DT < curve.x_DR[:, :1] - _LEAST  # less pass@1 than the base: sharpening goes the other way
+    under_DT = x_DT < curve.x_DR[:, :1] - _LEAST  # less pass@1 than the base: the opposite of sharpening
     low_DT = np.where(under_DT, -np.inf, y_DT - np.where(out_of_reach_DT, lowest_D1, matched_DT))
     high_DT = np.where(out_of_reach_DT, np.inf, y_DT - np.where(beyond_DT, lowest_D1, matched_DT))
     return np.stack([low_DT, high_DT], axis=-1)
@@ -296,7 +305,7 @@ def _group(
 
 
 def _without_intervals(found: AgainstFrontier) -> AgainstFrontier:
-    """Of too few clusters nothing is known but the values."""
+    """Remove intervals and shares, which too few clusters do not support."""
     bare = {name: replace(getattr(found, name), low=None, high=None) for name in ("gain", "loss", "share")}
     return replace(found, **bare, above=0.0, below=0.0)
 
@@ -304,33 +313,36 @@ def _without_intervals(found: AgainstFrontier) -> AgainstFrontier:
 def _matched(
     bounds_D2: Float[np.ndarray, "draw bound"], confidence: float, where: str, furthest: float = 1.0
 ) -> Matched:
-    """``furthest``: no difference is larger; infinite where nothing bounds it."""
+    """Summarise the bounds of a difference.
+
+    ``furthest`` is its largest possible size, infinite if there is none.
+    """
     low, _ = percentile_bounds(bounds_D2[1:, 0], confidence=confidence)
     _, high = percentile_bounds(bounds_D2[1:, 1], confidence=confidence)
-    least, most = (float(one) for one in bounds_D2[0])
+    least, most = (float(bound) for bound in bounds_D2[0])
     ends = (_within(min(low, least), furthest), _within(max(high, most), furthest))
     if most - least <= _LEAST:
         return Matched(value=least, low=ends[0], high=ends[1])
     if np.isinf(most):
-        return Matched(value=None, low=ends[0], high=ends[1], why=f"beyond what sharpening the base reaches, {where}")
+        return Matched(value=None, low=ends[0], high=ends[1], why=f"out of reach of sharpening the base, {where}")
     if np.isinf(least):
-        why = "pass@1 lies below the base's: sharpening goes the other way"
+        why = "pass@1 is below the base's: the opposite of sharpening"
         return Matched(value=None, low=ends[0], high=ends[1], why=why)
-    why = (
-        f"sharper than the sharpest draw of the base, {where}: between {100 * least:+.1f} and {100 * most:+.1f} points"
-    )
+    why = f"beyond the sharpest sample of the base, {where}: between {100 * least:+.1f} and {100 * most:+.1f} points"
     return Matched(value=None, low=ends[0], high=ends[1], why=why.replace("-", "−"))
 
 
 def _share(gain_D2: np.ndarray, rise_D: np.ndarray, confidence: float) -> Matched:
-    """The share where the rise is sure; its interval misses two fifths as often as the others.
+    """Return the share where the rise is significant.
 
-    Where a rise seldom is sure, the share is given in audits in which it came out too high, and then lies too near to
-    1: misses of all audits are misses of the few that give it, of one in four four times as large a part.
+    Its interval misses two fifths as often as the others.
+
+    Where a rise is seldom significant, a share is reported in the audits that overestimated the rise, and is then too
+    close to 1. A share of 5 % misses of all audits is four times as large among the quarter of audits that report it.
     """
     least_rise, _ = percentile_bounds(rise_D[1:], confidence=confidence)
     if least_rise <= 0.0:
-        return Matched(value=None, low=None, high=None, why="pass@1 did not surely rise")
+        return Matched(value=None, low=None, high=None, why="pass@1 did not rise significantly")
     with np.errstate(invalid="ignore"):
         share_D2 = 1.0 - gain_D2[:, ::-1] / np.maximum(rise_D, _LEAST)[:, None]
     found = _matched(share_D2, 1.0 - _OF_SELECTED * (1.0 - confidence), "at equal pass@k", furthest=np.inf)
@@ -342,7 +354,7 @@ def _share(gain_D2: np.ndarray, rise_D: np.ndarray, confidence: float) -> Matche
 
 
 def _widening(n_problems: int, confidence: float) -> float:
-    """What takes the spread of a bootstrap over so few problems to that of Student's t."""
+    """Return the factor that widens the bootstrap's spread over few problems to that of Student's t."""
     if n_problems < 2:
         return 1.0
     tail = 0.5 + confidence / 2.0

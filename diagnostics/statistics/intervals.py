@@ -1,20 +1,22 @@
-"""Intervals of a mean over problems: problems are the resampling unit, Student's t the reference.
+"""Intervals of a mean over problems.
 
-Comparisons are paired: pass the per-problem differences. Which function a quantity needs:
+Problems are the resampling unit, Student's t the reference.
 
-* ``share_interval``: probabilities and shares live on a scale of length 1, so a variance floor is known:
+Comparisons are paired: pass the differences per problem. Which function a quantity needs:
+
+* ``share_interval``: probabilities and shares. Their scale has length 1, so there is a variance floor:
   se² = ((P−1)s² + 1)/P², as if one more problem had deviated by a full point. It keeps the coverage at few problems,
   where all differences may be 0 by chance.
-* ``yes_no_interval``: what is either so or not of every problem has an exact interval.
+* ``yes_no_interval``: a property that each problem has or lacks; exact.
 * ``sparse_interval``: quantities that are 0 for most problems (entropies, numbers of modes).
-* ``mean_interval``: unbounded quantities (nats, tokens) without such a scale: se² = s²/P. It covers only where no rare
-  problem carries the mean: of 30 problems of which 3 % move thirty times as far as the rest, 60 % of intervals.
-* ``median_interval``: of such heavy tails the median over problems, whatever their law.
+* ``mean_interval``: unbounded quantities (nats, tokens): se² = s²/P. It covers only where no rare problem dominates the
+  mean: with 30 problems of which 3 % move thirty times as far as the rest, it covers in 60 % of cases.
+* ``median_interval``: the median over problems of such heavy tails, for any distribution.
 
-Problems that are related (``cluster_P`` numbers the cluster of each) are no units of their own: clusters are then, and
-with fewer than ``FEW_CLUSTERS`` there is no interval. Source: Miller 2024, arXiv:2411.00640, section 2.2.
+Related problems (``cluster_P`` numbers the cluster of each) are not independent: clusters are then the units, and with
+fewer than ``FEW_CLUSTERS`` there is no interval. Source: Miller 2024, arXiv:2411.00640, section 2.2.
 
-Where no interval can be trusted (one problem, no spread), its ends are None. How often each covers is measured in
+Where no interval is reliable (one problem, no spread), its ends are None. The coverage of each is measured in
 ``benchmarks/results/interval_coverage.md``.
 """
 
@@ -39,11 +41,11 @@ from oversharp.diagnostics.statistics.units import (
     totals,
 )
 
-#: Fewer problems above 0 say too little of how far above it the others are.
+#: With fewer problems above 0, the spread of the positive values cannot be estimated.
 LEAST_ABOVE_ZERO = 5
-#: Numbers that exist at one time while problems are drawn again.
+#: Array elements held at one time while problems are resampled.
 _NUMBERS_AT_ONCE = 1 << 22
-#: Values this near 0, and to each other, differ by rounding alone.
+#: Values this close to 0, and to each other, differ by rounding alone.
 _ROUNDING = 1e-12
 
 
@@ -55,11 +57,11 @@ def share_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Mean of probabilities or shares (or, with ``bounds=(-1, 1)``, of their paired differences) over problems.
+    """Return the mean of probabilities or shares over problems, with its interval.
 
-    The interval is cut at ``bounds``. ``floor`` is how many problems more deviate by a full point: 2 for differences of
-    what is so or not of each problem, where 1 covers as little as 87 % if few problems change (2: 94 %).
-    Raises ``ValueError`` without a value.
+    With ``bounds=(-1, 1)``, of their paired differences. The interval is clipped to ``bounds``. ``floor`` is the number
+    of extra problems that deviate by a full point: 2 for differences of yes-no properties, where 1 covers as little as
+    87 % if few problems change (2: 94 %). Raises ``ValueError`` without a value.
 
     >>> share_interval(np.array([0.2, 0.4, 0.6, 0.8]))
     Interval(mean=0.5, low=0.0, high=1.0, n=4)
@@ -83,7 +85,9 @@ def mean_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Mean of an unbounded quantity (nats, tokens) over problems, by the plain paired t; of clusters as a ratio.
+    """Return the mean of an unbounded quantity (nats, tokens) over problems, by the paired t.
+
+    Of clusters as a ratio.
 
     Raises ``ValueError`` without a value.
 
@@ -107,10 +111,10 @@ def yes_no_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Share of problems of which something holds, with the exact interval of a binomial share.
+    """Return the share of problems that have a property, with the exact interval of a binomial share.
 
-    It covers at least as often as it says for any true share and number of problems, at 0 and 1 too. Of related
-    problems it is that of as many independent ones as would scatter alike. Source: Clopper and Pearson 1934
+    It covers at least as often as stated for any true share and number of problems, at 0 and 1 too. For related
+    problems it is that of the number of independent problems with the same variance. Source: Clopper and Pearson 1934
     (Biometrika 26:404); Korn and Graubard 1998 (Survey Methodology 24:193). Raises ``ValueError`` without a problem.
 
     >>> none = yes_no_interval(np.zeros(30, dtype=bool))
@@ -139,12 +143,14 @@ def sparse_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Mean of values of at least 0 that may be 0 for most problems: entropies in nats, numbers of modes.
+    """Return the mean of non-negative values that may be 0 for most problems.
 
-    Where most are 0, chance decides whether the sample holds two or five of the others, and Student's t does not know:
-    the variance is raised as if two more problems were what those above 0 are on average, times the share of zeros.
-    ``room_above`` lifts the upper end: how far the values may lie too low together, because of what no sample showed.
-    No interval with fewer than five problems above 0 (or clusters that hold one), or where all values are equal.
+    Entropies in nats, numbers of modes.
+
+    Where most are 0, chance decides whether the sample contains two or five of the others, and Student's t ignores
+    that: the variance is raised as if two more problems had the mean of the positive values, times the share of zeros.
+    ``room_above`` raises the upper end: how far all values may be too low because of unseen samples. There is no
+    interval with fewer than five problems above 0 (or clusters that contain one), or where all values are equal.
 
     Raises ``ValueError`` without a value.
 
@@ -176,11 +182,11 @@ def median_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Median over problems, between two of the values: it covers as often as it says, whatever their law.
+    """Return the median over problems, with an interval between two of the values, valid for any distribution.
 
-    ``mean`` holds the median. With fewer than six problems even the least and the largest value leave out too much:
-    no interval; nor where problems are related, for their ranks are no coin tosses then. Source: Thompson 1936 (Ann.
-    Math. Stat. 7:122). Raises ``ValueError`` without a value.
+    ``mean`` is the median. There is no interval with fewer than six problems, where even the smallest and the largest
+    value leave out too much, nor where problems are related, because the ranks are then not independent. Source:
+    Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
 
     >>> median_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, -90.0]))  # 1 − 2 · ½⁶ = .97
     Interval(mean=2.5, low=-90.0, high=5.0, n=6)
@@ -191,7 +197,7 @@ def median_interval(
     median = float(np.median(sorted_P))
     if named_clusters(cluster_P) is not None:
         return Interval(mean=median, low=None, high=None, n=n, why=NOT_RELATED)
-    # so many of the smallest may be left out: P(Bin(n, ½) < outside) is at most half of what may be missed
+    # how many of the smallest may be left out: P(Bin(n, ½) < outside) is at most half of the allowed miss rate
     outside = int(binom.ppf((1.0 - confidence) / 2.0, n, 0.5))
     if not outside:
         return Interval(mean=median, low=None, high=None, n=n)
@@ -207,11 +213,11 @@ def ratio_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Σ numerator / Σ denominator over problems, for parts of unequal size (modes, tokens) nested in problems.
+    """Return Σ numerator / Σ denominator over problems, for parts of unequal size (modes, tokens) nested in problems.
 
-    Linearised (Cochran, Sampling Techniques, 1977, §6.4), each problem or cluster left out in turn: a large one pulls
-    the ratio towards itself (``left_out_error``). ``floor`` adds the variance floor of ``share_interval``. ``mean`` is
-    the ratio and ``n`` counts problems. Raises ``ValueError`` unless Σ denominator > 0.
+    Linearised (Cochran, Sampling Techniques, 1977, §6.4), leaving out each problem or cluster in turn: a large one
+    pulls the ratio towards itself (``left_out_error``). ``floor`` adds the variance floor of ``share_interval``.
+    ``mean`` is the ratio and ``n`` counts problems. Raises ``ValueError`` unless Σ denominator > 0.
 
     >>> ratio_interval(np.array([1.0, 0.0]), np.array([1.0, 3.0]), floor=False).mean
     0.25
@@ -235,7 +241,9 @@ def ratio_interval(
 def resampled_means(
     values_PX: Float[np.ndarray, "problem column"], *, rng: np.random.Generator, draws: int
 ) -> Float[np.ndarray, "draw column"]:
-    """Column means over as many problems as there are, drawn with replacement; a problem's columns stay together.
+    """Return column means over problems resampled with replacement.
+
+    A problem's columns stay together.
 
     Raises ``ValueError`` without a problem. Source: Efron 1979 (Ann. Stat. 7:1).
 
@@ -244,7 +252,7 @@ def resampled_means(
     """
     n_problems = len(values_PX)
     if not n_problems:
-        raise ValueError("problems can only be drawn again where there is one")
+        raise ValueError("problems can only be resampled where there is at least one")
     at_once = max(1, _NUMBERS_AT_ONCE // n_problems)
     means = []
     for start in range(0, draws, at_once):
@@ -258,10 +266,12 @@ def resampled_means(
 
 
 def percentile_bounds(values_D: Float[np.ndarray, " draw"], *, confidence: float = 0.95) -> tuple[float, float]:
-    """The bounds that leave (1 − confidence) / 2 of the draws outside on each side; draws may be infinite.
+    """Return the bounds that leave (1 − confidence) / 2 of the draws outside on each side.
 
-    Both are drawn values, because a value between a number and infinity would be none. Raises ``ValueError`` without
-    a draw.
+    Draws may be infinite.
+
+    Both are drawn values, because interpolating between a number and infinity gives no number. Raises ``ValueError``
+    without a draw.
 
     >>> percentile_bounds(np.append(np.arange(1.0, 97.0), [np.inf] * 3), confidence=0.9)
     (5.0, 95.0)
@@ -274,7 +284,7 @@ def percentile_bounds(values_D: Float[np.ndarray, " draw"], *, confidence: float
 
 
 def _moments(values_P: Float[np.ndarray, " problem"]) -> tuple[float, float | None, int]:
-    """Mean, sample variance (ddof = 1; None for one value) and number of values."""
+    """Return mean, sample variance (ddof = 1; None for one value) and number of values."""
     n = len(values_P)
     if n == 0:
         raise ValueError("an interval over problems needs at least one problem")
@@ -289,7 +299,7 @@ def _t_interval(
         return Interval(mean=mean, low=None, high=None, n=n)
     half_width = float(student_t.ppf(0.5 + confidence / 2.0, freedom)) * se
     low, high = bounds
-    # The mean itself may leave the bounds by rounding; the interval must still hold it.
+    # Rounding may move the mean beyond the bounds; the interval must still contain it.
     return Interval(
         mean=mean, low=min(mean, max(low, mean - half_width)), high=max(mean, min(high, mean + half_width)), n=n
     )

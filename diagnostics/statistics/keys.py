@@ -1,8 +1,10 @@
-"""Two tests of one question: did pass@k fall at some k? One for these problems, one for problems like these.
+"""Two tests whether pass@k fell at some k.
 
-Under moderate sharpening (Definition 2.1 of [A]) no response that the base gives correctly loses probability, so pass@k
-falls at no k, and neither does the chance of a correct response outside a problem's dominant mode. A one-sided
-rejection therefore proves a loss somewhere. Each test looks at all k at once and is paired by problem.
+One for these problems, one for the population they were sampled from.
+
+Under moderate sharpening (Definition 2.1 of [A]) no correct response of the base loses probability, so pass@k falls at
+no k, and neither does the chance of a correct response outside a problem's dominant mode. A one-sided rejection
+therefore proves a loss. Each test covers all k at once and is paired by problem.
 """
 
 from __future__ import annotations
@@ -25,24 +27,24 @@ from oversharp.diagnostics.statistics.pass_at_k import (
 
 #: Draws of the tests' own randomness: p values are multiples of 1 / (draws + 1).
 EXACT_DRAWS, POPULATION_DRAWS = 599, 999
-#: Least draws for every unit of a level: p values must be finer than what they are held against. More than the most
-#: would take minutes; then the smallest p value there is may lie above the level, and nothing is found.
+#: Least draws per unit of a level: p values must be finer than the level they are compared with. More than the maximum
+#: would take minutes; then the smallest possible p value may exceed the level, and nothing is significant.
 _DRAWS_PER_LEVEL, _MOST_DRAWS = 18, 50_000
 #: Added to the variance of the summed change, in problems squared.
 _FLOOR = 0.5
-#: Where the multiplier bootstrap is stretched from the normal to Student's t.
+#: Where the multiplier bootstrap is converted from the normal to Student's t.
 _STRETCHED_AT = 0.95
-#: The exact key draws so many times at once, and stops when so many draws were as low as what was observed; so it is
-#: with normal numbers, which cost less.
+#: Draws per batch of the exact key, and the number of draws as low as the observed one at which it stops; then the
+#: same for normal numbers, which are cheaper.
 _DRAWS_AT_ONCE, _ENOUGH = 60, 25
 _NORMALS_AT_ONCE, _ENOUGH_NORMALS = 2_000, 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCounts:
-    """Hits of every problem among ``n_base`` samples of the base and ``n_late`` samples late in training.
+    """Correct samples of every problem among ``n_base`` of the base and ``n_late`` late in training.
 
-    Raises ``ValueError`` where the two sides are not of one length or a count is outside 0 … n.
+    Raises ``ValueError`` where the two sides differ in length or a count is outside 0 … n.
     """
 
     base_P: Int[np.ndarray, " problem"]
@@ -52,26 +54,29 @@ class PairedCounts:
 
     def __post_init__(self) -> None:
         if len(self.base_P) != len(self.late_P):
-            raise ValueError(f"counts of {len(self.base_P)} problems beside those of {len(self.late_P)}")
+            raise ValueError(f"counts of {len(self.base_P)} problems of the base, but of {len(self.late_P)} late ones")
         for counts_P, n in ((self.base_P, self.n_base), (self.late_P, self.n_late)):
             if len(counts_P) and not 0 <= counts_P.min() <= counts_P.max() <= n:
-                raise ValueError(f"counts of {n} samples lie between {counts_P.min()} and {counts_P.max()}")
+                raise ValueError(f"counts must be between 0 and {n} samples; got {counts_P.min()} to {counts_P.max()}")
 
     @property
     def n_problems(self) -> int:
-        """Problems that are compared."""
+        """Number of compared problems."""
         return len(self.base_P)
 
     def changes(self, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
-        """pass@k late minus pass@k of the base, unbiased for each problem. Raises ``ValueError`` for k above n."""
+        """Return pass@k late minus pass@k of the base, unbiased per problem.
+
+        Raises ``ValueError`` for k above n.
+        """
         return pass_at_k_table(self.n_late, ks)[self.late_P] - pass_at_k_table(self.n_base, ks)[self.base_P]
 
 
 def mean_changes(pairs: Sequence[PairedCounts], ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
-    """The change of pass@k, averaged over late checkpoints that are each paired with the base.
+    """Return the change of pass@k, averaged over late checkpoints that are each paired with the base.
 
-    Their pooled counts would not give it: k draws from several models reach more than k draws from one, so that pooled
-    counts hide a part of every fall. (The tests take pooled counts all the same: that costs power, not honesty.)
+    Their pooled counts would hide a part of every fall: k samples from several models reach more than k samples from
+    one. (The tests use pooled counts nevertheless: that costs power, not validity.)
 
     >>> one = PairedCounts(base_P=np.array([4]), late_P=np.array([0]), n_base=4, n_late=4)
     >>> mean_changes([one, PairedCounts(base_P=one.base_P, late_P=np.array([4]), n_base=4, n_late=4)], [1, 2]).tolist()
@@ -81,7 +86,7 @@ def mean_changes(pairs: Sequence[PairedCounts], ks: Sequence[int]) -> Float[np.n
 
 
 def inference_ks(n: int) -> tuple[int, ...]:
-    """Powers of two up to n / 2, beyond which the variance of pass@k cannot be estimated; 1 in any case.
+    """Return the powers of two up to n / 2, above which the variance of pass@k cannot be estimated; at least 1.
 
     >>> inference_ks(64), inference_ks(1)
     ((1, 2, 4, 8, 16, 32), (1,))
@@ -90,20 +95,22 @@ def inference_ks(n: int) -> tuple[int, ...]:
 
 
 def draws_for(level: float) -> int:
-    """Draws that make p values fine enough to be held against ``level``."""
+    """Return the number of draws that makes p values fine enough for ``level``."""
     return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
 
 
 def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS) -> float:
-    """p value of "the mean pass@k of these very problems fell at none of ``ks``", one-sided: the larger of two.
+    """Return the one-sided p of "the mean pass@k of these problems fell at none of ``ks``".
 
-    The statistic is the least over k of the summed change, divided by the standard error that the counts themselves
-    give (``within_problem_variance_table``, and ``_FLOOR``). Its first p value is exact at any number of samples where
-    no problem changed: given the hits of both sides together, those that fall to the late side are hypergeometric. The
-    second is right for many problems where some rose as much as others fell, which pass@k does not show: the least of
-    normal numbers that are correlated over k as the counts say. (A permutation that is not studentised calls half of
-    such series a loss, one that is up to an eighth.) Problems that are always or never solved say nothing. Drawing
-    stops at ``_ENOUGH`` draws as low as the observed one: p is then ``_ENOUGH`` over the draws until then, and valid.
+    The larger of two.
+
+    The statistic is the minimum over k of the summed change divided by its standard error, which is estimated from the
+    counts (``within_problem_variance_table``, plus ``_FLOOR``). The first p is exact for any number of samples if no
+    problem changed: given the total hits of both sides, the late hits are hypergeometric. The second is valid for many
+    problems of which some rose as much as others fell, which pass@k does not show: the minimum of normal numbers with
+    the estimated correlation over k. (A permutation test that is not studentised rejects in half of such series, a
+    studentised one in up to an eighth.) Problems that are always or never solved carry no information. Sampling stops
+    at ``_ENOUGH`` draws as low as the observed one: p is then ``_ENOUGH`` over the draws so far, and valid.
 
     Raises ``ValueError`` for a k above half of the samples of either side, 1 excepted.
     Source: Chung and Romano 2013 (Ann. Stat. 41:484); Wu and Ding 2021 (JASA 116:1898); Besag and Clifford 1991
@@ -130,7 +137,7 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
         as_low_D = np.append(as_low_D, studentised.least(total_P - late_DP, late_DP) <= observed + 1e-12)
     p = _p_of_draws(as_low_D[:draws])
     if min(counts.n_base, counts.n_late) < 2:
-        return p  # a single sample knows no variance: the permutation alone speaks
+        return p  # a single sample gives no variance: only the permutation applies
     covariance_KK = sum(
         covariance_table(n, tuple(ks))[counts_P].sum(axis=0)
         for n, counts_P in ((counts.n_base, counts.base_P), (counts.n_late, counts.late_P))
@@ -139,7 +146,7 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
 
 
 def _p_of_draws(as_low_D: Bool[np.ndarray, " draw"], enough: int = _ENOUGH) -> float:
-    """The p value of draws that stop at the last one of ``enough`` that are as low as what was observed."""
+    """Return the p value of draws that stop at the last of ``enough`` draws as low as the observed value."""
     (at_X,) = as_low_D.nonzero()
     if len(at_X) >= enough:
         return float(enough / (at_X[enough - 1] + 1))
@@ -149,10 +156,10 @@ def _p_of_draws(as_low_D: Bool[np.ndarray, " draw"], enough: int = _ENOUGH) -> f
 def least_normal_p(
     least: float, covariance_KK: Float[np.ndarray, "k k"], *, rng: np.random.Generator, draws: int
 ) -> float:
-    """How likely the least of normal numbers of mean 0 and this covariance, each over its scale, is at most ``least``.
+    """Return the probability that the minimum of scaled normal numbers with this covariance is at most ``least``.
 
-    The scale of each is its standard deviation, with ``_FLOOR`` added to the variance. Unit: probability. At most so
-    many are drawn: it stops at ``_ENOUGH_NORMALS`` as low ones, which tell it to within a fourteenth of its size.
+    Their mean is 0. The scale of each is its standard deviation, with ``_FLOOR`` added to the variance. At most
+    ``draws`` are sampled: it stops at ``_ENOUGH_NORMALS`` draws as low, a relative error of about a fourteenth.
     """
     value_K, vector_KK = np.linalg.eigh((covariance_KK + covariance_KK.T) / 2)
     root_KK = (vector_KK * np.sqrt(np.maximum(value_K, 0.0))).T / scale_of(np.diag(covariance_KK))
@@ -165,26 +172,35 @@ def least_normal_p(
 
 
 def scale_of(variance_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """What a sum over problems is divided by, given its variance: sums of hardly any variance must not decide."""
+    """Return the scale of a sum over problems, given its variance.
+
+    Sums with hardly any variance must not decide.
+    """
     return np.sqrt(np.maximum(variance_K, 0.0) + _FLOOR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Studentised:
-    """The summed change of pass@k over its standard error, as a function of counts: tables, one row per count."""
+    """Summed change of pass@k over its standard error, as a function of counts.
+
+    Tables with one row per count.
+    """
 
     base_CK: Float[np.ndarray, "correct k"]
     late_CK: Float[np.ndarray, "correct k"]
 
     @classmethod
     def of(cls, n_base: int, n_late: int, ks: Sequence[int]) -> Studentised:
-        """For counts among so many samples. Raises ``ValueError`` for a k above half of either, unless that is 1."""
+        """Build the tables for these sample counts.
+
+        Raises ``ValueError`` for a k above half of either, except 1.
+        """
         return cls(base_CK=_with_variance(n_base, tuple(ks)), late_CK=_with_variance(n_late, tuple(ks)))
 
     def least(
         self, base_DP: Int[np.ndarray, "draw problem"], late_DP: Int[np.ndarray, "draw problem"]
     ) -> Float[np.ndarray, " draw"]:
-        """The least over k, of every draw of counts."""
+        """Return the minimum over k for every draw of counts."""
         late_D2K, base_D2K = sums_of_rows(self.late_CK, late_DP), sums_of_rows(self.base_CK, base_DP)
         n_ks = self.base_CK.shape[1] // 2
         change_DK = late_D2K[:, :n_ks] - base_D2K[:, :n_ks]
@@ -194,23 +210,26 @@ class Studentised:
 
 @lru_cache(maxsize=8)
 def _with_variance(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct twice_k"]:
-    """pass@k of every count beside its variance; a single sample knows no variance, and is given the largest."""
+    """Return pass@k of every count and its variance.
+
+    A single sample gets the largest possible variance.
+    """
     variance_CK = np.full((n + 1, len(ks)), 0.25) if n < 2 else within_problem_variance_table(n, ks)
     return np.concatenate([pass_at_k_table(n, ks), variance_CK], axis=1)
 
 
 @lru_cache(maxsize=8)
 def covariance_table(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct k k"]:
-    """``within_problem_covariance_table``, made once for each ``n`` and ``ks``."""
+    """Return ``within_problem_covariance_table``, cached by ``n`` and ``ks``."""
     return within_problem_covariance_table(n, ks)
 
 
 def sums_of_rows(
     table_CK: Float[np.ndarray, "correct k"], count_DP: Int[np.ndarray, "draw problem"]
 ) -> Float[np.ndarray, "draw k"]:
-    """Rows of a table by count, summed over the problems of every draw.
+    """Sum the table rows of the counts over the problems of every draw.
 
-    Of many problems each count's row times how often it occurs; of few, the rows themselves take less.
+    With many problems, each row is multiplied by its frequency; with few, summing the rows is cheaper.
     """
     n_draws, n_counts = len(count_DP), len(table_CK)
     if count_DP.shape[1] * table_CK.shape[1] < n_counts:
@@ -228,12 +247,12 @@ def population_key(
     draws: int = POPULATION_DRAWS,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> float:
-    """p value of "over problems like these, pass@k fell at none of ``ks``", one-sided; 1 for a single problem.
+    """Return the one-sided p of "in the population of these problems, pass@k fell at none of ``ks``".
 
-    The least paired t over k against a Rademacher multiplier bootstrap over problems, which is stretched to Student's
-    t; the floor of the variance (``intervals.share_interval``) only weighs the ks against each other. A few problems
-    that all fall alike have no spread to learn from: p is at least that of as many coins that all fall the same way.
-    With ``cluster_P``, related problems share a sign, and clusters are counted instead of problems.
+    1 for a single problem. The minimum of the paired t over k is compared with a Rademacher multiplier bootstrap over
+    problems, converted to Student's t; the variance floor (``intervals.share_interval``) only weights the ks. A few
+    problems that all fall alike give no estimate of the spread: p is at least that of as many coin flips with the same
+    outcome. With ``cluster_P``, related problems share a sign, and clusters are counted instead of problems.
 
     >>> rng = np.random.default_rng(0)
     >>> lost = PairedCounts(base_P=np.full(30, 8), late_P=np.zeros(30, dtype=int), n_base=64, n_late=64)

@@ -1,7 +1,7 @@
-"""When a decline began: the step at which a curve over training leaves 0 downwards.
+"""Step at which a decline began.
 
-The first checkpoint below 0 is no answer: noise puts it before the decline in most series. A line that is flat up to a
-step and falls from there is fitted to all checkpoints instead.
+The first checkpoint below 0 is a biased estimate: noise puts it before the decline in most series. Instead, a line that
+is flat up to a step and falls from there is fitted to all checkpoints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
-#: Candidates for the step at which the decline began, from the base to the last but one checkpoint.
+#: Candidate steps for the beginning of the decline, from the base to the last but one checkpoint.
 _CANDIDATES = 400
 #: Declines this small, in probability, are rounding.
 _ROUNDING = 1e-12
@@ -22,7 +22,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Onset:
-    """``step`` at which the decline began, with its 95 % interval; ``high`` None: perhaps after all checkpoints."""
+    """``step`` at which the decline began, with its 95 % interval.
+
+    ``high`` None: possibly after all checkpoints.
+    """
 
     step: float
     low: float
@@ -37,20 +40,20 @@ def onset(
     rng: np.random.Generator,
     draws: int = 499,
 ) -> Onset | None:
-    """Where the mean over problems of ``change_TP`` (late less base, per step and problem) begins to fall.
+    """Return where the mean over problems of ``change_TP`` (late minus base, per step and problem) begins to fall.
 
-    The hinge y = level + slope · max(0, step − s₀), slope < 0, by least squares: for every candidate s₀ the best level
-    and slope, then the best s₀, on a grid from ``base_step`` to the last but one of ``steps_T``; a bend after that
-    could not be placed. The base is the point (``base_step``, 0) among the others, and the level is free, because the
-    base's luck shifts all differences alike: a line through 0 would take it for a decline from the start. The interval
-    is a percentile bootstrap over problems, widened to hold the value; for a single problem, it is all of training.
-    None with fewer than two steps, or where no hinge falls.
+    The hinge y = level + slope · max(0, step − s₀), slope < 0, is fitted by least squares: for every candidate s₀ the
+    best level and slope, then the best s₀, on a grid from ``base_step`` to the last but one of ``steps_T``; a later
+    bend cannot be located. The base is one point (``base_step``, 0) among the others, and the level is free, because
+    the sampling error of the base shifts all differences alike: a line through 0 would read it as a decline from the
+    start. The interval is a percentile bootstrap over problems, widened to contain the value; for a single problem it
+    is all of training. None with fewer than two steps, or where no hinge falls.
 
-    Say it only of a series known to decline: a hinge is found in noise as well. The interval knows the sampling of
-    problems, not how far a curve is from a hinge: one that rises first, falls ever faster or stops falling has no
-    single bend, and the step is a summary of it.
+    Use it only for series known to decline: noise has a best hinge too. The interval covers the sampling of problems,
+    not the deviation of the curve from a hinge: a curve that rises first, falls ever faster or stops falling has no
+    single bend, and the step is a summary.
 
-    Raises ``ValueError`` unless there is a problem and the steps ascend from above ``base_step``, one for each row.
+    Raises ``ValueError`` unless there is a problem and the steps ascend from above ``base_step``, one per row.
 
     Source: two-phase regression, Hinkley 1971 (J. Am. Stat. Assoc. 66:736), the first phase flat.
 
@@ -63,7 +66,7 @@ def onset(
     if not n_problems:
         raise ValueError("an onset needs at least one problem")
     if len(steps_T) != n_steps or (np.diff([base_step, *steps_T]) <= 0).any():
-        raise ValueError(f"steps ascend from the base's {base_step}, one for each of {n_steps} rows; got {steps_T}")
+        raise ValueError(f"steps must ascend from the base's {base_step}, one per row of {n_steps}; got {steps_T}")
     if n_steps < 2:
         return None
     step_T = np.asarray(steps_T, dtype=np.float64)
@@ -85,12 +88,12 @@ def _began(
     step_T: Float[np.ndarray, " step"],
     candidate_G: Float[np.ndarray, " candidate"],
 ) -> Float[np.ndarray, " draw"]:
-    """The best candidate for every curve; infinite where none falls."""
+    """Return the best candidate for every curve; infinite where none falls."""
     hinge_GT = np.maximum(0.0, step_T - candidate_G[:, None])
-    hinge_GT -= hinge_GT.mean(axis=1, keepdims=True)  # what is left of it where the level is free
+    hinge_GT -= hinge_GT.mean(axis=1, keepdims=True)  # the level is free
     hinge_GT /= np.sqrt((hinge_GT**2).sum(axis=1, keepdims=True))
-    # The sum of squares falls by the square of the projection, where the slope has the right sign.
+    # The sum of squares falls by the square of the projection if the slope has the right sign.
     fall_DG = np.maximum(0.0, -(mean_DT @ hinge_GT.T))
-    # Of a curve without a change, rounding alone is left.
+    # A curve without a change has only rounding left.
     fall_DG[fall_DG <= _ROUNDING] = 0.0
     return np.where(fall_DG.any(axis=1), candidate_G[fall_DG.argmax(axis=1)], np.inf)

@@ -1,10 +1,12 @@
-"""Runs of one objective that differ in their training seed alone: means over seeds, the seed being the unit.
+"""Means over runs of one objective that differ only in their training seed.
 
-An interval over problems says how far a number of *one run* would move on other problems. An interval over seeds says
-how far it would move in another run of the same objective, on the same problems and from the same base. Only the second
-can carry a difference between objectives. It is Student's t over the seeds' own values, and takes ten seeds: runs
-collapse now and then, and seeds of which none did lie close together and say nothing of that. Where one run in four
-collapses, t covers the mean of 3 seeds in 56 % of cases, of 5 in 75 %, of 10 in 94 %.
+The seed is the unit.
+
+An interval over problems describes how a number of *one run* would vary on other problems. An interval over seeds
+describes how it would vary in another run of the same objective, on the same problems and from the same base. Only the
+second supports a difference between objectives. It is Student's t over the seeds' values and needs ten seeds: runs
+collapse now and then, and seeds that did not are close together and hide that. Where one run in four collapses, t
+covers the mean of 3 seeds in 56 % of cases, of 5 in 75 %, of 10 in 94 %.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from oversharp.diagnostics.statistics.comparison import MatchedValue, RunPath, v
 
 PROBABILITY = (0.0, 1.0)
 UNBOUNDED = (-math.inf, math.inf)
-#: Fewer seeds than this may all have missed what one run in four does: .75¹⁰ = .06.
+#: Fewer seeds may all have missed an event that happens in one run of four: .75¹⁰ = .06.
 LEAST_SEEDS = 10
-#: Values nearer than this, relative to their size, differ by rounding alone.
+#: Values closer than this, relative to their size, differ by rounding alone.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeedMean:
-    """The mean over ``n`` seeds with its 95 % interval; ``why`` says what is missing: the interval, or all of it."""
+    """Mean over ``n`` seeds with its 95 % interval.
+
+    ``why`` is the reason if the interval, or all of it, is missing.
+    """
 
     mean: float | None
     low: float | None
@@ -39,23 +44,23 @@ class SeedMean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchedSeeds:
-    """Every seed of one objective where its own pass@1 first reaches a level, by seed."""
+    """Each seed of one objective where its pass@1 first reaches a level."""
 
     values: Mapping[int, MatchedValue]
 
     @property
     def reached(self) -> tuple[int, ...]:
-        """The seeds that reach the level."""
+        """Seeds that reach the level."""
         return tuple(seed for seed, value in self.values.items() if value.value is not None)
 
     @property
     def missed(self) -> Mapping[int, str]:
-        """The seeds that do not, and why."""
+        """Seeds that do not reach the level, with the reason."""
         return {seed: value.why or "" for seed, value in self.values.items() if value.value is None}
 
     @property
     def step(self) -> float | None:
-        """The mean of the steps at which the level is reached."""
+        """Mean of the steps at which the level is reached."""
         steps = [value.step for value in self.values.values() if value.step is not None]
         return math.fsum(steps) / len(steps) if steps else None
 
@@ -63,30 +68,30 @@ class MatchedSeeds:
 def mean_over_seeds(
     values_S: Sequence[float | None], *, bounds: tuple[float, float] = UNBOUNDED, confidence: float = 0.95
 ) -> SeedMean:
-    """Mean and t interval of one value per seed, None for a seed that has none. The interval is cut at ``bounds``.
+    """Return the mean and t interval of one value per seed, None for a seed without a value.
 
-    Fewer than ten seeds are too few, and equal values have no spread that could be trusted (runs that all keep pass@k
-    at 1 do not prove that another would): then there is a mean and no interval. The variance is raised by half of the
-    squared range over n², as if half a seed more lay as far off as the farthest: of 15 or 20 seeds one alone may have
-    collapsed where three should have.
+    The interval is clipped to ``bounds``. There is no interval for fewer than ten seeds, nor for equal values, which
+    have no usable spread (runs that all keep pass@k at 1 do not prove that another would). The variance is raised by
+    half of the squared range over n², as if half a seed more deviated as far as the farthest: of 15 or 20 seeds, one
+    may have collapsed where three should have.
 
     >>> ten = mean_over_seeds([1.0, 3.0] * 5)
     >>> ten.mean, round(ten.low, 3), round(ten.high, 3), ten.n  # 2 ± 2.262 · √(10/9/10 + 2²/2/10²)
     (2.0, 1.181, 2.819, 10)
     >>> mean_over_seeds([0.5, 0.7, None]).why
-    '2 seeds are too few for an interval, which takes 10'
+    '2 seeds are too few for an interval, which needs 10'
     """
     known_S = np.array([value for value in values_S if value is not None], dtype="float64")
     n = len(known_S)
     if n == 0:
         return SeedMean(mean=None, low=None, high=None, n=0, why="no seed has a value")
     if n > 1 and np.ptp(known_S) <= _ROUNDING * np.abs(known_S).max():
-        why = f"all {n} seeds have this very value: no spread to build an interval from"
+        why = f"all {n} seeds have the same value: no spread for an interval"
         return SeedMean(mean=float(known_S[0]), low=None, high=None, n=n, why=why)
     mean = float(known_S.mean())
     if n < LEAST_SEEDS:
         seeds = "one seed is" if n == 1 else f"{n} seeds are"
-        why = f"{seeds} too few for an interval, which takes {LEAST_SEEDS}"
+        why = f"{seeds} too few for an interval, which needs {LEAST_SEEDS}"
         return SeedMean(mean=mean, low=None, high=None, n=n, why=why)
     error = math.sqrt(known_S.var(ddof=1) / n + 0.5 * float(np.ptp(known_S)) ** 2 / n**2)
     half_width = float(student_t.ppf(0.5 + confidence / 2.0, n - 1)) * error
@@ -101,9 +106,9 @@ def paired_over_seeds(
     bounds: tuple[float, float] = UNBOUNDED,
     confidence: float = 0.95,
 ) -> SeedMean:
-    """``second`` − ``first`` over the seeds that both have a value for, paired by seed.
+    """Return ``second`` − ``first`` over the seeds with a value of both, paired by seed.
 
-    Runs of one seed saw the same prompts in the same order, so their difference varies less than either of them.
+    Runs of one seed had the same prompts in the same order, so their difference varies less than either of them.
 
     >>> paired_over_seeds({0: 0.5, 1: 0.25, 2: 1.0}, {0: 0.75, 1: 0.75, 3: 0.0}).mean
     0.375
@@ -116,7 +121,9 @@ def paired_over_seeds(
 
 
 def matched_over_seeds(paths: Mapping[int, RunPath], x: float) -> MatchedSeeds:
-    """Each seed read off its own path where that first reaches ``x``: averaging the paths first would mix levels.
+    """Evaluate each seed where its own path first reaches ``x``.
+
+    Averaging the paths first would mix levels.
 
     >>> slow, fast = RunPath(steps=[0, 8], x=[0.25, 0.5], y=[1.0, 0.5]), RunPath(steps=[0, 8], x=[0.25, 0.75], y=[1, 0])
     >>> both = matched_over_seeds({0: slow, 1: fast}, 0.5)
@@ -129,11 +136,11 @@ def matched_over_seeds(paths: Mapping[int, RunPath], x: float) -> MatchedSeeds:
 
 
 def shared_levels(paths: Mapping[str, Sequence[RunPath]], *, n_levels: int) -> tuple[float, ...]:
-    """Levels of x to compare objectives at, ascending: evenly spaced up to the highest that *every* seed reaches.
+    """Return levels of x to compare objectives at, ascending.
 
-    One more follows where more than half of the seeds of every objective go further, by half a step between levels at
-    least: the highest that they reach. Without it a single seed that stood still would hide what the others did. Empty
-    if nothing is shared.
+    They are evenly spaced up to the highest that *every* seed reaches. One more follows where more than half of the
+    seeds of every objective go further, by at least half a step between levels: the highest that they reach. Otherwise
+    a single seed that did not move would hide the others. Empty if no level is shared.
 
     >>> def to(x): return RunPath(steps=[0, 1], x=[0.2, x], y=[1.0, 0.5])
     >>> [round(x, 2) for x in shared_levels({"a": [to(0.4), to(0.6), to(0.8)], "b": [to(0.7)]}, n_levels=2)]
@@ -144,7 +151,7 @@ def shared_levels(paths: Mapping[str, Sequence[RunPath]], *, n_levels: int) -> t
         return ()
     low = max(start for seeds in reach.values() for start, _ in seeds)
     high = min(end for seeds in reach.values() for _, end in seeds)
-    # of n ascending ends, (n − 1) // 2 seeds may stay below: more than half reach the one behind them
+    # of n ascending ends, (n − 1) // 2 seeds may be below: more than half reach the next one
     most = min(seeds[(len(seeds) - 1) // 2][1] for seeds in reach.values())
     spacing = max(high - low, 0.0) / n_levels
     levels = (*(low + spacing * i for i in range(1, n_levels)), high) if high > low else ()
@@ -152,6 +159,6 @@ def shared_levels(paths: Mapping[str, Sequence[RunPath]], *, n_levels: int) -> t
 
 
 def _range(path: RunPath) -> tuple[float, float]:
-    """The lowest and the highest x at which y is known; an empty path reaches nothing."""
+    """Return the lowest and the highest x at which y is known; an empty path reaches none."""
     known = [x for x, y in zip(path.x, path.y, strict=True) if x is not None and y is not None]
     return (min(known), max(known)) if known else (-math.inf, -math.inf)

@@ -1,8 +1,8 @@
-"""pass@k without bias, as a table over the number of correct samples.
+"""Unbiased pass@k, as a table over the number of correct samples.
 
-With c of n samples correct, h(c) = 1 − C(n−c, k) / C(n, k) is the unbiased estimator of the chance that at least one
-of k fresh samples is correct (Chen et al. 2021, arXiv 2107.03374, Eq 1). A whole audit looks values up in one table,
-because n is the same for every problem and checkpoint.
+With c of n samples correct, h(c) = 1 − C(n−c, k) / C(n, k) is the unbiased estimator of the chance that at least one of
+k fresh samples is correct (Chen et al. 2021, arXiv 2107.03374, Eq 1). A whole audit uses one table, because n is the
+same for every problem and checkpoint.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from scipy.stats import hypergeom
 
 
 def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
-    """h(c) for every possible number of correct samples: row c = 0 … n, one column per k. Unit: probability.
+    """Return h(c) for every number of correct samples: row c = 0 … n, one column per k.
 
-    Exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the log-gamma
-    form loses up to 2e-7 there for small c). Read-only: who asks again gets the same array.
+    Unit: probability.
 
-    Raises ``ValueError`` unless 1 ≤ k ≤ n: no number of samples below k says anything unbiased about pass@k.
+    Exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the log-gamma form
+    loses up to 2e-7 there for small c). Cached and read-only.
+
+    Raises ``ValueError`` unless 1 ≤ k ≤ n: fewer than k samples give no unbiased estimate of pass@k.
 
     >>> pass_at_k_table(4, [1, 2]).round(4).tolist()
     [[0.0, 0.0], [0.25, 0.5], [0.5, 0.8333], [0.75, 1.0], [1.0, 1.0]]
@@ -42,9 +44,9 @@ def _pass_at_k_table(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct 
 def pass_at_k_each(
     n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k_P: Int[np.ndarray, " problem"]
 ) -> Float[np.ndarray, " problem"]:
-    """h(c) of problems that each have their own n and k: probability. 0 where k is 0.
+    """Return h(c) of problems with separate n and k, as a probability; 0 where k is 0.
 
-    By log-gamma, to 1e-9 up to n = 4096: a table for every n that occurs would be larger than the problems are many.
+    By log-gamma, to 1e-9 up to n = 4096: a table for each n would be larger than the number of problems.
     Raises ``ValueError`` unless 0 ≤ k ≤ n and 0 ≤ c ≤ n.
 
     >>> pass_at_k_each(np.array([4, 4, 2, 0]), np.array([1, 3, 0, 0]), np.array([2, 2, 1, 0])).round(4).tolist()
@@ -60,13 +62,15 @@ def pass_at_k_each(
 
 
 def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
-    """Unbiased estimate of the variance of h(c) at one problem, drawn again: row c = 0 … n, one column per k.
+    """Return the unbiased estimate of the variance of h(c) at one problem.
+
+    row c = 0 … n, one column per k.
 
     v = q_k² − q_{2k}, with q_k = C(n−c, k) / C(n, k): q_k and q_{2k} are unbiased for (1−p)^k and (1−p)^{2k}, so the
     mean of v is E[q_k²] − E[q_k]², whatever p is. Unit: probability squared. Never negative; 0 in the rows 0 and n.
     Relative error below 1e-12 up to n = 16384.
 
-    Raises ``ValueError`` unless 1 ≤ k ≤ n / 2: above, no estimate of the variance is unbiased.
+    Raises ``ValueError`` unless 1 ≤ k ≤ n / 2: above, no unbiased estimate of the variance exists.
 
     >>> within_problem_variance_table(4, [1, 2]).round(4).tolist()
     [[0.0, 0.0], [0.0625, 0.25], [0.0833, 0.0278], [0.0625, 0.0], [0.0, 0.0]]
@@ -90,10 +94,12 @@ def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray
 
 
 def within_problem_covariance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k k"]:
-    """Unbiased estimate of the covariance of h(c) at two k of one problem: row c = 0 … n.
+    """Return the unbiased estimate of the covariance of h(c) at two k of one problem.
 
-    q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: right to 1e-12 of probability
-    squared, not of its own size. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
+    row c = 0 … n.
+
+    q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: absolute error below 1e-12
+    (probability squared), not relative. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
 
     >>> within_problem_covariance_table(4, [1, 2])[1].round(4).tolist()
     [[0.0625, 0.125], [0.125, 0.25]]
@@ -116,10 +122,10 @@ def _log_miss_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]
 
 
 def at_least_table(n: int, k: int, least: int) -> Float[np.ndarray, " correct"]:
-    """Chance that at least ``least`` of k samples are correct, for every number of correct ones among n: c = 0 … n.
+    """Return the chance that at least ``least`` of k samples are correct, by the correct ones among n: c = 0 … n.
 
-    The upper tail of the hypergeometric law, unbiased for the binomial one of k fresh samples: with ``least`` = 1 it is
-    pass@k, with ``least`` = k all are correct. Unit: probability.
+    The upper tail of the hypergeometric distribution, unbiased for the binomial tail of k fresh samples: ``least`` = 1
+    gives pass@k, ``least`` = k all correct. Unit: probability.
 
     Raises ``ValueError`` unless 1 ≤ ``least`` ≤ k ≤ n.
     Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k.

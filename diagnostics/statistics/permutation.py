@@ -1,10 +1,10 @@
-"""Are two changes of the same problems linked? A test that common trends and slow problems cannot fool.
+"""Permutation test whether two changes of the same problems are linked, robust to common trends.
 
-Over training most curves trend, so any two of them correlate across checkpoints (|r| near .8 without any link). The
-link must show between problems: those whose x moved more than the others' should be those whose y moved more. A
-permutation gives every problem the whole course of another problem's y. It keeps what repeats from step to step within
-a problem; exchanging problems anew in every step destroys that, and then rejected up to 21 % of true null hypotheses at
-the 5 % level where each problem had its own slope (this test: 3 to 7 %; 40 and 100 problems, 6 to 40 checkpoints).
+Over training most curves trend, so any two of them correlate across checkpoints (|r| near .8 without any link). A link
+must show between problems: those whose x moved more than the others' should be those whose y moved more. A permutation
+assigns each problem the whole trajectory of another problem's y. That keeps the dependence between the steps of a
+problem. Permuting separately in every step destroys it, and rejected up to 21 % of true null hypotheses at the 5 %
+level where each problem had its own slope (this test: 3 to 7 %; 40 and 100 problems, 6 to 40 checkpoints).
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-#: Deviations this small beside the values are rounding: such values do not vary.
+#: Deviations this small relative to the values are rounding: such values do not vary.
 RELATIVE_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkTest:
-    """``correlation`` within steps and its two-sided ``p_value`` from ``n_permutations``; or None and ``why``."""
+    """``correlation`` within steps and its two-sided ``p_value`` from ``n_permutations``.
+
+    Else None and ``why``.
+    """
 
     correlation: float | None = None
     p_value: float | None = None
@@ -34,10 +37,10 @@ def within_correlation(
     y_SP: Float[np.ndarray, "step problem"],
     stratum_P: np.ndarray | None = None,
 ) -> float | None:
-    """Correlation over problems, pooled over steps: Σ x̃ỹ / √(Σ x̃² Σ ỹ²), x̃ the deviation from the mean of its step.
+    """Return the correlation over problems, pooled over steps: Σ x̃ỹ / √(Σ x̃² Σ ỹ²).
 
-    With ``stratum_P`` the mean is that of the step within the stratum (a task, say). With one step and no strata it is
-    Pearson's r. None where x or y does not vary.
+    x̃ is the deviation from the mean of its step, with ``stratum_P`` from that of the step within the stratum (a task,
+    say). With one step and no strata it is Pearson's r. None where x or y does not vary.
 
     >>> x_SP = np.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]])
     >>> within_correlation(x_SP, x_SP[::-1])  # the steps differ in level, the problems agree
@@ -58,13 +61,13 @@ def link_test(
     n_permutations: int = 1999,
     seed: int = 0,
 ) -> LinkTest:
-    """Permutation test of ``within_correlation`` against "the courses of x and of y belong to unrelated problems".
+    """Test ``within_correlation`` by permutation against "the trajectories of x and y are unrelated".
 
-    Problems are the permuted unit, within strata, all steps together. p = (1 + #{|r*| ≥ |r|}) / (1 + B), never 0;
-    finite-sample valid where problems of a stratum are exchangeable under the null hypothesis. It does not say what
-    causes what, and a third quantity that moves both (a problem's difficulty) is a link too. x and y must not share
-    samples: common noise is a link as well. Source: Pitman 1937 (J. R. Stat. Soc. Suppl. 4:225); Phipson and Smyth 2010
-    (Stat. Appl. Genet. Mol. Biol. 9:39) for p. Raises ``ValueError`` unless both have the same shape.
+    Problems are the permuted unit, within strata, all steps together. p = (1 + #{|r*| ≥ |r|}) / (1 + B), never 0; valid
+    for finite samples where problems of a stratum are exchangeable under the null hypothesis. A link is not a cause: a
+    third quantity that moves both (a problem's difficulty) gives one too. x and y must not share samples, because
+    common noise is also a link. Source: Pitman 1937 (J. R. Stat. Soc. Suppl. 4:225); Phipson and Smyth 2010 (Stat.
+    Appl. Genet. Mol. Biol. 9:39) for p. Raises ``ValueError`` unless both have the same shape.
 
     >>> x_SP = np.arange(12.0).reshape(2, 6) ** 2
     >>> link_test(x_SP, 3 * x_SP, n_permutations=999).p_value  # none of 999 draws restored the order
@@ -76,9 +79,9 @@ def link_test(
     scale = _scale(x_SP, y_SP)
     if scale is None:
         return LinkTest(why="one of the two does not vary between problems")
-    x_PS, y_PS = np.ascontiguousarray(x_SP.T), np.ascontiguousarray(y_SP.T)  # a problem's course lies together
+    x_PS, y_PS = np.ascontiguousarray(x_SP.T), np.ascontiguousarray(y_SP.T)  # a problem's steps are contiguous
     observed = float(np.vdot(x_PS, y_PS))
-    # An equal sum in another order of adding is a tie, not a miss.
+    # An equal sum in another order of addition is a tie.
     threshold = abs(observed) - RELATIVE_ROUNDING * scale
     rng = np.random.default_rng(seed)
     n_as_far = 0
@@ -93,7 +96,10 @@ def link_test(
 
 
 def _deviations(x_SP: np.ndarray, y_SP: np.ndarray, stratum_P: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    """x and y less the means of their step and stratum, and the strata's numbers; problems sorted by stratum."""
+    """Return x and y minus the means of their step and stratum, and the strata's numbers.
+
+    Sorted by stratum.
+    """
     if x_SP.ndim != 2 or x_SP.shape != y_SP.shape:
         raise ValueError(f"x and y must both be step × problem; got the shapes {x_SP.shape} and {y_SP.shape}")
     n_problems = x_SP.shape[1]
@@ -117,7 +123,7 @@ def _deviations(x_SP: np.ndarray, y_SP: np.ndarray, stratum_P: np.ndarray | None
 
 
 def _scale(x_SP: np.ndarray, y_SP: np.ndarray) -> float | None:
-    """√(Σ x̃² Σ ỹ²), None where it is 0."""
+    """Return √(Σ x̃² Σ ỹ²), None where it is 0."""
     scale = math.sqrt(float(np.sum(x_SP**2))) * math.sqrt(float(np.sum(y_SP**2)))
     return scale or None
 

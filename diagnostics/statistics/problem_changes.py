@@ -1,7 +1,7 @@
-"""Problems solved less often at one checkpoint than at another, and more often: which of it is more than luck.
+"""Problems solved less or more often at one checkpoint than at another, with significance tests.
 
-``oversharp lost``, ``diff`` and the report take their states and their p from here, over as many samples of a problem
-at both checkpoints. Each direction is tested by itself: who asks what was lost is not charged for what was gained.
+``oversharp lost``, ``diff`` and the report use these states and p values, for equal numbers of samples of a problem at
+both checkpoints. Each direction is tested separately: a test for losses is not corrected for gains.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
 #: In the order of the change.
 STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
-#: From here on an adjusted p says that a problem changed.
+#: Adjusted p values up to this are significant.
 SURE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCounts:
-    """Correct samples of the same problems at two checkpoints, ``n`` of each being samples."""
+    """Correct samples of the same problems at two checkpoints, each with its sample count ``n``."""
 
     before_P: Int[np.ndarray, " problem"]
     n_before_P: Int[np.ndarray, " problem"]
@@ -33,20 +33,22 @@ class ProblemCounts:
 
     @property
     def swapped(self) -> ProblemCounts:
-        """The same with the checkpoints the other way round."""
+        """Return the counts with the checkpoints exchanged."""
         return ProblemCounts(
             before_P=self.after_P, n_before_P=self.n_after_P, after_P=self.before_P, n_after_P=self.n_before_P
         )
 
 
 def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
-    """What became of each problem: lost is no correct sample left, gained a first one; the share fell or rose.
+    """Return the state of each problem: lost has no correct sample left, gained a first one.
+
+    Else fell or rose.
 
     >>> problem_states(ProblemCounts(before_P=np.array([1, 4, 4, 4, 0]), n_before_P=np.full(5, 8),
     ...                              after_P=np.array([0, 1, 2, 3, 1]), n_after_P=np.array([8, 4, 4, 4, 4])))
     ('lost', 'fell', 'unchanged', 'rose', 'gained')
     """
-    # whole numbers, so that equal shares stay equal
+    # integers, so that equal shares compare equal
     change_P = counts.after_P * counts.n_before_P - counts.before_P * counts.n_after_P
     return tuple(
         _state(int(before), int(after), int(change))
@@ -55,12 +57,14 @@ def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
 
 
 def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
-    """p of the change of each problem, adjusted; 1 where its share of correct samples is the same at both.
+    """Return the adjusted p of the change of each problem.
 
-    Fisher's exact test, one-sided in the direction in which the problem moved: the hits of both checkpoints, dealt to
-    them at random. Holm's correction is over all problems that can change, in each direction by itself: with chance
-    0.05 at most is any p of a fall at or below 0.05 where nothing fell, and the same holds of rises. A problem whose
-    samples are all wrong or all correct at both looks the same however they are dealt: it is none of them.
+    1 where its share of correct samples is equal.
+
+    Fisher's exact test, one-sided in the direction of the change. Holm's correction is over all problems that can
+    change, separately for each direction: if no problem fell, any p of a fall is at or below 0.05 with probability 0.05
+    at most, and likewise for rises. Problems whose samples are all wrong or all correct at both checkpoints cannot
+    change and do not count.
 
     Raises ``ValueError`` where a count is outside 0 … n or a problem has no sample.
 
@@ -75,9 +79,10 @@ def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
 
 
 def lost_by_chance(counts: ProblemCounts) -> float:
-    """Problems that would have no correct sample left if nothing changed: the same hits, dealt to both at random.
+    """Return the expected number of problems that lose every correct sample by chance.
 
-    Of the counts ``swapped`` it is the problems that would win a first one.
+    The hits are distributed at random over both checkpoints. For the ``swapped`` counts it is the expected number of
+    problems that gain a first one.
 
     >>> counts = ProblemCounts(before_P=np.array([1, 8]), n_before_P=np.array([8, 8]),
     ...                        after_P=np.array([0, 8]), n_after_P=np.array([8, 8]))

@@ -1,4 +1,4 @@
-"""What an interval takes as independent: problems, or the clusters of those that are related."""
+"""Resampling units of intervals: problems, or clusters of related problems."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from scipy.stats import t as student_t
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.clusters import by_cluster
 
-#: Below so many clusters nothing is said of problems like these: what clusters scatter is not known then.
+#: With fewer clusters there is no inference on the population: their variance cannot be estimated.
 FEW_CLUSTERS = 10
-#: Clusters worth less than this share of their number are unequal, and must be worth so many of equal size.
+#: Clusters are unequal if their effective number is below this share of their number, and then need this many.
 _UNEQUAL, _FEW_UNEQUAL = 0.75, 30
-#: Said where an interval has no version for clusters.
-NOT_RELATED = "its interval takes problems as independent, and clusters of related ones are named"
+#: Reason where an interval has no version for clusters.
+NOT_RELATED = "the interval assumes independent problems, and these have clusters"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
     """``mean`` over ``n`` problems with the bounds of its interval, None where there is none.
 
-    ``over`` are the units that the interval takes as independent. ``why`` says why related problems leave none.
+    ``over`` is the resampling unit. ``why`` is the reason why clusters allow no interval.
     """
 
     mean: float
@@ -37,7 +37,7 @@ class Interval:
 
 
 def named_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> Int[np.ndarray, " problem"] | None:
-    """The same clusters; None where no two of these problems share one, so that each stands for itself.
+    """Return the clusters; None where no two of these problems share one.
 
     >>> named_clusters(np.array([4, 2, 9])) is None
     True
@@ -46,22 +46,24 @@ def named_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> Int[np.ndar
 
 
 def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
-    """Why related problems allow no interval, or None where they do.
+    """Return why clusters allow no interval, or None where they do.
 
     >>> few_clusters(np.arange(40) // 2), few_clusters(np.arange(40) // 20)
-    (None, 'the problems make up 2 clusters; an interval needs at least 10')
+    (None, 'the problems form 2 clusters; an interval needs at least 10')
     """
     named_P = named_clusters(cluster_P)
     if named_P is None or (n_clusters := len(np.unique(named_P))) >= FEW_CLUSTERS:
         return None
-    return f"the problems make up {plural(n_clusters, 'cluster')}; an interval needs at least {FEW_CLUSTERS}"
+    return f"the problems form {plural(n_clusters, 'cluster')}; an interval needs at least {FEW_CLUSTERS}"
 
 
 def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
-    """Why clusters say nothing of problems like these, by their number or by how unequal they are; None where they do.
+    """Return why clusters allow no inference on the population, by number or inequality.
 
-    A few large ones carry the variance, and say less than as many of equal size as they are worth: a t test over
-    clusters takes all of them to scatter alike.
+    None where they do.
+
+    A few large clusters dominate the variance and are worth less than as many of equal size: a t test over clusters
+    assumes equal variances.
 
     >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
     ('fewer than 10 clusters', None)
@@ -85,7 +87,7 @@ def over_units(
     values_P: Float[np.ndarray, " problem"],
     cluster_P: Int[np.ndarray, " problem"] | None,
 ) -> Interval:
-    """The interval ``of`` the problems, or of one value for each of their clusters, and of its degrees of freedom."""
+    """Return the interval over problems or, with clusters, over one value and degrees of freedom per cluster."""
     cluster_P = named_clusters(cluster_P)
     if cluster_P is None:
         return of(values_P, len(values_P) - 1.0)
@@ -97,7 +99,8 @@ def over_units(
 
 
 def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
-    """So many clusters of equal size say as much of the spread: P² / Σ size². A few large ones carry the variance.
+    """Return the number of equal clusters with the same information on the spread: P² / Σ size².
+
 
     Source: Carter, Schnepel, Steigerwald 2017 (Rev. Econ. Stat. 99:698), for sizes alone.
 
@@ -111,7 +114,9 @@ def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
 def left_out_error(
     residual_P: Float[np.ndarray, " problem"], weight_P: Float[np.ndarray, " problem"], cluster_P: np.ndarray
 ) -> tuple[float | None, float]:
-    """Standard error and degrees of freedom of Σ residual / Σ weight over clusters: each is left out in turn.
+    """Standard error and degrees of freedom of Σ residual / Σ weight over clusters.
+
+    Each is left out in turn.
 
     A cluster that holds much of the weight pulls the mean towards itself, so that what it deviates by is too small: of
     ten clusters of 1 to 15 problems the plain error covers too rarely. Of clusters of equal weight this is the plain
@@ -136,7 +141,10 @@ def left_out_error(
 def totals(
     values_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"] | None
 ) -> Float[np.ndarray, " unit"]:
-    """What each cluster holds, scaled so that their mean is that of the problems; without clusters the values."""
+    """What each cluster holds, scaled so that their mean is that of the problems.
+
+    Without clusters the values.
+    """
     if cluster_P is None:
         return values_P
     _, place_P = np.unique(cluster_P, return_inverse=True)

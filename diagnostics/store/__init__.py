@@ -1,4 +1,4 @@
-"""The one DuckDB file of an audit: tables, views, and everything that is written to it or asked of it."""
+"""The DuckDB file of an audit: tables, views, writers and queries."""
 
 from oversharp.diagnostics.store.store import Store as Store
 

@@ -1,4 +1,7 @@
-"""One DuckDB file: opening, tables and views, transactions, errors in one line. The only module that imports duckdb."""
+"""Open a DuckDB file: tables, views, transactions, one-line errors.
+
+The only module that imports duckdb.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from pyarrow import parquet
 from pyarrow.dataset import dataset
 
 from oversharp.diagnostics.records.errors import StoreError
-from oversharp.diagnostics.records.memory import half_of_free_gib, joined_within
+from oversharp.diagnostics.records.memory import concat_within, half_of_free_gib
 from oversharp.diagnostics.records.names import require_store_file, require_store_place
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import content_hash
-from oversharp.diagnostics.store.mends import in_one_line, of_a_stranger
+from oversharp.diagnostics.store.duckdb_errors import explain_error, foreign_objects_error
 from oversharp.diagnostics.store.schema import SCHEMA_VERSION, empty_store, require_schema, script
 from oversharp.diagnostics.store.token_files import (
     CHECKED_PAGES,
@@ -35,17 +38,17 @@ from oversharp.diagnostics.store.token_files import (
     checksum_of,
     files_of,
     holds_tokens,
-    listed,
+    sql_list,
     tokens_beside,
 )
 
 #: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
-#: A result is taken out in parts of so many vectors, 2,048 rows each.
+#: Vectors per part of a result, 2,048 rows each.
 _VECTORS_PER_PART = 128
-#: Statements of DuckDB that ask and change nothing, but for PIVOT's own type.
+#: DuckDB statements that only query; PIVOT has a separate type.
 _QUESTIONS = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-#: With less DuckDB cannot even read a part.
+#: Least memory with which DuckDB can read a part, in GiB.
 _LEAST_GIB = 0.125
 
 _Read = TypeVar("_Read")
@@ -57,11 +60,12 @@ class Database:
     def __init__(
         self, path: Path, *, read_only: bool, user_gib: float | None = None, others: Sequence[Path] = ()
     ) -> None:
-        """Open the file, or create it unless ``read_only``. Of a user's own queries results are bounded.
+        """Open the file, or create it unless ``read_only``.
 
-        The file may be a stranger's, its views too: queries reach no other file, but ``others``, stores to attach.
+        The file may be untrusted, its views too: queries cannot access other files, except the stores in ``others``.
 
-        Queries take at most half of the memory that is free; with ``user_gib`` that much, and their results half of it.
+        Queries take at most half of the free memory. With ``user_gib`` they take at most that much, and their results
+        half of it.
 
         Raises:
             StoreError: the file is missing (read-only), locked by another process, not a store, or of another
@@ -80,19 +84,19 @@ class Database:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
-        with self.explained():
+        with self.explain_errors():
             self._connection = duckdb.connect(str(path), read_only=read_only)
         try:
-            self._require_duckdbs_own_functions()
+            self._require_builtin_functions()
             self._bound(others, user_gib or half_of_free_gib())
             self._require_schema(read_only=read_only)
-            self.see_views()
+            self.refresh_views()
             damaged = self._without_damaged(read_only=read_only)
             if not read_only:
-                self._forget_uncommitted_tokens()
-            #: What was amiss when the store was opened, a line each.
+                self._remove_uncommitted_tokens()
+            #: Problems found when the store was opened, one line each.
             self.notes = tuple(
-                f"{path}: damaged, or not the file that was written there; left out, and an audit makes its scores anew"
+                f"{path}: damaged, or not the file that was written there; left out, an audit will recompute its scores"
                 for path in damaged
             )
         except BaseException:
@@ -100,9 +104,9 @@ class Database:
             raise
 
     def _bound(self, others: Sequence[Path], gib: float) -> None:
-        """Bound threads, memory, and the files that can be reached: the store's own, and those of ``others``."""
-        with self.explained():
-            # DuckDB counts all cores of the machine, also those that taskset or a batch system keep from this process
+        """Limit threads, memory, and file access to the store's files and those of ``others``."""
+        with self.explain_errors():
+            # DuckDB counts all cores of the machine, also those excluded by taskset or a batch system
             cores = len(os.sched_getaffinity(0))
             self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
             self.bound_memory(gib)
@@ -112,57 +116,57 @@ class Database:
                 self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
             self._connection.execute("SET allowed_paths = $1", [files_of(others)])
             self._connection.execute("SET allowed_directories = $1", [[str(tokens_beside(path)) for path in others]])
-            # COPY, EXPORT, INSTALL and read_csv are off
+            # disables COPY, EXPORT, INSTALL and read_csv
             self._connection.execute("SET enable_external_access = false")
 
-    def _require_duckdbs_own_functions(self) -> None:
-        """Refuse a file that has functions or triggers of its own, before any function of DuckDB is called.
+    def _require_builtin_functions(self) -> None:
+        """Reject a file that replaces built-in functions or has triggers, before any function of DuckDB is called.
 
-        A macro of the same name stands in for it: ``max``, also ``current_setting``. ``merge`` reads the tables alone.
+        A macro of the same name replaces the function: ``max``, even ``current_setting``. ``merge`` reads only tables.
         """
         found = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
         built_in = {str(name).lower() for name, internal in found if internal}
         held = [f"macro {name!r}" for name, internal in found if not internal and str(name).lower() in built_in]
-        query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # DuckDB 2 has them
+        query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # exists in DuckDB 2
         held += [f"trigger {name!r}" for (name,) in self.rows(query)] if "duckdb_triggers" in built_in else []
         if held:
-            raise of_a_stranger(self.path, held)
+            raise foreign_objects_error(self.path, held)
 
     def bound_memory(self, gib: float) -> None:
-        """Let queries take at most ``gib`` GiB; what needs more goes to files beside the store."""
+        """Limit queries to ``gib`` GiB; larger intermediate results go to temporary files."""
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
 
     def _can_reach_files(self) -> bool:
-        """Whether no other connection of this process to the same file has shut the others out already."""
+        """Whether no other connection of this process to the same file has disabled file access already."""
         return self.rows("SELECT current_setting('enable_external_access')") != [(False,)]
 
     @property
     def tokens_path(self) -> Path:
-        """The folder of the Parquet files that belong to the store: ``audit.tokens`` beside ``audit.duckdb``."""
+        """Folder of the store's Parquet files: ``audit.tokens`` next to ``audit.duckdb``."""
         return tokens_beside(self.path)
 
     def close(self) -> None:
-        """Write what is left in the log to the file, and unlock it."""
+        """Write the log to the file, and unlock it."""
         self._connection.close()
 
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
-        """The result of one query with ``$name`` parameters; ``StoreError`` if it is wrong or larger than it may be."""
+        """Run a query with ``$name`` parameters; ``StoreError`` if invalid or its result too large."""
         if (most := self._most_result_bytes) is None:
             return self._answer(sql, parameters, lambda result: result.df())
-        return self._answer(sql, parameters, lambda result: joined_within(_parts_of(result), most, self.path))
+        return self._answer(sql, parameters, lambda result: concat_within(_parts_of(result), most, self.path))
 
     def parts(self, sql: str, parameters: dict[str, Any]) -> Iterator[pd.DataFrame]:
-        """The same, so many rows after the other; the first part may have none."""
-        with self.explained():
+        """Run one query and yield its result in parts of rows; the first part may be empty."""
+        with self.explain_errors():
             yield from self._answer(sql, parameters, _parts_of)
 
     def _answer(self, sql: str, parameters: dict[str, Any], read: Callable[[Any], _Read]) -> _Read:
         try:
             if not self._tokens_seen:
-                self._see_tokens()
+                self._refresh_token_views()
             return read(self._result(sql, parameters))
         except duckdb.Error as error:
-            # what a damaged page of a token file raises names no file
+            # the error of a damaged page of a token file contains no file name
             if _TOKENS_FAILED not in str(error) or not self._found_damaged_tokens():
                 raise _explain(error, self.path) from error
         return self._answer(sql, parameters, read)
@@ -171,29 +175,29 @@ class Database:
         if self._most_result_bytes is not None or ";" in sql.rstrip("; \n"):
             kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
             if len(kinds) > 1:
-                raise StoreError(f"{self.path}: several statements, of which only the last would answer; give one")
-            # settings, views and logs of a user's statement would outlive it
+                raise StoreError(f"{self.path}: several statements; give one query")
+            # settings, views and logs of a user's statement would persist
             if self._most_result_bytes is not None and not _QUESTIONS.issuperset(kinds):
-                raise StoreError(f"{self.path}: {kinds[0]} is no query; only SELECT, EXPLAIN and PIVOT are answered")
+                raise StoreError(f"{self.path}: {kinds[0]} is not a query; use SELECT, EXPLAIN or PIVOT")
         result = self._connection.execute(sql, parameters or None)
         if result is None or not result.description:
             raise StoreError(f"{self.path}: the query is empty; give a SELECT")
         return result
 
     def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """The result of one statement with ``?`` or ``$name`` parameters as plain tuples."""
+        """Run one statement with ``?`` or ``$name`` parameters and return plain tuples."""
         bound = parameters if isinstance(parameters, dict) else list(parameters)
-        with self.explained():
+        with self.explain_errors():
             return self._connection.execute(sql, bound).fetchall()
 
     def insert(self, head: str, rows: pd.DataFrame | pa.Table, *, where: str = "TRUE", **parameters: Any) -> int:
-        """Run ``head FROM incoming WHERE where``, ``incoming`` being ``rows``; returns the number of rows written."""
+        """Run ``head FROM incoming WHERE where`` on ``rows``; returns the number of rows written."""
         with self._incoming(rows):
             result = self._connection.execute(f"{head} FROM incoming WHERE {where}", parameters or None).fetchone()
         return int(result[0]) if result else 0
 
     def delete(self, table: str, rows: pd.DataFrame, *, where: str) -> None:
-        """Delete the rows of ``table`` that ``where`` holds for, with any of ``incoming``, which are ``rows``."""
+        """Delete the rows of ``table`` that satisfy ``where`` with any row of ``incoming``, which are ``rows``."""
         with self._incoming(rows):
             self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
 
@@ -203,13 +207,13 @@ class Database:
         try:
             yield
         finally:
-            with suppress(duckdb.Error):  # in a transaction that failed: why it did is what has to be told
+            with suppress(duckdb.Error):  # in a failed transaction: its own error must be reported
                 self._connection.unregister("incoming")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; database errors leave as ``StoreError``, what was committed before stays."""
-        with self.explained():
+        """Run the block in a transaction; database errors become ``StoreError``."""
+        with self.explain_errors():
             try:
                 self._connection.execute("BEGIN")
                 yield
@@ -220,12 +224,12 @@ class Database:
                 raise
 
     @contextmanager
-    def attached(self, path: Path) -> Iterator[None]:
+    def attach(self, path: Path) -> Iterator[None]:
         """Read another store's tables as ``other.TABLE`` inside the block. Raises ``StoreError`` as opening it does."""
         require_store_place(path)
         require_store_file(path)
         text = str(path.resolve()).replace("'", "''")
-        with self.explained(path):
+        with self.explain_errors(path):
             self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
         try:
             if not self._has_tables("held", path):
@@ -242,8 +246,8 @@ class Database:
             self._connection.execute("DETACH held")
 
     @contextmanager
-    def explained(self, path: Path | None = None) -> Iterator[None]:
-        """Database errors leave as ``StoreError``, of this store or of that at ``path``."""
+    def explain_errors(self, path: Path | None = None) -> Iterator[None]:
+        """Convert database errors to ``StoreError`` on this store, or on the one at ``path``."""
         try:
             yield
         except (duckdb.Error, OSError) as error:
@@ -253,7 +257,7 @@ class Database:
         return str(self.rows("SELECT current_database()")[0][0])
 
     def _columns_of(self, database: str) -> dict[str, dict[str, str]]:
-        """Table → column → type of one of the attached databases."""
+        """Return table → column → type of one of the attached databases."""
         rows = self.rows(
             """
             SELECT c.table_name, c.column_name, c.data_type
@@ -299,8 +303,8 @@ class Database:
         require_schema(path, found, tables)
         return True
 
-    def see_views(self) -> None:
-        """Have the views of this oversharp, whichever wrote the store; who may not write has them for itself."""
+    def refresh_views(self) -> None:
+        """Update the views to this oversharp; a read-only connection creates temporary ones."""
         kept, _ = _view_scripts()
         current = content_hash(kept)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
@@ -313,7 +317,7 @@ class Database:
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
-        """Add a Parquet file of token scores, inside a transaction: only a committed file is ever read.
+        """Add a Parquet file of token scores, inside a transaction; uncommitted files are ignored.
 
         Columns: checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies.
         """
@@ -321,19 +325,19 @@ class Database:
         write = partial(parquet.write_table, table, compression="zstd", write_page_checksum=True)
         self._add_token_file(f"{uuid4().hex}.parquet", write)
 
-    def take_in_tokens(self, folder: Path, names: Sequence[str]) -> None:
-        """Add token scores of another store, inside a transaction: its Parquet files, less what is here already.
+    def import_tokens(self, folder: Path, names: Sequence[str]) -> None:
+        """Add the token scores of another store, inside a transaction, except those that exist here already.
 
-        A file that is missing or damaged there is passed over: an audit computes its scores anew.
+        A missing or damaged file is skipped: an audit recomputes its scores.
         """
         known = {path.name for path in self._token_files()}
         new = [folder / name for name in names if name not in known and holds_tokens(folder / name)]
         if not new:
             return
-        self._see_tokens()
+        self._refresh_token_views()
         keys = ", ".join(TOKEN_IDENTITY)
         doubled = self.rows(
-            f"SELECT DISTINCT filename FROM read_parquet({listed(new)}, filename = true) "
+            f"SELECT DISTINCT filename FROM read_parquet({sql_list(new)}, filename = true) "
             f"SEMI JOIN response_tokens USING ({keys})"
         )
         overlapping = {Path(row[0]).name for row in doubled}
@@ -342,7 +346,7 @@ class Database:
                 self._add_token_file(path.name, partial(copyfile, path))
                 continue
             rows = self._connection.execute(
-                f"FROM read_parquet({listed([path])}) ANTI JOIN response_tokens USING ({keys})"
+                f"FROM read_parquet({sql_list([path])}) ANTI JOIN response_tokens USING ({keys})"
             ).df()
             if len(rows):
                 self.write_tokens(rows)
@@ -359,17 +363,17 @@ class Database:
         self._damaged.discard(name)
         self._tokens_seen = False
 
-    def _forget_uncommitted_tokens(self) -> None:
-        """Remove the files whose transaction never ended; what others put there is theirs."""
+    def _remove_uncommitted_tokens(self) -> None:
+        """Remove our files whose transaction was not committed; other files stay."""
         known = {row[0] for row in self.rows("SELECT file FROM token_files")}
         for path in self.tokens_path.iterdir() if self.tokens_path.is_dir() else ():
             if OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
                 path.unlink()
 
     def _without_damaged(self, *, read_only: bool) -> tuple[Path, ...]:
-        """Files of token scores that are there and not what was committed: damaged, or written over by another.
+        """Return token files that differ from what was committed: damaged, or overwritten.
 
-        They are left out; who may write puts them aside, so that an audit makes their scores anew.
+        They are ignored; a writing connection renames them, so that an audit recomputes their scores.
         """
         damaged = tuple(
             path for path, checksum in self._recorded_tokens() if path.exists() and not self._is_own(path, checksum)
@@ -380,39 +384,39 @@ class Database:
         return damaged
 
     def _token_files(self) -> list[Path]:
-        """The files that are there and what was committed."""
+        """Return the existing files that match what was committed."""
         return [path for path, checksum in self._recorded_tokens() if self._is_own(path, checksum)]
 
     def _recorded_tokens(self) -> list[tuple[Path, str]]:
         rows = self.rows("SELECT file, checksum FROM token_files ORDER BY file")
-        # of a stranger's store a name may lead anywhere, and damaged files are renamed
+        # an untrusted store may contain any path, and damaged files are renamed
         return [(self.tokens_path / file, checksum) for file, checksum in rows if OWN_TOKEN_FILE.fullmatch(file)]
 
     def _is_own(self, path: Path, checksum: str) -> bool:
         return path.name not in self._damaged and checksum_of(path) == checksum
 
     def _found_damaged_tokens(self) -> bool:
-        """Read all token files page by page; whether one of those that were in use is damaged."""
+        """Read all token files page by page, and return whether one in use is damaged."""
         damaged = {path.name for path in self._token_files() if not can_be_read(path)}
         self._damaged |= damaged
         self._tokens_seen = not damaged
         return bool(damaged)
 
-    def _see_tokens(self) -> None:
-        """Make ``response_tokens`` and the views on it. Scores whose file is gone or damaged are missing from them.
+    def _refresh_token_views(self) -> None:
+        """Create ``response_tokens`` and its views, without scores whose file is missing or damaged.
 
-        They are handed to the connection, which itself may reach no file; pages are checked as they are read.
+        The files are registered with the connection, which cannot access files; pages are checked as they are read.
         """
         tokens = dataset(self._token_files(), schema=TOKEN_SCHEMA, format=CHECKED_PAGES)
         self._connection.register("response_tokens", tokens)
-        if not self._token_views_made:  # they name response_tokens, and so see whichever stands under that name
+        if not self._token_views_made:  # they refer to response_tokens by name
             _, of_tokens = _view_scripts()
             self._connection.execute(of_tokens)
         self._tokens_seen = self._token_views_made = True
 
 
 def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
-    """The first part, which may be empty, is read at once: that shows what is wrong with a query."""
+    """Yield the parts of a result; reads the first at once to surface errors of the query."""
     first = result.fetch_df_chunk(_VECTORS_PER_PART)
     return chain([first], takewhile(len, (result.fetch_df_chunk(_VECTORS_PER_PART) for _ in count())))
 
@@ -426,6 +430,6 @@ def _view_scripts() -> tuple[str, str]:
 
 
 def _explain(error: Exception, path: Path) -> StoreError:
-    if isinstance(error, duckdb.InterruptException):  # how DuckDB passes Ctrl-C on while a query runs
+    if isinstance(error, duckdb.InterruptException):  # DuckDB's form of Ctrl-C during a query
         raise KeyboardInterrupt from error
-    return in_one_line(error, path)
+    return explain_error(error, path)

@@ -1,7 +1,7 @@
-"""Records beside the store what findings and reports were derived from, so that what is up to date is kept.
+"""Record, next to the store, the inputs of findings and reports, to keep results that are up to date.
 
-The file is ``audit.made.json``: for each result a hash of what it was made from and one of the result itself. It is up
-to date while both are what they were. The file may be removed at any time; then everything is computed anew.
+The file ``audit.made.json`` has, for each result, a hash of its inputs and one of the result. A result is up to date
+while both are unchanged. If the file is removed, everything is recomputed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oversharp.diagnostics.measures import ENTRY_POINT_GROUP
 from oversharp.diagnostics.store.store import Store
 from oversharp.diagnostics.ways import ENTRY_POINT_GROUP as WAYS_GROUP
 
-#: What a finding, a verdict or a picture may depend on beside our own source.
+#: Packages that a finding, a verdict or a picture may depend on besides our own source.
 _PACKAGES = (
     "numpy",
     "pandas",
@@ -37,38 +37,38 @@ _PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Derivation:
-    """Hashes of what a result was made from and of the result itself."""
+    """Hashes of the inputs of a result and of the result itself."""
 
     made_from: str
     made: str
 
 
 def findings_of(series: str) -> str:
-    """What findings and verdict of a series are called on record."""
+    """Return the key of the findings and verdict of a series."""
     return f"findings of {series}"
 
 
 def recorded_derivations(store_path: Path) -> dict[str, Derivation]:
-    """What is on record, by result; nothing where the file is missing or is no record."""
+    """Return the recorded derivations by result; empty if the file is missing or invalid."""
     try:
         records = json.loads(_record_path(store_path).read_text(encoding="utf-8"))
-        return {str(what): Derivation(made_from=one["made_from"], made=one["made"]) for what, one in records.items()}
+        return {str(what): Derivation(made_from=item["made_from"], made=item["made"]) for what, item in records.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
 def record_derivation(store_path: Path, what: str, derivation: Derivation) -> None:
-    """Put ``derivation`` on record as that of the result ``what``."""
+    """Record ``derivation`` for the result ``what``."""
     records = {**recorded_derivations(store_path), what: derivation}
-    text = json.dumps({name: vars(one) for name, one in sorted(records.items())}, indent=1)
-    with suppress(OSError):  # without a record, or with half of one, the next audit computes anew; no more is lost
+    text = json.dumps({name: vars(item) for name, item in sorted(records.items())}, indent=1)
+    with suppress(OSError):  # without a record, or with half of one, the next audit only recomputes more
         _record_path(store_path).write_text(f"{text}\n", encoding="utf-8")
 
 
 def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> list[tuple[str, str]]:
-    """Of each source ``FROM … AS r``: how many rows, and the sum of their hashes, so that their order has no say.
+    """Return the number of rows and the sum of their hashes (independent of order) for each ``FROM … AS r``.
 
-    One after the other: what a query holds in memory is that of one source. Of ``parameters`` each gets what it names.
+    Sources are queried one at a time to limit memory. Each gets those ``parameters`` that it names.
     """
     states = []
     for source in sources:
@@ -79,22 +79,25 @@ def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> 
 
 
 def code_hash(*packages: str) -> str | None:
-    """The source of our ``packages`` and the versions beneath it; None where other packages add to measures or ways."""
+    """Return a hash of our ``packages`` and library versions.
+
+    None where plugins add measures or ways.
+    """
     if entry_points(group=ENTRY_POINT_GROUP) or entry_points(group=WAYS_GROUP):
         return None
     specs = [find_spec(package) for package in packages]
     folders = [Path(folder) for spec in specs if spec for folder in spec.submodule_search_locations or ()]
-    return digest(python_version(), [_version(package) for package in _PACKAGES], [tree_hash(one) for one in folders])
+    return digest(python_version(), [_version(package) for package in _PACKAGES], [tree_hash(item) for item in folders])
 
 
 def tree_hash(folder: Path) -> str:
-    """One hash of every file below ``folder``, its place and its bytes; what Python compiled from them has no say."""
+    """Return one hash of the paths and bytes of every file below ``folder``, without compiled Python."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     return digest([(path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()) for path in files])
 
 
 def digest(*parts: object) -> str:
-    """One hash of the ``repr`` of all parts."""
+    """Return one hash of the ``repr`` of all parts."""
     return sha256(repr(parts).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Chooses the responses that go into the gradient kernel of a checkpoint, and makes the records kept of it."""
+"""Select the responses of a checkpoint's gradient kernel, and build its records."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from oversharp.diagnostics.records.types import AuditKey, Checkpoint, SamplingSe
 if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
-#: Roles in the order in which a response that plays several takes its tokens.
+#: Roles by priority: the tokens of a response with several roles are those of the first.
 ROLES = ("panel", "own", "mode", "batch")
 _ROW = ["problem_id", "response_id"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPlan:
-    """The responses of one kernel.
+    """Responses of one kernel.
 
-    ``rows``: one line per distinct response, in order of position: ``problem_id, response_id, prompt, text, ends,
-    token_ids``. ``roles``: ``position, role, sample_index, correct``, one line per role and draw.
+    ``rows``: one row per distinct response, in order of position: ``problem_id, response_id, prompt, text, ends,
+    token_ids``. ``roles``: ``position, role, sample_index, correct``, one row per role and draw.
     """
 
     kernel_id: str
@@ -33,12 +33,12 @@ class KernelPlan:
 
 
 def plan_kernel(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: SamplingSettings) -> KernelPlan | None:
-    """What the kernel of a checkpoint is computed from; None without a panel to choose from.
+    """Return the responses of a checkpoint's kernel; None without a panel.
 
-    The problems are those whose panel holds a correct and an incorrect response first, then any, in an order that no
-    result has a say in. Of each the kernel holds distinct responses of the panel and, where they are enumerated,
-    correct modes that the panel lacks; the first own samples of the checkpoint, where they follow its law
-    (temperature 1, no truncation); and whole groups of as many training prompts from the interval that it begins.
+    Problems whose panel has a correct and an incorrect response come first, then any, in an order that does not depend
+    on results. For each, the kernel has distinct responses of the panel and, where they are enumerated, correct modes
+    that the panel lacks; the first own samples of the checkpoint, where they follow its distribution (temperature 1, no
+    truncation); and complete groups of as many training prompts from the interval that it begins.
     """
     members = _members(store, key, checkpoint, settings)
     if members.empty:
@@ -66,7 +66,7 @@ def plan_kernel(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: S
 
 
 def upper_triangle(kernel_NN: Float[np.ndarray, "row row"]) -> pd.DataFrame:
-    """``row_position, column_position, value`` for every pair, the diagonal included.
+    """Return ``row_position, column_position, value`` for every pair, the diagonal included.
 
     >>> upper_triangle(np.array([[1.0, 2.0], [2.0, 3.0]])).values.tolist()
     [[0.0, 0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 1.0, 3.0]]
@@ -139,7 +139,7 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
             SELECT r.problem_id, r.prompt, r.response_id, r.text, r.truncated, r.correct, r.draws
             FROM training_responses AS r
             JOIN next USING (step)
-            -- what the checkpoint has scored: the others cannot be written in its tokens
+            -- only what the checkpoint scored: the others cannot be encoded in its tokens
             SEMI JOIN response_logps AS c
                 ON c.checkpoint_id = $checkpoint_id
                 AND c.settings_id = $settings_id
@@ -155,7 +155,7 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
         prompts AS (
             SELECT problem_id
             FROM groups
-            -- whole groups, as advantages need them, but no more rows than the rest of the kernel may have
+            -- complete groups, as advantages need them, but at most as many rows as the rest of the kernel
             QUALIFY sum(n_rows) OVER (ORDER BY kinds DESC, n_rows > 1 DESC, md5(problem_id))
                 <= 2 * $problems * $responses
             ORDER BY kinds DESC, n_rows > 1 DESC, md5(problem_id)

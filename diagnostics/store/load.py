@@ -1,4 +1,4 @@
-"""What a store knows of an audited series, read back into records."""
+"""Load what a store has on an audited series into records."""
 
 from __future__ import annotations
 
@@ -27,29 +27,34 @@ if TYPE_CHECKING:
 
 
 class Frames(Protocol):
-    """What can be asked for rows: a store, or what stands for one."""
+    """Source of query results: a store, or a replacement for one."""
 
     def frame(self, sql: str, **params: Any) -> pd.DataFrame:
-        """The rows of ``sql`` under the bound ``params``."""
+        """Return the rows of ``sql`` with bound ``params``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredProblem(Problem):
-    """A problem as the store has it. ``stored_id`` is its identity: the store does not keep the order of the modes."""
+    """A problem in the store.
+
+    ``stored_id`` is its identity, because the store does not keep the order of the modes.
+    """
 
     stored_id: str
 
     @property
     def problem_id(self) -> str:
-        """The id that the problem had when it was registered."""
+        """Id of the problem when it was registered."""
         return self.stored_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredLooks:
-    """How many ``looks`` were declared before the first (None: any number), at which ``steps`` that was, and ``runs``.
+    """Number of ``looks`` declared before the first (None: any number).
 
-    ``runs`` is the largest number that was declared at any look.
+    ``steps`` are the steps at that time.
+
+    ``runs`` is the largest number declared at any look.
     """
 
     looks: int | None
@@ -57,23 +62,23 @@ class DeclaredLooks:
     steps: tuple[int, ...]
 
 
-def chosen_series(store: Store, name: str | None) -> str:
-    """The audited series called ``name``, or the only one there is.
+def choose_series(store: Store, name: str | None) -> str:
+    """Return the audited series ``name``, or the only one.
 
-    Raises ``StoreError`` if the store holds no such audit, ``ConfigError`` if a name is needed to choose one.
+    Raises ``StoreError`` if the store has no such audit, ``ConfigError`` if a name is needed.
     """
     audited = [str(series) for series in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
         raise StoreError(f"{store.path}: {why_no_audit(store)}")
     if name is None and len(audited) > 1:
-        raise ConfigError(f"{store.path} holds several series; pass --series with one of: {', '.join(audited)}")
+        raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(audited)}")
     if name is not None and name not in audited:
-        raise StoreError(f"--series {name}: {store.path} holds no audit of it; there is: {', '.join(audited)}")
+        raise StoreError(f"--series {name}: {store.path} has no audit of it; audited series: {', '.join(audited)}")
     return audited[0] if name is None else name
 
 
 def why_no_audit(store: Frames) -> str:
-    """What to tell who asks for an audit of a store that holds none, and what would make one."""
+    """Return why a store has no audit, and how to get one."""
     steps = store.frame(
         "SELECT series, list(DISTINCT step ORDER BY step) AS steps FROM series_checkpoints "
         "WHERE series IN (SELECT series FROM imports) GROUP BY series ORDER BY series"
@@ -82,23 +87,25 @@ def why_no_audit(store: Frames) -> str:
         return "no audit in this store; run `oversharp audit` first"
     series, held = str(steps["series"].iloc[0]), ", ".join(map(str, steps["steps"].iloc[0]))
     return (
-        f"its samples were imported, but there is no audit of them: series {series!r} holds step {held}; run "
-        "`oversharp import` with the base's samples and a later step's, of the same problems, and it says what else is "
-        "missing"
+        f"its samples were imported but not audited: series {series!r} has step {held}; run "
+        "`oversharp import` with samples of the base and of a later step, of the same problems; it reports what else "
+        "is missing"
     )
 
 
 def why_untested(verdict: Verdict | None) -> str | None:
-    """Why nothing is said of single problems: their samples are no draws of their own. None where they may be tested.
+    """Return why single problems cannot be tested: their samples are not independent draws.
 
-    The verdict says so of its own claim about these very problems, which it computed and does not make.
+    None where they can.
+
+    The verdict gives this reason for its claim about these problems, which it computes but does not make.
     """
     claims = () if verdict is None else verdict.claims
-    return next((one.why for one in claims if one.name == FELL_HERE and one.p is not None and one.why), None)
+    return next((claim.why for claim in claims if claim.name == FELL_HERE and claim.p is not None and claim.why), None)
 
 
 def is_recorded(store: Store, series: str) -> bool:
-    """Whether another tool drew the samples of ``series``: they are all that is known of its checkpoints."""
+    """Whether another tool drew the samples of ``series``, so that its checkpoints have no weights."""
     held = store.frame(
         """
         SELECT coalesce(bool_and(kind = 'recorded'), false) AS recorded
@@ -112,7 +119,10 @@ def is_recorded(store: Store, series: str) -> bool:
 
 
 def has_texts(store: Store, series: str) -> bool:
-    """Whether the samples of the current audit of ``series`` have texts: imported counts have none."""
+    """Whether the samples of the current audit of ``series`` have texts.
+
+    Imported counts have none.
+    """
     counted = store.frame(
         "SELECT 1 FROM current_audits JOIN settings USING (settings_id) WHERE series = $series AND sampler = $counts",
         series=series,
@@ -122,21 +132,26 @@ def has_texts(store: Store, series: str) -> bool:
 
 
 def series_layout(store: Store, series: str) -> str | None:
-    """How the folders of ``series`` are laid out, and so what wrote them; None where there is no such series."""
+    """Return the folder layout of ``series``, which identifies the trainer.
+
+    None if there is no such series.
+    """
     held = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
     return None if held.empty else str(held.iloc[0])
 
 
 def stored_key(store: Store, series: str) -> AuditKey:
-    """What the current audit of ``series`` compares. An audit from before the panel has an empty panel settings id.
+    """Return the identity of the current audit of ``series``.
 
-    Raises ``StoreError`` for a damaged store, in which the audit has no checkpoints or no base.
+    Before panels existed, its panel settings id is empty.
+
+    Raises ``StoreError`` for a damaged store, whose audit has no checkpoints or no base.
     """
     has = store.frame("SELECT is_base FROM series_checkpoints WHERE series = $series", series=series)["is_base"]
     if not has.any():
         what = "no base among its checkpoints" if len(has) else "no checkpoints"
         raise StoreError(
-            f"{store.path}: the audit of series {series!r} has {what}, the store is damaged; restore it, or run "
+            f"{store.path}: the audit of series {series!r} has {what}, so the store is damaged; restore it, or run "
             "`oversharp audit` on it again"
         )
     row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]
@@ -163,9 +178,9 @@ def stored_key(store: Store, series: str) -> AuditKey:
 
 
 def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the current audit of ``series`` left out → why, once it has ended.
+    """Return the checkpoints that the current audit of ``series`` left out, with reasons, once it has ended.
 
-    By checkpoint id what is in the series, then by label what never came into it.
+    First by checkpoint id those in the series, then by label those that never entered it.
     """
     rows = store.frame(
         """
@@ -187,7 +202,10 @@ def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dic
 
 
 def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
-    """The cluster of every problem of an audit that has one, by problem id."""
+    """Return the clusters of an audit's problems, by problem id.
+
+    Problems without a cluster are absent.
+    """
     rows = store.frame(
         "SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $audit_id AND cluster IS NOT NULL",
         audit_id=audit_id,
@@ -196,7 +214,10 @@ def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
 
 
 def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
-    """What was declared before the first look at ``series``; None where no verdict on it was read yet."""
+    """Return what was declared before the first look at ``series``.
+
+    None before the first verdict.
+    """
     rows = store.frame(
         """
         SELECT first(declared ORDER BY number) AS looks, max(runs) AS runs, first(steps ORDER BY number) AS steps
@@ -217,19 +238,24 @@ def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
 
 
 def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
-    """Which look a verdict is that compares the checkpoints of ``steps`` with the base.
+    """Return the number of the look that compares the checkpoints of ``steps`` with the base.
 
-    On the same ones, with as many samples of as many problems, it is one look; who draws more looks again.
+    The same checkpoints with the same numbers of samples and problems are one look; more samples are another look.
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
     compared = store.frame(COMPARED, series=series, steps=list(steps))
-    ids = look_ids([(str(one.checkpoint_id), int(one.n), int(one.n_problems)) for one in compared.itertuples()])
+    ids = look_ids(
+        [
+            (str(itertuple.checkpoint_id), int(itertuple.n), int(itertuple.n_problems))
+            for itertuple in compared.itertuples()
+        ]
+    )
     here = looks.loc[looks["look_id"].isin(ids), "number"]
     return len(looks) + 1 if here.empty else int(here.iloc[0])
 
 
 def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
-    """The sampling settings of that id. Raises ``StoreError`` if there are none."""
+    """Return the sampling settings with this id. Raises ``StoreError`` if there are none."""
     rows = store.frame("SELECT * EXCLUDE (settings_id) FROM settings WHERE settings_id = $id", id=settings_id)
     if rows.empty:
         raise StoreError(f"{store.path}: no sampling settings {settings_id}; run the audit again")
@@ -250,7 +276,7 @@ def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
 
 
 def stored_problems(store: Store, problem_ids: Sequence[str]) -> list[Problem]:
-    """The problems with these ids, in their order. Raises ``StoreError`` for one that the store does not hold."""
+    """Return the problems with these ids, in order. Raises ``StoreError`` for an unknown one."""
     rows = store.frame(
         """
         WITH accepted AS (
@@ -284,7 +310,7 @@ def stored_problems(store: Store, problem_ids: Sequence[str]) -> list[Problem]:
 
 
 def cost_before(store: Store, key: AuditKey) -> SampleCost:
-    """What a sample of this series, drawn as this audit draws, took so far in this store."""
+    """Return the mean cost so far of a sample of this series under this audit's settings."""
     held = store.frame(
         """
         SELECT count(*) AS n, avg(n_tokens) AS tokens
@@ -320,16 +346,16 @@ def cost_before(store: Store, key: AuditKey) -> SampleCost:
 
 
 def store_bytes(path: Path) -> int:
-    """What the files of a store take: the database, its log, and the scores of tokens beside it."""
+    """Return the bytes of a store's files: the database, its log, and the token files."""
     files = [path, path.with_name(f"{path.name}.wal"), *path.resolve().with_suffix(".tokens").glob("*")]
-    return sum(one.stat().st_size for one in files if one.is_file())
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def made_of(store: Store, series: str) -> str | None:
-    """What the change of pass@k from the base to the last checkpoint is made of, in a sentence; as the report says it.
+    """Return the decomposition of the change of pass@k from the base to the last checkpoint, as a sentence.
 
-    At the largest k of the measure ``change_budget``; None where it has nothing that is surely other than 0. Raises
-    ``StoreError`` for a series that was not audited.
+    At the largest k of the measure ``change_budget``, as in the report; None where no part differs significantly from
+    0. Raises ``StoreError`` for a series that was not audited.
     """
     verdict = store.verdict(series)
     rows = store.frame(

@@ -1,7 +1,7 @@
 """Join stores: the shards of one audit, or audits of several machines.
 
-What is in a store already is not added again, and each store is taken in within one transaction: the same command again
-adds nothing, and one that was killed is simply run again.
+Existing rows are not added again, and each store is merged within one transaction: repeating a command adds nothing,
+and a killed command can simply be repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 
-#: Tables whose primary key says what is there already, in the order in which one refers to the other.
+#: Tables with a primary key that identifies existing rows, ordered by their references.
 _KEYED = (
     "checkpoints",
     "series",
@@ -45,7 +45,7 @@ _KEYED = (
     "imports",
     "import_faults",
 )
-#: Tables without one, and what identifies their rows; findings and events are whole or not there at all.
+#: Tables without one, with the columns that identify their rows; findings and events are complete or absent.
 _UNKEYED = {
     "samples": ("checkpoint_id", "problem_id", "settings_id", "greedy", "sample_index"),
     "grades": ("problem_id", "response_id", "verifier"),
@@ -53,18 +53,18 @@ _UNKEYED = {
     "audit_findings": ("audit_id",),
     "events": ("audit_id",),
 }
-#: Tables that tell what was audited, and how.
+#: Tables on what was audited, and how.
 _DESCRIBING = ("audits", "series_checkpoints", "settings")
-#: Columns of an audit that all of its shards have in common.
+#: Columns of an audit that all of its shards share.
 _COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses", "strategy_regex")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeResult:
-    """The joined store, the series in it, and how many samples were new to it.
+    """The merged store, its series, and the number of new samples.
 
-    ``to_conclude`` are the series that were audited in shards: the audit itself is still to be run.
-    ``left_out``: checkpoints that a shard had to leave out (label → reason).
+    ``to_conclude`` are series audited in shards: the audit itself must still be run. ``left_out``: checkpoints that a
+    shard left out (label → reason).
     """
 
     store_path: Path
@@ -85,9 +85,9 @@ class _Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """The current audit of one series in one store; ``settings`` and ``common`` by flag.
+    """Current audit of one series in one store; ``settings`` and ``common`` by flag.
 
-    ``steps``: step → checkpoint id and label. ``shard``: which share of an audit it is, None for a whole one.
+    ``steps``: step → checkpoint id and label. ``shard``: its share of an audit, None for a whole one.
     """
 
     path: Path
@@ -101,7 +101,7 @@ class _Held:
 
 
 def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = None) -> MergeResult:
-    """Join the stores at ``stores`` into ``out``/audit.duckdb, which may hold some of them already.
+    """Merge the stores at ``stores`` into ``out``/audit.duckdb, which may contain some of them already.
 
     The given stores stay as they are.
     Shards must be all there, of the same series and settings; a series that is in several stores must have the same
@@ -109,8 +109,8 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
 
     Raises:
         ConfigError: no store is given, or one of them is that in ``out``.
-        StoreError: a store is missing, locked, of a newer oversharp, unfinished, or does not fit the others; or a shard
-            is missing. Nothing was written then.
+        StoreError: a store is missing, locked, of a newer oversharp, unfinished, or does not match the others; or a
+            shard is missing. Then nothing was written.
     """
     say = progress or SilentProgress()
     target = out / "audit.duckdb"
@@ -119,7 +119,7 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
     for path in stores:
         if path.resolve() == target.resolve():
             raise ConfigError(f"--out {out}: {path} is one of the stores to merge; pass another --out")
-    held, shards = _examined(stores, target)
+    held, shards = _examine(stores, target)
     _require_fit(held)
     _require_shards(held, shards)
 
@@ -128,30 +128,30 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
         closing(Database(target, read_only=False, others=stores)) as database,
         say.stage("merge", len(stores)) as advance,
     ):
-        database.rows("UPDATE schema_version SET views_hash = ''")  # a stranger's views may read files
-        database.see_views()
+        database.rows("UPDATE schema_version SET views_hash = ''")  # views of an untrusted store may read files
+        database.refresh_views()
         for path in stores:
-            added += _take_in(database, path)
+            added += _merge_store(database, path)
             advance(1)
     return MergeResult(
         store_path=target,
-        series=tuple(sorted({one.series for one in held})),
-        to_conclude=tuple(sorted({one.series for one in held if one.shard is not None})),
+        series=tuple(sorted({entry.series for entry in held})),
+        to_conclude=tuple(sorted({element.series for element in held if element.shard is not None})),
         samples_added=added,
-        left_out={label: why for one in held for label, why in one.left_out.items()},
+        left_out={label: why for item in held for label, why in item.left_out.items()},
     )
 
 
-# ---------------------------------------------------------------- what the stores hold
+# ---------------------------------------------------------------- contents of the stores
 
 
-def _examined(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_Shard]]:
-    """The current audits of all stores, that at ``target`` first, and every shard that any of them has."""
+def _examine(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_Shard]]:
+    """Return the current audits of all stores, that at ``target`` first, and every shard in any of them."""
     held: list[_Held] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
         with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database:
-            with database.attached(path):
+            with database.attach(path):
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
             held += _audits(database, path, must_end=path != target)
@@ -172,7 +172,7 @@ def _audits(database: Database, path: Path, *, must_end: bool) -> list[_Held]:
         )
         if not any(is_base for *_, is_base in checkpoints):
             what = "no base among its checkpoints" if checkpoints else "no checkpoints"
-            raise StoreError(f"{path}: the audit of series {name!r} has {what}, the store is damaged; restore it")
+            raise StoreError(f"{path}: the audit of series {name!r} has {what}, so the store is damaged; restore it")
         panel_temperature = _settings(database, row["panel_settings_id"]).get("temperature")
         found.append(
             _Held(
@@ -204,30 +204,30 @@ def _settings(database: Database, settings_id: object) -> dict[str, Any]:
     return read
 
 
-# ---------------------------------------------------------------- whether they fit
+# ---------------------------------------------------------------- whether they match
 
 
 def _require_fit(held: Sequence[_Held]) -> None:
     first: dict[str, _Held] = {}
-    for one in held:
-        other = first.setdefault(one.series, one)
-        _require_same_checkpoints(other, one)
-        _require_same_settings(other, one)
+    for item in held:
+        other = first.setdefault(item.series, item)
+        _require_same_checkpoints(other, item)
+        _require_same_settings(other, item)
 
 
 def _require_same_checkpoints(first: _Held, one: _Held) -> None:
     where = f"{one.path}: series {one.series!r}"
-    mend = "stores are merged that audited the same checkpoints; give another series a --name of its own"
+    hint = "only audits of the same checkpoints are merged; give the other series a separate --name"
     if one.base_id != first.base_id:
-        raise StoreError(f"{where} has another base ({one.base_id}) than in {first.path} ({first.base_id}); {mend}")
+        raise StoreError(f"{where} has another base ({one.base_id}) than in {first.path} ({first.base_id}); {hint}")
     for step in sorted(first.steps.keys() | one.steps.keys()):
         if step not in one.steps or step not in first.steps:
             has, lacks = (first, one) if step in first.steps else (one, first)
             raise StoreError(
-                f"{has.path}: {has.steps[step][1]} of series {one.series!r} is not in {lacks.path}; {mend}"
+                f"{has.path}: {has.steps[step][1]} of series {one.series!r} is not in {lacks.path}; {hint}"
             )
         if one.steps[step][0] != first.steps[step][0]:
-            raise StoreError(f"{where}: {one.steps[step][1]} holds other weights than in {first.path}; {mend}")
+            raise StoreError(f"{where}: {one.steps[step][1]} has other weights than in {first.path}; {hint}")
 
 
 def _require_same_settings(first: _Held, one: _Held) -> None:
@@ -240,39 +240,42 @@ def _require_same_settings(first: _Held, one: _Held) -> None:
             if ours.get(name) != theirs[name]:
                 flag = "--k" if name == "ks" else f"--{name.replace('_', '-')}"
                 raise StoreError(
-                    f"{where} with {flag} {ours.get(name)}, in {first.path} with {theirs[name]}; audit it as there, or "
-                    "under a --name of its own"
+                    f"{where} with {flag} {ours.get(name)}, in {first.path} with {theirs[name]}; use the same, or "
+                    "a separate --name"
                 )
     if one.shard is not None and first.shard is not None and one.shard.of != first.shard.of:
         raise StoreError(f"{where} as one of {one.shard.of} shards, in {first.path} as one of {first.shard.of}")
     if one.shard is not None and first.shard is not None and one.shard.whole != first.shard.whole:
         raise StoreError(
-            f"{where} on other problems than in {first.path}, or only one of them --adaptive; give both the same"
+            f"{where} on other problems than in {first.path}, or only one is --adaptive; use the same for both"
         )
 
 
 def _require_shards(held: Sequence[_Held], shards: set[_Shard]) -> None:
-    for one in held:
-        if one.shard is None:
+    for item in held:
+        if item.shard is None:
             continue
-        there = {shard.index for shard in shards if shard.whole == one.shard.whole}
-        missing = [f"{index}/{one.shard.of}" for index in range(1, one.shard.of + 1) if index not in there]
+        there = {shard.index for shard in shards if shard.whole == item.shard.whole}
+        missing = [f"{index}/{item.shard.of}" for index in range(1, item.shard.of + 1) if index not in there]
         if missing:
             raise StoreError(
-                f"series {one.series!r}: shard {', '.join(missing)} is missing; give the stores of all shards"
+                f"series {item.series!r}: shard {', '.join(missing)} is missing; pass the stores of all shards"
             )
 
 
-# ---------------------------------------------------------------- taking one in
+# ---------------------------------------------------------------- merging one store
 
 
-def _take_in(database: Database, path: Path) -> int:
-    """Add what the store at ``path`` has and ``database`` has not, in one transaction; returns the samples that is."""
-    with database.attached(path), database.transaction():
+def _merge_store(database: Database, path: Path) -> int:
+    """Add what the store at ``path`` has and ``database`` lacks, in one transaction.
+
+    Returns the new samples.
+    """
+    with database.attach(path), database.transaction():
         for table in _KEYED:
             database.rows(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM other.{table}")
         added = {table: _add_unkeyed(database, table, keys) for table, keys in _UNKEYED.items()}
-        # a machine whose clock is ahead must not keep the audit that comes next from being the current one
+        # a machine whose clock is ahead must not keep later audits from becoming the current one
         database.rows(
             """
                 INSERT OR IGNORE INTO audits BY NAME
@@ -280,8 +283,8 @@ def _take_in(database: Database, path: Path) -> int:
                 """
         )
         rows = database.rows("SELECT file FROM other.token_files ORDER BY file")
-        names = [str(row[0]) for row in rows if OWN_TOKEN_FILE.fullmatch(str(row[0]))]  # of a stranger's store any
-        database.take_in_tokens(path.resolve().with_suffix(".tokens"), names)
+        names = [str(row[0]) for row in rows if OWN_TOKEN_FILE.fullmatch(str(row[0]))]  # an untrusted store has any
+        database.import_tokens(path.resolve().with_suffix(".tokens"), names)
     return added["samples"]
 
 

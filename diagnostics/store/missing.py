@@ -1,4 +1,4 @@
-"""What an audit still lacks: every question is asked of the store, so a killed audit continues by asking again."""
+"""Query what an audit still lacks, so that a killed audit continues where it stopped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from oversharp.diagnostics.verifiers import RULES
 if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
-#: Responses whose texts are read at first, before their lengths are known, and characters that are read at a time.
+#: Number of responses whose texts are read first, before their lengths are known, and characters read at a time.
 FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldDraws:
-    """How the samples of an audit were drawn, as far as a later call leaves that open; None for what is not known."""
+class StoredDraws:
+    """Sampling choices of an earlier audit that later calls may leave open; None if unknown."""
 
     sampler: str
     chat: bool | None
@@ -28,8 +28,8 @@ class HeldDraws:
     dtype: str | None
 
 
-def held_draws(store: Store, series: str) -> HeldDraws | None:
-    """How the samples of the series' current audit were drawn, None if there are none."""
+def stored_draws(store: Store, series: str) -> StoredDraws | None:
+    """Return the sampling choices of the series' current audit, None if it has no samples."""
     rows = store.frame(
         """
         SELECT t.*
@@ -43,7 +43,7 @@ def held_draws(store: Store, series: str) -> HeldDraws | None:
     if rows.empty:
         return None
     row = rows.iloc[0]
-    return HeldDraws(
+    return StoredDraws(
         sampler=str(row["sampler"]),
         chat=None if pd.isna(row["chat"]) else bool(row["chat"]),
         chat_args=None if pd.isna(row.get("chat_args")) else str(row["chat_args"]),
@@ -52,7 +52,7 @@ def held_draws(store: Store, series: str) -> HeldDraws | None:
 
 
 def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, int]:
-    """How many samples of each problem this audit wants from one checkpoint."""
+    """Return the planned samples of each problem for one checkpoint."""
     rows = store.frame(
         """
         SELECT problem_id, n_planned
@@ -67,7 +67,7 @@ def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str
 
 
 class OtherDraw(NamedTuple):
-    """``n`` samples of every problem from one checkpoint, under settings other than those of the audit's own."""
+    """``n`` samples of every problem from one checkpoint, under settings other than the audit's own."""
 
     checkpoint_id: str
     settings_id: str
@@ -75,9 +75,11 @@ class OtherDraw(NamedTuple):
 
 
 def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = ()) -> dict[str, int]:
-    """How many samples of all problems each checkpoint of this audit lacks; those that lack none are left out.
+    """Return how many samples of all problems each checkpoint of this audit lacks.
 
-    Greedy responses count, and what is drawn ``besides``: a panel, controls.
+    Complete ones are absent.
+
+    Includes greedy responses, and samples drawn ``besides``: a panel, controls.
     """
     rows = store.frame(
         """
@@ -110,9 +112,9 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
         ORDER BY checkpoint_id
         """,
         audit_id=key.audit_id,
-        checkpoints=[one.checkpoint_id for one in besides],
-        settings=[one.settings_id for one in besides],
-        ns=[one.n for one in besides],
+        checkpoints=[beside.checkpoint_id for beside in besides],
+        settings=[item.settings_id for item in besides],
+        ns=[entry.n for entry in besides],
     )
     return {str(row.checkpoint_id): int(row.lacking) for row in rows.itertuples() if row.lacking}
 
@@ -120,7 +122,7 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
 def missing_samples(
     store: Store, settings_id: str, checkpoint_id: str, planned: Mapping[str, int], *, greedy: bool
 ) -> dict[str, tuple[tuple[int, ...], bool]]:
-    """Per problem that lacks any: the sample indices below ``planned`` to draw, and whether the greedy response."""
+    """Return the sample indices to draw below ``planned``, and whether to draw the greedy one, per problem."""
     present = store.frame(
         """
         SELECT
@@ -150,7 +152,7 @@ def missing_samples(
 
 
 def finished_samples(store: Store, series: str, settings_id: str, problem_ids: Sequence[str]) -> tuple[int, int] | None:
-    """n and n_base of the last audit that ended with this series, problem set and settings; None if none did."""
+    """Return n and n_base of the last completed audit with this series, problem set and settings; None without one."""
     rows = store.frame(
         """
         WITH same AS (
@@ -173,8 +175,8 @@ def finished_samples(store: Store, series: str, settings_id: str, problem_ids: S
     return None if rows.empty else (int(rows["n"].iloc[0]), int(rows["n_base"].iloc[0]))
 
 
-def held_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """What controls drew of a checkpoint for all of these problems: by settings id the temperature and n of each."""
+def stored_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Return temperature and n of a checkpoint's controls that cover all of these problems, by settings id."""
     rows = store.frame(
         """
         WITH drawn AS (
@@ -200,10 +202,9 @@ def held_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) 
 
 @dataclass(frozen=True, kw_only=True)
 class Ungraded:
-    """Distinct responses that lack a grade by today's rules of their verifier, in the order of the samples.
+    """Distinct responses without a grade by the current rules of their verifier, in the order of the samples.
 
-    Of each only its place in the table of samples is held, its verifier, and whether it is ``outdated`` (there is a
-    grade, by other rules): texts are read block by block.
+    Has only row positions, verifiers, and whether a response is ``outdated`` (graded by other rules), no texts.
     """
 
     store: Store
@@ -214,11 +215,11 @@ class Ungraded:
 
     @property
     def n_outdated(self) -> int:
-        """How many have a grade by other rules."""
+        """Number of responses with a grade by other rules."""
         return int(self.rows["outdated"].sum())
 
     def blocks(self, most: int) -> Iterator[pd.DataFrame]:
-        """Frames ``problem_id, response_id, verifier, text, outdated``: ``most`` rows, fewer where texts are long."""
+        """Yield frames of ``most`` rows: ``problem_id, response_id, verifier, text, outdated``."""
         first, size = 0, min(most, FIRST_BLOCK)
         while first < len(self.rows):
             block = self._texts(self.rows.iloc[first : first + size])
@@ -232,7 +233,7 @@ class Ungraded:
             """
             SELECT rowid AS place, problem_id, response_id, text
             FROM samples
-            -- the bounds let DuckDB pass over the parts of the table that hold none of them
+            -- the bounds let DuckDB skip parts of the table without such rows
             WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
             ORDER BY rowid
             """,
@@ -243,10 +244,12 @@ class Ungraded:
         return found.merge(rows, on="place", validate="one_to_one").drop(columns="place")
 
 
-def ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> Ungraded:
-    """The responses of this audit that lack a grade; ``with_errors``, also those that could not be graded before.
+def find_ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> Ungraded:
+    """Return the ungraded responses of this audit.
 
-    A grader that failed may work now: its name is not a hash of the modules and services that it uses.
+    ``with_errors``, also those whose grading failed.
+
+    A failed grader may work now: its name does not include the modules and services that it uses.
     """
     rows = store.frame(
         """
@@ -281,8 +284,8 @@ def ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> Ungra
     return Ungraded(store=store, rows=rows.astype({"verifier": "category"}))
 
 
-def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> Ungraded:
-    """The same of what was drawn of some problems under settings of its own, by the problems' verifiers."""
+def find_ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> Ungraded:
+    """Return ungraded samples of some problems under separate settings, for the problems' verifiers."""
     rows = store.frame(
         """
         WITH today AS (
@@ -311,7 +314,7 @@ def ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -
 
 
 def graded_today(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-    """Those of some (problem_id, response_id, verifier) that have a grade by today's rules."""
+    """Return those (problem_id, response_id, verifier) that have a grade by the current rules."""
     rows = store.frame(
         """
         WITH asked AS (
@@ -338,13 +341,15 @@ def graded_today(store: Store, responses: Sequence[tuple[str, str, str]]) -> set
     return {(str(row.problem_id), str(row.response_id), str(row.verifier)) for row in rows.itertuples()}
 
 
-def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
-    """What the checkpoint has still to score: ``problem_id, response_id, prompt, text, ends, token_ids``.
+def find_unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
+    """Return what the checkpoint must still score.
 
-    Its enumerated modes, the panel, its own first samples (for the token entropy where the sampler did not give
-    it, and to check the sampler), under the base the own first samples of all others, and the training responses
-    before and after it. ``token_ids`` is NULL where only the text is known; ``ends`` says whether an end token
-    follows it. A mode comes before a sample that reads like it: cut at max_tokens, that one lacks its end token.
+    ``problem_id, response_id, prompt, text, ends, token_ids``.
+
+    Its enumerated modes, the panel, its own first samples (for the token entropy where the sampler gave none, and to
+    check the sampler), under the base the first own samples of all others, and the training responses before and after
+    it. ``token_ids`` is NULL where only the text is known; ``ends`` is whether an end token follows. A mode has
+    priority over a sample with the same text, which lacks its end token if it was truncated.
     """
     return store.frame(
         """
@@ -391,7 +396,7 @@ def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
         FROM wanted AS w
         WHERE NOT EXISTS (
             FROM response_logps AS r
-            -- scored, and token by token: the files of the tokens may have been taken away
+            -- scored, and token by token: token files may have been removed
             JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
             WHERE r.checkpoint_id = $checkpoint_id
               AND r.problem_id = w.problem_id
@@ -410,8 +415,8 @@ def unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
     )
 
 
-def unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
-    """Of the first ``limit`` panel responses those still to be scored once more, columns as of ``unforced``."""
+def find_unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
+    """Return those of the first ``limit`` panel responses without a second score, columns as ``find_unforced``."""
     return store.frame(
         """
         WITH chosen AS (

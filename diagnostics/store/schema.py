@@ -33,7 +33,7 @@ def require_schema(path: Path, version: object, tables: Set[str]) -> None:
     A view in the place of a table would be queried as empty.
     """
     if not isinstance(version, int):
-        raise StoreError(f"{path}: its schema_version is {version!r}, no number: the store is damaged; restore it")
+        raise StoreError(f"{path}: its schema_version is {version!r}, not a number: the store is damaged; restore it")
     if version != SCHEMA_VERSION:
         age, remedy = ("newer", "upgrade oversharp") if version > SCHEMA_VERSION else ("older", "audit again")
         raise StoreError(
@@ -43,7 +43,7 @@ def require_schema(path: Path, version: object, tables: Set[str]) -> None:
     missing = sorted(_table_names() - tables)
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise StoreError(f"{path}: no table {missing[0]}{others} in it: the store is damaged; restore it")
+        raise StoreError(f"{path}: table {missing[0]}{others} missing: the store is damaged; restore it")
 
 
 def empty_store(path: Path) -> StoreError:

@@ -1,7 +1,7 @@
-"""The one DuckDB file that everything passes through: what the audit writes, asks for, and reads.
+"""Store of an audit: everything that is written to its DuckDB file and queried from it.
 
-Writers commit in small transactions, so a process may be killed at any moment: what was committed stays,
-what was not is simply missing and is asked for again by the ``missing_*`` methods.
+Writers commit in small transactions, so a process may be killed at any moment: committed rows stay, and missing ones
+are found by the queries in ``missing``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from oversharp.diagnostics.store.write_import import ImportedFile, Recording
 from oversharp.diagnostics.verdict.recommendation import Recommendation
 from oversharp.diagnostics.verdict.record import Verdict
 
-#: Most memory for queries over all samples: they read them in parts, and more would make none of them faster.
+#: Memory limit of queries over all samples: they read in parts, and more memory would not make them faster.
 MEMORY_GIB = 1.0
 
 
@@ -65,7 +65,7 @@ class Store:
 
     def __init__(self, database: Database, *, for_user: bool = False) -> None:
         self._database = database
-        #: What is joined once for many queries.
+        #: Results that are joined once for many queries.
         self.kept = KeptSamples(database, for_user=for_user)
         self.ways = WaysTable(database)
 
@@ -76,22 +76,22 @@ class Store:
 
     @classmethod
     def open_for_user(cls, path: Path, memory_gib: float | None = None) -> Store:
-        """Open a store to read. Queries take ``memory_gib`` GiB (default: half of what is free), results half."""
+        """Open a store for a user's queries, with at most ``memory_gib`` GiB."""
         require_memory(memory_gib)
         return cls(Database(Path(path), read_only=True, user_gib=memory_gib or half_of_free_gib()), for_user=True)
 
     @property
     def path(self) -> Path:
-        """Where the DuckDB file lies."""
+        """Path of the DuckDB file."""
         return self._database.path
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was amiss with the store when it was opened, a line each."""
+        """Problems found when the store was opened, one line each."""
         return self._database.notes
 
     def close(self) -> None:
-        """Close the file and let go of its lock."""
+        """Close the file and release its lock."""
         self._database.close()
 
     def __enter__(self) -> Store:
@@ -105,48 +105,47 @@ class Store:
     # ------------------------------------------------------------------ reading
 
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:
-        """The result of one query with ``$name`` parameters as a DataFrame.
-
-        Raises ``StoreError`` where the statement is wrong, the file cannot be read, or memory does not hold the result.
-        """
+        """Return the result of a query with ``$name`` parameters. Raises ``StoreError``."""
         self.kept.count_for(sql)
         return self._database.frame(sql, parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
-        """The same result some rows after the other, so that it may be larger than memory."""
+        """Yield the result of one query in parts, so that it may be larger than memory."""
         self.kept.count_for(sql)
         return self._database.parts(sql, parameters)
 
     def columns(self) -> pd.DataFrame:
-        """Every public table and view with its columns and types."""
+        """Return every public table and view with its columns and types."""
         return self.frame(
             """
             SELECT table_name AS name, column_name AS column, data_type AS type
             FROM duckdb_columns()
             WHERE NOT internal
-            -- a view that this connection has for itself hides one of its name in the file
+            -- a temporary view of this connection hides one with the same name in the file
             QUALIFY rank() OVER (PARTITION BY table_name ORDER BY database_name = 'temp' DESC) = 1
             ORDER BY table_name, column_index
             """
         )
 
     def verdict(self, series: str) -> Verdict | None:
-        """The verdict on one series; None if its audit did not come to one yet. Raises ``StoreError`` if unknown."""
+        """Return the verdict on one series; None if there is none. Raises ``StoreError``."""
         rows = self.frame("SELECT document::VARCHAR AS document FROM verdicts WHERE series = $series", series=series)
         if len(rows):
             return Verdict.from_json(str(rows["document"].iloc[0]))
         audited = self.frame("SELECT series FROM current_audits ORDER BY series")["series"].tolist()
         if series not in audited:
-            raise StoreError(f"{self.path}: no audit of series {series!r}; it holds: {', '.join(audited) or 'none'}")
+            raise StoreError(
+                f"{self.path}: no audit of series {series!r}; audited series: {', '.join(audited) or 'none'}"
+            )
         return None
 
     def ship(self, series: str) -> Recommendation | None:
-        """As ``oversharp.ship``, of all comparable series, with the steps of this one; None without a verdict."""
+        """Return ``oversharp.ship`` for this series; None without a verdict."""
         verdict = self.verdict(series)
         return None if verdict is None else verdict.shipping
 
     def require_regex(self, flag: str, pattern: str) -> None:
-        """Raise ``ConfigError`` if the database cannot search with ``pattern`` (RE2: no look-around, no references)."""
+        """Raise ``ConfigError`` if the database cannot search with ``pattern`` (RE2 syntax)."""
         try:
             self.frame("SELECT regexp_matches('', $pattern)", pattern=pattern)
         except StoreError as error:
@@ -160,35 +159,35 @@ class Store:
         register_series(self._database, series)
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
-        """Register problems and their enumerated modes; known ones are left as they are."""
+        """Register problems and their enumerated modes; existing ones are not changed."""
         register_problems(self._database, problems)
 
     def add_training_responses(self, series: str, responses: Sequence[TrainingResponse]) -> None:
-        """Register responses of the training batches in place of those that the series had."""
+        """Replace the responses of the training batches of a series."""
         register_training(self._database, series, responses)
 
     def add_recorded(self, recording: Recording) -> None:
         """Commit a part of another tool's file and how far it was read, in one transaction."""
         write_import.record(self._database, recording)
 
-    def imported(self, series: str, file_hash: str) -> ImportedFile | None:
-        """How far a file was read into ``series`` before; None if it was not."""
-        return write_import.imported(self._database, series, file_hash)
+    def find_import(self, series: str, file_hash: str) -> ImportedFile | None:
+        """Return how far a file was read into ``series`` before; None if it was not."""
+        return write_import.find_import(self._database, series, file_hash)
 
-    def imported_from(self, series: str, path: Path) -> ImportedFile | None:
-        """How far the file that lay at ``path`` was read into ``series`` before, whatever it holds now."""
-        return write_import.imported_from(self._database, series, str(path.resolve()))
+    def find_import_from(self, series: str, path: Path) -> ImportedFile | None:
+        """Return how far an earlier file at ``path`` was read into ``series``, regardless of its current content."""
+        return write_import.find_import_from(self._database, series, str(path.resolve()))
 
     def has_grades(self, verifier: str) -> bool:
         """Whether there is any grade by ``verifier``."""
         return bool(len(self.frame("SELECT 1 FROM grades WHERE verifier = $verifier LIMIT 1", verifier=verifier)))
 
     def has_tokens(self) -> bool:
-        """Whether token scores were ever written; without any, the views of them are empty."""
+        """Whether token scores were ever written; without any, their views are empty."""
         return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
 
     def bound_memory(self, gib: float | None = None) -> None:
-        """Let queries take at most ``gib`` GiB, above 0. Default: ``MEMORY_GIB``, or half of what is free if less."""
+        """Limit queries to ``gib`` GiB (default: ``MEMORY_GIB``, at most half of the free memory)."""
         require_memory(gib)
         self._database.bound_memory(min(MEMORY_GIB, half_of_free_gib()) if gib is None else gib)
 
@@ -201,9 +200,11 @@ class Store:
         problem_ids: Sequence[str],
         clusters: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Register what is about to be compared and make it the current audit of its series; None: known already.
+        """Register an audit and make it the current one of its series.
 
-        ``clusters`` maps problem ids to the cluster of each; a problem without one stands for itself.
+        None: no change of the problems.
+
+        ``clusters`` maps problem ids to their clusters; a problem without one is independent.
         """
         register_audit(
             self._database, key, settings=settings, panel_settings=panel_settings,
@@ -211,11 +212,11 @@ class Store:
         )  # fmt: skip
 
     def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
-        """Number imported samples from 0, without gaps, and use ``more`` (checkpoint_id, problem_id, n) than the n."""
+        """Number imported samples from 0 without gaps, and plan ``more`` (checkpoint_id, problem_id, n) beyond n."""
         write_import.plan_recorded(self._database, key, more)
 
     def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
-        """Count a verdict that compares the checkpoints of ``steps`` with the base; returns the number of this look."""
+        """Count a verdict on the checkpoints of ``steps``; returns the number of this look."""
         return record_look(self._database, series, steps, terms)
 
     def add_settings(self, settings: SamplingSettings | RecordedSettings) -> None:
@@ -223,32 +224,31 @@ class Store:
         register_settings(self._database, settings)
 
     def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
-        """Record the command, the versions and what had to be left out."""
+        """Record the command, the versions and what was left out."""
         record_provenance(self._database, key, provenance)
 
     # ------------------------------------------------------------------ samples
 
     def allocate(self, key: AuditKey, checkpoint_id: str, least: int) -> int:
-        """Plan only ``least`` samples of problems that are decided; returns how many those are.
+        """Plan only ``least`` samples of decided problems; returns their number.
 
-        Decided: every earlier checkpoint solved the problem in all of its samples, or every one in none. Only earlier
-        checkpoints have a say, never the samples of this one, so that no estimate from them is biased. A plan that
-        was made stays as it is.
+        Decided: every earlier checkpoint solved the problem in all of its samples, or every one in none. Samples of
+        this checkpoint have no effect, so that no estimate from them is biased. An existing plan is not changed.
         """
         return allocate(self._database, key, checkpoint_id, least)
 
     def add_control(self, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
-        """Let the audit want ``n`` samples per problem of a checkpoint under other settings, beside its own."""
+        """Plan ``n`` samples per problem of a checkpoint under other settings, in addition to the audit's own."""
         register_control(self._database, key, checkpoint_id, settings, n)
 
     def share_plan(self, first: AuditKey, key: AuditKey) -> None:
-        """Let ``key`` want the samples that ``first`` wants, which has the same checkpoints: allocations, controls."""
+        """Copy the plan of ``first`` (allocations, controls) to ``key``, which has the same checkpoints."""
         share_plan(self._database, first, key)
 
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
-        """Commit one batch; rows that are already there are skipped. Returns the number of new rows.
+        """Commit one batch, skipping existing rows. Returns the number of new rows.
 
-        Raises ``StoreError`` for a sample without its log-probability: only other tools may not know it.
+        Raises ``StoreError`` for a sample without log-probability, which only imports may lack.
         """
         rows = pd.DataFrame(
             {
@@ -292,32 +292,32 @@ class Store:
     # ------------------------------------------------------------------ grades
 
     def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
-        """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules."""
+        """Commit (problem_id, response_id, verifier, grade); replaces grades by other rules."""
         record_grades(self._database, rows)
 
     # ------------------------------------------------------------------ teacher-forced responses
 
     def add_forced(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
-        """Add teacher-forced scores, token by token too, in one transaction.
+        """Add teacher-forced scores, with their tokens, in one transaction.
 
-        A response whose tokens are scored already must not come again: they would be there twice.
+        Responses whose tokens are scored already must not be added again: they would be duplicated.
         """
         if not responses:
             return
         rows = pd.DataFrame(
             {
                 "checkpoint_id": checkpoint_id,
-                "problem_id": [one.problem_id for one in responses],
+                "problem_id": [response.problem_id for response in responses],
                 "settings_id": key.settings_id,
-                "response_id": [one.response_id for one in responses],
-                "logp_sum": [one.logp_sum for one in responses],
-                "entropy_sum": [one.entropy_sum for one in responses],
-                "n_tokens": [one.n_tokens for one in responses],
+                "response_id": [item.response_id for item in responses],
+                "logp_sum": [entry.logp_sum for entry in responses],
+                "entropy_sum": [element.entropy_sum for element in responses],
+                "n_tokens": [member.n_tokens for member in responses],
             }
         )
         tokens = rows[["checkpoint_id", "problem_id", "settings_id", "response_id"]].assign(
-            token_logps=[one.token_logps for one in responses],
-            token_entropies=[one.token_entropies for one in responses],
+            token_logps=[candidate.token_logps for candidate in responses],
+            token_entropies=[current.token_entropies for current in responses],
         )
         with self._database.transaction():
             self._database.insert(
@@ -331,9 +331,9 @@ class Store:
         """Add the log-probabilities of a second scoring, in one transaction."""
         rows = pd.DataFrame(
             {
-                "problem_id": [one.problem_id for one in responses],
-                "response_id": [one.response_id for one in responses],
-                "logp_sum": [one.logp_sum for one in responses],
+                "problem_id": [response.problem_id for response in responses],
+                "response_id": [item.response_id for item in responses],
+                "logp_sum": [entry.logp_sum for entry in responses],
             }
         )
         with self._database.transaction():
@@ -348,7 +348,7 @@ class Store:
     # ------------------------------------------------------------------ gradient kernels
 
     def link_kernel(self, key: AuditKey, checkpoint_id: str, kernel_id: str) -> bool:
-        """Let the audit use a kernel that the store has; False if it has not."""
+        """Let the audit use an existing kernel; False if the store lacks it."""
         with self._database.transaction():
             if not self._database.rows("SELECT 1 FROM kernels WHERE kernel_id = ?", [kernel_id]):
                 return False
@@ -371,7 +371,7 @@ class Store:
         roles: pd.DataFrame,
         values: pd.DataFrame,
     ) -> None:
-        """Add one kernel in one transaction; the frames have the columns of the tables without ``kernel_id``."""
+        """Add a kernel in one transaction; the frames are the tables without ``kernel_id``."""
         with self._database.transaction():
             self._database.rows("INSERT INTO kernels VALUES (?, ?)", [kernel_id, certificate])
             for table, columns, frame in (
@@ -385,7 +385,7 @@ class Store:
             )
 
     def add_missing_kernel(self, key: AuditKey, checkpoint_id: str, why: str) -> None:
-        """Note why a checkpoint has no kernel; it is tried again when the audit runs again."""
+        """Record why a checkpoint has no kernel; the next run of the audit tries again."""
         held = self._database.rows(
             "SELECT why FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ?", [key.audit_id, checkpoint_id]
         )
@@ -399,7 +399,7 @@ class Store:
     # ------------------------------------------------------------------ findings, verdict and events
 
     def replace_findings(self, key: AuditKey, findings: Sequence[Finding]) -> bool:
-        """Put the findings of one audit in place of its earlier ones, in one transaction; False if none changed."""
+        """Replace the findings of one audit, in one transaction; False if none changed."""
         held = self._database.rows(
             """
             SELECT
@@ -429,19 +429,19 @@ class Store:
         return True
 
     def replace_verdict(self, key: AuditKey, verdict: Verdict) -> bool:
-        """Put the verdict of one audit in place of its earlier one, in one transaction; False if it is the same."""
+        """Replace the verdict of one audit, in one transaction; False if it is unchanged."""
         return record_verdict(self._database, key.audit_id, verdict)
 
     def add_confirmations(
         self, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]
     ) -> bool:
-        """Put the problems that were drawn afresh in place of the audit's earlier ones; False if they are the same."""
+        """Replace the fresh samples' results of one audit; False if they are unchanged."""
         return record_confirmations(self._database, audit_id, checkpoint_id, settings_id, tested)
 
     def log_event(
         self, key: AuditKey, stage: str, *, wall_s: float, rows: int, checkpoint_id: str | None = None, note: str = ""
     ) -> None:
-        """Log that a stage of an audit has ended: wall seconds taken, rows written, in one transaction."""
+        """Log the end of a stage of an audit: wall seconds, rows written, in one transaction."""
         with self._database.transaction():
             self._database.rows(
                 """INSERT INTO events (audit_id, stage, checkpoint_id, wall_s, rows_written, note)

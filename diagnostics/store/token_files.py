@@ -1,4 +1,7 @@
-"""The files of a store; of token scores the Parquet files beside it: columns, and whether one is what was written."""
+"""Files of a store.
+
+The Parquet files of token scores: their columns, and checks that they are as written.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,15 @@ TOKEN_SCHEMA = pa.schema(
 CHECKED_PAGES = ParquetFileFormat(
     default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True)
 )
-#: Of a token file, so much of its end goes into its checksum; what lies before has checksums of its own, page by page.
+#: Bytes at the end of a token file in its checksum; the pages before it have checksums in Parquet.
 _END_BYTES = 1 << 16
 
 
 def checksum_of(path: Path) -> str | None:
-    """Of a file's length and its end, where Parquet says what it holds and where; None if it cannot be read."""
+    """Return a hash of a file's length and its end, which has Parquet's metadata.
+
+    None if it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             n_bytes = file.seek(0, os.SEEK_END)
@@ -38,7 +44,7 @@ def checksum_of(path: Path) -> str | None:
 
 
 def holds_tokens(path: Path) -> bool:
-    """Whether it is a Parquet file of token scores, of a store whose checksums nobody has."""
+    """Whether it is a Parquet file of token scores, of a store without checksums."""
     try:
         return bool(parquet.read_schema(path).equals(TOKEN_SCHEMA)) and can_be_read(path)
     except (OSError, pa.ArrowInvalid):
@@ -46,7 +52,7 @@ def holds_tokens(path: Path) -> bool:
 
 
 def can_be_read(path: Path) -> bool:
-    """Whether all of its pages are whole, by their checksums."""
+    """Whether all of its pages match their checksums."""
     try:
         for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
             pass
@@ -55,16 +61,19 @@ def can_be_read(path: Path) -> bool:
     return True
 
 
-def listed(paths: Sequence[Path]) -> str:
-    """The paths as a list in SQL: where a view is made, parameters cannot be bound."""
+def sql_list(paths: Sequence[Path]) -> str:
+    """Return the paths as an SQL list, because views cannot have bound parameters."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
 
 
 def tokens_beside(store: Path) -> Path:
-    """The folder of a store's token files."""
+    """Return the folder of a store's token files."""
     return store.resolve().with_suffix(".tokens")
 
 
 def files_of(stores: Sequence[Path]) -> list[str]:
-    """The other files of which DuckDB reads stores: their own, and the logs of a process that was killed."""
+    """Return the files that DuckDB opens for the stores.
+
+    Theirs, and the logs of killed processes.
+    """
     return [f"{path.resolve()}{end}" for path in stores for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]

@@ -53,7 +53,9 @@ ORDER BY is_base DESC, step
 
 
 def register_series(database: Database, series: Series) -> None:
-    """Register the checkpoints and training metrics of a series; a longer or moved series is updated.
+    """Register the checkpoints and training metrics of a series.
+
+    A longer or moved series is updated.
 
     Raises:
         StoreError: the store holds another series of that name.
@@ -78,7 +80,7 @@ def register_series(database: Database, series: Series) -> None:
 
 
 def register_training(database: Database, series: str, responses: Sequence[TrainingResponse]) -> None:
-    """Put the responses of the training batches in place of those that the series had."""
+    """Replace the responses of the training batches of a series."""
     rows = pd.DataFrame(
         [
             {
@@ -101,7 +103,7 @@ def register_training(database: Database, series: str, responses: Sequence[Train
 
 
 def register_problems(database: Database, problems: Sequence[Problem]) -> None:
-    """Register problems and their enumerated modes; known ones (same content) are left as they are."""
+    """Register problems and their enumerated modes; existing ones (by content) are not changed."""
     rows = pd.DataFrame(
         [
             {
@@ -145,15 +147,15 @@ def register_audit(
 ) -> None:
     """Make the audit the current one of its series.
 
-    Registering the audit that is current again changes nothing: the same store gives the same report. What the verdict
-    is told of it, ``key.terms`` and ``clusters`` (problem id → name), may be another each time.
+    Registering the current audit again changes nothing: the same store gives the same report. The verdict's settings,
+    ``key.terms`` and ``clusters`` (problem id → name), may differ each time.
     """
     positions = pd.DataFrame(
         {
             "audit_id": key.audit_id,
             "position": range(len(problem_ids)),
             "problem_id": list(problem_ids),
-            "cluster": pd.array([clusters.get(one) for one in problem_ids], dtype="string"),
+            "cluster": pd.array([clusters.get(id_) for id_ in problem_ids], dtype="string"),
         }
     )
     terms = (key.terms.guess_rate, key.terms.looks, key.terms.runs)
@@ -183,7 +185,7 @@ def register_audit(
             database.rows(
                 "UPDATE audits SET guess_rate = ?, looks = ?, runs = ? WHERE audit_id = ?", [*terms, key.audit_id]
             )
-        # the problems that the audit has already may be of other clusters now
+        # existing problems of the audit may have other clusters now
         database.insert(
             "UPDATE audit_problems SET cluster = incoming.cluster",
             positions,
@@ -199,7 +201,7 @@ def register_audit(
 
 
 def register_settings(database: Database, settings: SamplingSettings | RecordedSettings) -> None:
-    """Make sampling settings known that no audit has, in one transaction."""
+    """Register sampling settings that no audit has, in one transaction."""
     with database.transaction():
         _register_settings(database, settings)
 
@@ -207,7 +209,7 @@ def register_settings(database: Database, settings: SamplingSettings | RecordedS
 def record_confirmations(
     database: Database, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]
 ) -> bool:
-    """Put the problems that were drawn afresh in place of the audit's earlier ones; False if they are the same."""
+    """Replace the fresh samples' results of one audit; False if they are unchanged."""
     held = database.rows(
         """
         SELECT
@@ -218,7 +220,7 @@ def record_confirmations(
         """,
         [audit_id],
     )
-    rows = [(audit_id, checkpoint_id, settings_id, *astuple(one)) for one in tested]
+    rows = [(audit_id, checkpoint_id, settings_id, *astuple(item)) for item in tested]
     if Counter(held) == Counter(rows):
         return False
     with database.transaction():
@@ -238,9 +240,11 @@ def record_confirmations(
 
 
 def record_grades(database: Database, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
-    """Commit grades given as (problem_id, response_id, verifier, grade); they replace those by other rules.
+    """Commit grades given as (problem_id, response_id, verifier, grade).
 
-    A response that could not be graded before takes the new grade, too.
+    They replace those by other rules.
+
+    A response whose grading failed also takes the new grade.
     """
     frame = pd.DataFrame(
         [
@@ -292,7 +296,7 @@ def _register_settings(database: Database, used: SamplingSettings | RecordedSett
 
 
 def record_provenance(database: Database, key: AuditKey, provenance: Mapping[str, Any]) -> None:
-    """Where the audit's numbers come from; written at its end, when it is known what had to be left out."""
+    """Record the provenance of the audit's numbers, at its end, when everything left out is known."""
     origin = json.dumps(dict(provenance), sort_keys=True)
     with database.transaction():
         held = database.rows("SELECT provenance FROM audits WHERE audit_id = ?", [key.audit_id])
@@ -348,7 +352,10 @@ def allocate(database: Database, key: AuditKey, checkpoint_id: str, least: int) 
 
 
 def register_control(database: Database, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
-    """Make ``n`` samples per problem under ``settings`` a control of the audit; the last number given counts."""
+    """Make ``n`` samples per problem under ``settings`` a control of the audit.
+
+    The last ``n`` given counts.
+    """
     with database.transaction():
         _register_settings(database, settings)
         held = "FROM audit_controls WHERE audit_id = ? AND checkpoint_id = ? AND settings_id = ?"
@@ -381,7 +388,7 @@ def share_plan(database: Database, first: AuditKey, key: AuditKey) -> None:
 
 
 def _refuse_namesake(database: Database, series: Series) -> None:
-    """Two runs often have directories of one name; the second must not take the place of the first."""
+    """Raise ``StoreError`` for another run of the same name: directories often share names."""
     held = database.frame(
         """
         SELECT s.path, c.checkpoint_id
@@ -395,17 +402,21 @@ def _refuse_namesake(database: Database, series: Series) -> None:
     trained = {checkpoint.checkpoint_id for checkpoint in series.checkpoints[1:]}
     if path != str(series.path) and not trained & set(held["checkpoint_id"]):
         raise StoreError(
-            f"{database.path}: holds another series called {series.name!r}, from {path}; "
-            "give this one a --name of its own or another --out"
+            f"{database.path}: has another series called {series.name!r}, from {path}; "
+            "use a separate --name or another --out"
         )
 
 
 def look_ids(compared: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
-    """What a look is known by: the base and the checkpoints that it compares, samples and problems, as ``COMPARED``.
+    """Return the identity of a look.
 
-    The second is what it was known by before these counted: stores of then hold it.
+    Base and compared checkpoints, samples and problems, as in ``COMPARED``.
+
+    The second id is that of older stores, without samples and problems.
     """
-    return content_hash(*(" ".join(map(str, one)) for one in compared)), content_hash(*(one[0] for one in compared))
+    return content_hash(*(" ".join(map(str, item)) for item in compared)), content_hash(
+        *(entry[0] for entry in compared)
+    )
 
 
 def record_verdict(database: Database, audit_id: str, verdict: Verdict) -> bool:

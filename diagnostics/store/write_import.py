@@ -1,4 +1,7 @@
-"""Writes a part of another tool's file into the store: samples, the tool's grades, and how far the file was read."""
+"""Write a part of another tool's file to the store.
+
+Samples, the tool's grades, and how far it was read.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ _INSERT_GRADES = """
 
 @dataclass(frozen=True, kw_only=True)
 class FaultCount:
-    """Records of one file with one fault: how many, and the line of the first."""
+    """Records of one file with the same fault: their number, and the line of the first."""
 
     n: int
     first_line: int
@@ -58,8 +61,8 @@ class FaultCount:
 class Recording:
     """A part of one file. Tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``.
 
-    ``new_grades`` are surely not there yet, ``other_grades`` may be.
-    ``lines_done`` and ``n_samples`` count from the file's beginning; ``faults`` are all that were found so far.
+    ``new_grades`` are not in the store yet, ``other_grades`` may be. ``lines_done`` and ``n_samples`` count from the
+    file's beginning; ``faults`` are all faults so far.
     """
 
     series: str
@@ -81,7 +84,7 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedFile:
-    """How far a file was read before, and what it was then."""
+    """How far a file was read before, and its state then."""
 
     file_hash: str
     n_bytes: int
@@ -91,17 +94,17 @@ class ImportedFile:
     faults: Mapping[str, FaultCount]
 
 
-def imported(database: Database, series: str, file_hash: str) -> ImportedFile | None:
-    """What is on record of a file by its content; None if it was never read into this series."""
-    return _held(database, "file_hash", series, file_hash)
+def find_import(database: Database, series: str, file_hash: str) -> ImportedFile | None:
+    """Return the record of a file by its content; None if it was never read into this series."""
+    return _load_import(database, "file_hash", series, file_hash)
 
 
-def imported_from(database: Database, series: str, path: str) -> ImportedFile | None:
-    """What is on record of the file that lay at ``path``, whatever it holds now."""
-    return _held(database, "path", series, path)
+def find_import_from(database: Database, series: str, path: str) -> ImportedFile | None:
+    """Return the record of an earlier file at ``path``, regardless of its current content."""
+    return _load_import(database, "path", series, path)
 
 
-def _held(database: Database, column: str, series: str, value: str) -> ImportedFile | None:
+def _load_import(database: Database, column: str, series: str, value: str) -> ImportedFile | None:
     rows = database.rows(
         f"SELECT file_hash, n_bytes, lines_done, n_samples, complete FROM imports WHERE series = ? AND {column} = ?",
         [series, value],
@@ -163,7 +166,7 @@ def plan_recorded(database: Database, key: AuditKey, more: pd.DataFrame) -> None
 
 
 def record(database: Database, part: Recording) -> None:
-    """Write a part in one transaction. Its samples must not be there yet: whoever reads the file numbers them."""
+    """Write a part in one transaction. Its samples must be new: the importer numbers them."""
     with database.transaction():
         database.insert(
             """INSERT OR IGNORE INTO problems
@@ -181,7 +184,8 @@ def record(database: Database, part: Recording) -> None:
         database.insert(_INSERT_GRADES, part.new_grades)
         if len(part.other_grades):
             database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)
-        # a file that grew takes the place of what it was
+        # a file that grew replaces its earlier state
+
         replaced = [part.series, part.path, part.file_hash]
         database.rows(
             """

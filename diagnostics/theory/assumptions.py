@@ -1,4 +1,7 @@
-"""Which assumptions of [A]'s Theorem 2.4 a real kernel fulfils. Source: [A] (arXiv 2601.15609), 2.3 and Appendix E."""
+"""Check the assumptions of [A]'s Theorem 2.4 on a real kernel.
+
+[A] (arXiv 2601.15609), 2.3 and Appendix E.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,22 @@ from oversharp.diagnostics.theory.coupling import (
     symmetric,
 )
 
-#: Of the larger diagonal entry. Entries of a float32 kernel are right to 4e-7 of √(K_ii K_jj) with random weights and
-#: to 6e-5 with trained ones: forward passes round more there, but for repeats of a row in one batch they round alike.
+#: Relative to the larger diagonal entry. Entries of a float32 kernel are accurate to 4e-7 of √(K_ii K_jj) with random
+#: weights and to 6e-5 with trained ones, whose forward passes round more; repeats of a row in one batch round alike.
 SAME_ROW = 4e-5
 RELATIVE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class CouplingFlags:
-    """What holds of one batch's kernel. ``condition_number`` is None where K is singular to the cutoff.
+    """Which assumptions hold for the kernel of one batch.
 
-    ``share_aligned`` is the share of pairs of different modes with K_ij ≥ 0 (Assumption 2.1 asks for all of them),
-    ``self_exceeds_cross`` Assumption 2.3 (λ_min ≥ ρ_max), ``psd_order`` whether K ⪰ M(λ_min, ρ_min), which the proof
-    uses (only if the row with λ_min is ρ_min elsewhere: hardly ever for three rows or more), ``denominator_positive``
-    whether λ_min + (G−1)ρ_min > 0, ``n_negative_alpha`` how many entries of α = K⁺ y are below 0, ``target_residual``
-    ‖Kα − y‖/‖y‖, ``n_repeats`` how many rows repeat an earlier one.
+    ``condition_number`` is None where K is singular at the cutoff. ``share_aligned`` is the share of pairs of different
+    modes with K_ij ≥ 0 (Assumption 2.1 requires all). ``self_exceeds_cross`` is Assumption 2.3 (λ_min ≥ ρ_max).
+    ``psd_order`` is K ⪰ M(λ_min, ρ_min), which the proof uses (it requires the row with λ_min to be ρ_min elsewhere:
+    hardly ever true for three rows or more). ``denominator_positive`` is λ_min + (G−1)ρ_min > 0. ``n_negative_alpha``
+    counts negative entries of α = K⁺ y, ``target_residual`` is ‖Kα − y‖/‖y‖, ``n_repeats`` counts rows that repeat an
+    earlier one.
     """
 
     extremes: KernelExtremes
@@ -48,12 +52,12 @@ class CouplingFlags:
 
     @property
     def gradients_aligned(self) -> bool:
-        """Assumption 2.1 within the batch: no two modes have opposed gradients."""
+        """Assumption 2.1 within the batch: no two modes have opposite gradients."""
         return self.share_aligned == 1.0
 
 
 def repeats(kernel_NN: ArrayLike) -> Int[np.ndarray, " row"]:
-    """The number of the first row that each row's gradient repeats, itself where it is new.
+    """Return the number of the first row with the same gradient, for each row.
 
     Rows are the same where ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is within 4e-5 of the larger diagonal entry.
 
@@ -74,7 +78,9 @@ def coupling_flags(
     *,
     relative_cutoff: float = RELATIVE_CUTOFF,
 ) -> CouplingFlags:
-    """All flags of one batch. Without ``mode_G`` rows with the same gradient are one mode (``repeats``).
+    """Return all flags of one batch.
+
+    Without ``mode_G``, rows with the same gradient are one mode.
 
     Raises ``ValueError`` if the batch has fewer than two modes.
 
@@ -107,7 +113,7 @@ def coupling_flags(
 
 
 def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
-    """K ⪰ M(λ_min, ρ_min), up to rounding."""
+    """Whether K ⪰ M(λ_min, ρ_min), up to rounding."""
     lower_GG = np.full_like(kernel_GG, extremes.rho_min)
     np.fill_diagonal(lower_GG, extremes.lambda_min)
     least = float(np.linalg.eigvalsh(kernel_GG - lower_GG)[0])
@@ -116,21 +122,24 @@ def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecayFit:
-    """η of Assumption 2.2 by least squares, and ‖k − ηK‖/‖k‖: 0 where it is exact, 1 where η explains nothing."""
+    """η of Assumption 2.2 by least squares, and ‖k − ηK‖/‖k‖.
+
+    0 if exact, 1 if η explains nothing.
+    """
 
     eta: float
     residual: float
 
     @property
     def in_range(self) -> bool:
-        """Whether η lies in [0, 1], as the assumption has it."""
+        """Whether η is in [0, 1], as the assumption requires."""
         return 0.0 <= self.eta <= 1.0
 
 
 def fit_decay(cross_TG: Float[np.ndarray, "mode sample"], within_TG: Float[np.ndarray, "mode sample"]) -> DecayFit:
     """Fit k((q′,o),(q,o_s)) ≈ η K((q,o),(q,o_s)) over matching modes o (rows) and samples s (columns).
 
-    Raises ``ValueError`` unless both have one shape and a nonzero entry each. Source: [A] Assumption 2.2.
+    Raises ``ValueError`` unless both have the same shape and a nonzero entry each. Source: [A] Assumption 2.2.
 
     >>> fit_decay(np.array([[0.5, 1.0]]), np.array([[1.0, 2.0]]))
     DecayFit(eta=0.5, residual=0.0)

@@ -1,4 +1,4 @@
-"""A bound of a theorem, which may be without meaning on the case at hand."""
+"""Bound of a theorem, which may be undefined for a given case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
-    """``value`` of a bound, or None and ``why`` it has none here.
+    """``value`` of a bound, or None and ``why`` it is undefined.
 
     >>> Bound(why="the batch has no incorrect sample").value is None
     True

@@ -1,8 +1,8 @@
-"""[A] 2.3: how an update on one batch moves everything else, from the gradient kernel.
+"""[A] 2.3: effect of an update on one batch on everything else, from the gradient kernel.
 
 K_ij = ⟨∇f_i, ∇f_j⟩ with f the (log-)probability or logit of row i. ``kernel_GG`` is the kernel of a batch of G samples,
 ``cross_TG`` that of T targets with them. Unit of a kernel: nats² per squared parameter. ``target_G`` (y) is the shift
-in nats that the batch asks of each of its samples. Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D.
+in nats that the batch requires of each of its samples. Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike
 
 from oversharp.diagnostics.theory._checks import counts, positive, vector
 
-#: Eigenvalues below this share of the largest are taken for zero by the pseudo-inverse.
+#: Eigenvalues below this share of the largest are zero for the pseudo-inverse.
 RELATIVE_CUTOFF = 1e-10
 
 
 def symmetric(kernel_NN: ArrayLike, name: str = "kernel") -> Float[np.ndarray, "row row"]:
-    """``kernel_NN`` in float64 without the last-bit asymmetry of a matrix product.
+    """Return ``kernel_NN`` in float64 without the last-bit asymmetry of a matrix product.
 
-    Raises ``ValueError`` unless it is a square, finite matrix that agrees with its transpose to 1e-6 of its largest
-    diagonal entry, with positive diagonal.
+    Raises ``ValueError`` unless it is a square, finite matrix, symmetric to 1e-6 of its largest diagonal entry, with
+    positive diagonal.
 
     >>> symmetric([[2.0, 1.0], [1.0, 2.0]]).tolist()
     [[2.0, 1.0], [1.0, 2.0]]
@@ -41,11 +41,11 @@ def symmetric(kernel_NN: ArrayLike, name: str = "kernel") -> Float[np.ndarray, "
 def target_shifts(
     mode_G: Int[np.ndarray, " sample"], advantage_G: ArrayLike, *, beta: float, signed: bool = False
 ) -> Float[np.ndarray, " sample"]:
-    """y_s = N_s |A_s| / (βG) in nats, with N_s how often the mode of sample s is in the batch; A_sum is its sum.
+    """Return y_s = N_s |A_s| / (βG) in nats, with N_s the count of the mode of sample s in the batch.
 
-    ``mode_G`` labels samples of one mode alike. The absolute value is the paper's: it moves the sign of A into the
-    gradient. On a kernel of plain gradients ask for ``signed``, N A/(βG), or wrong answers count as rewarded ones; both
-    give the same shift once rows and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
+    ``mode_G`` labels samples of the same mode alike. The absolute value is the paper's: it moves the sign of A into the
+    gradient. On a kernel of plain gradients use ``signed``, N A/(βG), or wrong answers count as rewarded; both give the
+    same shift once rows and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
 
     >>> target_shifts(np.array([7, 7, 3, 5]), [1.0, 1.0, -1.0, -1.0], beta=0.5).tolist()
     [1.0, 1.0, 0.5, 0.5]
@@ -64,10 +64,10 @@ def target_shifts(
 def dual_coefficients(
     kernel_GG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " sample"]:
-    """α = K⁺ y: the smallest weights of the batch's gradients whose sum moves the batch by y.
+    """Return α = K⁺ y: the smallest weights of the batch's gradients whose sum moves the batch by y.
 
-    The pseudo-inverse, because K is singular as soon as a mode repeats, where the paper's K⁻¹ does not exist. What the
-    kernel cannot tell from rounding must fall under ``relative_cutoff``: about 1e-6 for a kernel of float32 gradients.
+    Uses the pseudo-inverse, because K is singular as soon as a mode repeats, where the paper's K⁻¹ does not exist.
+    ``relative_cutoff`` must exceed the rounding error of the kernel: about 1e-6 for float32 gradients.
     Source: [A] 2.3 and Appendix D, corrected.
 
     >>> dual_coefficients([[2.0, 2.0], [2.0, 2.0]], [1.0, 1.0]).round(6).tolist()
@@ -81,9 +81,11 @@ def dual_coefficients(
 def induced_shift(
     kernel_GG: ArrayLike, cross_TG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " target"]:
-    """Δf = k^T K⁺ y in nats for every target: the exact first-order effect of the batch's minimum-norm update.
+    """Return Δf = k^T K⁺ y in nats per target.
 
-    A target that is itself in the batch moves by its own y; where its cross kernel is η times that row, by η·y.
+    The exact first-order effect of the minimum-norm update.
+
+    A target in the batch moves by its own y; a target whose cross kernel is η times such a row, by η·y.
     Source: [A] 2.3, Appendix D.
 
     >>> induced_shift([[2.0, 0.0], [0.0, 4.0]], [[1.0, 1.0]], [2.0, 4.0]).round(6).tolist()
@@ -97,7 +99,9 @@ def induced_shift(
 
 
 def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """K_ij / √(K_ii K_jj), from −1 to 1: the primary form, since K_ii grows with the length of a response.
+    """Return K_ij / √(K_ii K_jj), from −1 to 1.
+
+    The primary form, since K_ii grows with the response length.
 
     >>> cosine_kernel([[4.0, 1.0], [1.0, 1.0]]).tolist()
     [[1.0, 0.5], [0.5, 1.0]]
@@ -110,7 +114,7 @@ def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
 
 
 def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """K_ij / (T_i T_j): the kernel of per-token means ([C] Eq 16) from that of sums over T response tokens ([C] 3).
+    """Convert the kernel of sums over T tokens ([C] 3) to that of per-token means ([C] Eq 16): K_ij / (T_i T_j).
 
     >>> kernel_of_means([[4.0, 2.0], [2.0, 9.0]], [2, 1]).tolist()
     [[1.0, 1.0], [1.0, 9.0]]
@@ -123,11 +127,13 @@ def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.nda
 
 
 def effective_rank(kernel_NN: ArrayLike) -> float:
-    """exp(−Σ p log p) with p the eigenvalues of K over their sum: from 1 to N, the number of directions in use.
+    """Return exp(−Σ p log p) with p the normalised eigenvalues of K.
+
+    1 to N, the number of directions in use.
 
     Roy and Vetterli's effective rank of K itself; that of the gradient matrix, whose singular values are the square
     roots, is larger. Negative eigenvalues are rounding and count as 0. Source: Roy and Vetterli 2007 (EUSIPCO),
-    Definition 1; [C] C.2 speaks of the rank of this kernel.
+    Definition 1; [C] C.2 refers to the rank of this kernel.
 
     >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6), round(effective_rank([[1.0, 1.0], [1.0, 1.0]]), 6)
     (2.0, 1.0)
@@ -149,10 +155,12 @@ class KernelExtremes:
 
 
 def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None = None) -> KernelExtremes:
-    """λ and ρ of a kernel, ρ over pairs of different modes (``mode_N``; without it every row is a mode of its own).
+    """Return λ and ρ of a kernel, ρ over pairs of different modes.
+
+    By default every row is a separate mode.
 
     The paper takes ρ over all i ≠ j; two samples of one mode then make ρ_max a λ, and Assumption 2.3 void.
-    Raises ``ValueError`` if there are fewer than two modes. Source: [A] 2.3.
+    Raises ``ValueError`` with fewer than two modes. Source: [A] 2.3.
 
     >>> kernel_extremes([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]], np.array([0, 0, 1]))
     KernelExtremes(lambda_min=2.0, lambda_max=3.0, rho_min=0.5, rho_max=0.5)

@@ -1,10 +1,13 @@
-"""[A] Theorem 2.4 and Corollary 2.2: the bounds on an induced shift, beside which the exact shift should stand.
+"""[A] Theorem 2.4 and Corollary 2.2.
+
+Bounds on an induced shift, to be compared with the exact shift.
 
 Neither bound holds as generally as printed. Write Δf = k^T α with α = K⁺ y, and M(λ, ρ) for the matrix with λ on the
-diagonal and ρ elsewhere. The paper's step from K ⪰ M(λ_min, ρ_min) to Σα ≤ A_sum/(λ_min + (G−1)ρ_min) is wrong twice:
-the order does not follow from entrywise bounds (K − M has a 0 on the diagonal where K_ii = λ_min, so it asks that row
-of K to be ρ_min throughout), and it bounds 1^T K⁻¹ y only for y ∝ 1. ``why_unseen_unproved`` and
-``why_seen_unproved`` hold conditions under which the bounds are true, with other proofs. What is exact: under
+diagonal and ρ elsewhere. The paper's step from K ⪰ M(λ_min, ρ_min) to Σα ≤ A_sum/(λ_min + (G−1)ρ_min) has two errors:
+the order does not follow from entrywise bounds (K − M has a 0 on the diagonal where K_ii = λ_min, so it requires that
+row of K to be ρ_min throughout), and it bounds 1^T K⁻¹ y only for y ∝ 1. ``why_unseen_unproved`` and
+``why_seen_unproved`` check conditions under which the bounds are true, with other proofs. Exact, under Assumption 2.2:
+a mode of the batch moves by η·y. Source: [A] (arXiv 2601.15609), 2.3, Appendices E to G.
 Assumption 2.2 a mode of the batch moves by η·y. Source: [A] (arXiv 2601.15609), 2.3, Appendices E to G.
 """
 
@@ -19,14 +22,14 @@ from oversharp.diagnostics.theory._checks import positive, vector
 from oversharp.diagnostics.theory.bound import Bound
 from oversharp.diagnostics.theory.coupling import KernelExtremes, dual_coefficients, symmetric
 
-#: Slack that rounding gets in the conditions, relative to the quantity compared.
+#: Tolerance for rounding in the conditions, relative to the compared quantity.
 RELATIVE_ROUNDING = 1e-9
 
 
 def unseen_shift_bound(extremes: KernelExtremes, *, group_size: int, target_sum: float, eta: float) -> Bound:
     """Case 1: Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min) for a mode outside the batch, as printed, in nats.
 
-    No value where the denominator is not positive. True where ``why_unseen_unproved`` says nothing; it failed in a few
+    Undefined where the denominator is not positive. True where ``why_unseen_unproved`` returns None; it failed in a few
     per cent of random instances. Source: [A] Theorem 2.4, Case 1.
 
     >>> extremes = KernelExtremes(lambda_min=2.0, lambda_max=2.0, rho_min=1.0, rho_max=1.0)
@@ -45,7 +48,7 @@ def seen_shift_bound(
     """Case 2: Δf ≥ ηN(λ_min−ρ_min)/(λ_max−ρ_max) · (y − ρ_max A_sum/(λ_max+(G−1)ρ_max)), as printed, in nats.
 
     For a mode that is ``count`` (N) times in the batch with y = ``target``. Under Assumption 2.2 the shift is exactly
-    η·y, so with N ≥ 2 the bound can exceed the shift itself. No value where a denominator is not positive.
+    η·y, so with N ≥ 2 the bound can exceed the shift itself. Undefined where a denominator is not positive.
     Source: [A] Theorem 2.4, Case 2.
 
     >>> extremes = KernelExtremes(lambda_min=2.0, lambda_max=2.0, rho_min=1.0, rho_max=1.0)
@@ -63,7 +66,7 @@ def seen_shift_bound(
 def why_unseen_unproved(
     kernel_GG: ArrayLike, cross_G: ArrayLike, target_G: ArrayLike, extremes: KernelExtremes, *, eta: float
 ) -> str | None:
-    """The first condition that keeps Case 1 from being proved on this instance, or None: then it is true.
+    """Return the first condition of the proof of Case 1 that fails here, or None if the bound is proved.
 
     Proof: with Kα = y and α ≥ 0, A_sum = Σ_j α_j Σ_i K_ij ≥ (λ_min + (G−1)ρ_min) Σα as soon as every column sum is at
     least that; k ≤ ηρ_max entrywise then gives Δf ≤ ηρ_max Σα ≤ the bound. Column sums are, unless a repeated mode has
@@ -96,7 +99,7 @@ def why_unseen_unproved(
 
 
 def why_seen_unproved(extremes: KernelExtremes, *, count: int, target: float, eta: float) -> str | None:
-    """The first condition that keeps Case 2 from being proved where Assumption 2.2 holds exactly, or None.
+    """Return the first condition of the proof of Case 2 that fails under Assumption 2.2, or None.
 
     Proof: the shift is η·y then. With ρ_max ≥ 0 the bracket of the bound is at most y, so a slope N(λ_min−ρ_min) /
     (λ_max−ρ_max) from 0 to 1 keeps the bound below η·max(y, 0). With N ≥ 2 and near-equal entries that slope is N.
@@ -120,10 +123,11 @@ def why_seen_unproved(extremes: KernelExtremes, *, count: int, target: float, et
 def seen_to_unseen_ratio(
     *, target: float, target_sum: float, count: int, lambda_over_rho: float, group_size: int, as_printed: bool = False
 ) -> float:
-    """R = N [ (y/A_sum)(λ/ρ + G − 1) − 1 ] where all λ and all ρ are alike; no unit.
+    """Return R = N [ (y/A_sum)(λ/ρ + G − 1) − 1 ] for equal λ and equal ρ; no unit.
 
-    How much more a seen mode of the other query gains than an unseen one may: η cancels. ``as_printed`` gives the main
-    text's N (y/A_sum)(λ/ρ + G − 1) − 1, where N misses the last term. Source: [A] Appendix F (right), Corollary 2.2.
+    It is the gain of a seen mode of the other query, relative to the largest gain of an unseen one: η cancels.
+    ``as_printed`` returns the main text's N (y/A_sum)(λ/ρ + G − 1) − 1, where N misses the last term.
+    Source: [A] Appendix F (right), Corollary 2.2.
 
     >>> seen_to_unseen_ratio(target=1.0, target_sum=4.0, count=2, lambda_over_rho=2.0, group_size=7)
     2.0
@@ -144,9 +148,10 @@ def bounds_ratio(
     target: float,
     as_printed: bool = False,
 ) -> Bound:
-    """R of unequal λ and ρ: the Case-2 bound over the Case-1 bound. ``as_printed`` leaves N off the last term.
+    """Return R for unequal λ and ρ: the Case-2 bound over the Case-1 bound.
 
-    No value where either bound has none, or ρ_max is not positive. Source: [A] Corollary 2.2, general form, corrected.
+    ``as_printed`` omits N in the last term. Undefined where either bound is, or ρ_max is not positive.
+    Source: [A] Corollary 2.2, general form, corrected.
 
     >>> extremes = KernelExtremes(lambda_min=2.0, lambda_max=2.0, rho_min=1.0, rho_max=1.0)
     >>> bounds_ratio(extremes, group_size=7, target_sum=4.0, count=2, target=1.0).value
@@ -162,7 +167,7 @@ def bounds_ratio(
     return Bound(value=(extremes.lambda_min - extremes.rho_min) / spread * inside)
 
 
-#: The embeddings of the toy world, [A] 2.4.
+#: Embeddings of the toy world, [A] 2.4.
 PERSIAN = (0.75, 0.5, 0.25, 0.1)
 SIAMESE = {"high": (0.25, 0.5, 0.75, 0.1), "mid": (0.1, 0.5, 0.9, 0.1), "low": (0.0, 0.5, 1.0, 0.1)}
 _PRINTED_RATIO = {"high": 1.38, "mid": 1.57, "low": 1.72}
@@ -179,10 +184,11 @@ class EmbeddingSimilarity:
 
 
 def embedding_similarities(*, as_printed: bool = False) -> tuple[EmbeddingSimilarity, ...]:
-    """Appendix G's worked numbers: ‖e_Persian‖² is 0.885 (printed 0.8775), λ/ρ 1.394, 1.580, 1.735.
+    """Return Appendix G's worked numbers, with ‖e_Persian‖² = 0.885 (printed: 0.8775).
 
-    [A] 2.4 says that overlap raises λ/ρ; the numbers, its own too, show that it lowers it. This ρ is a similarity of
-    two *queries*, the part that η plays in Theorem 2.4, and η cancels in R. Source: [A] 2.4 and Appendix G.
+    λ/ρ is 1.394, 1.580 and 1.735. [A] 2.4 claims that overlap raises λ/ρ; its own numbers show that it lowers it. This
+    ρ is a similarity of two *queries*, the role of η in Theorem 2.4, and η cancels in R. Source: [A] 2.4 and Appendix
+    G.
 
     >>> [round(s.ratio, 3) for s in embedding_similarities()]
     [1.394, 1.58, 1.735]

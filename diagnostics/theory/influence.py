@@ -1,7 +1,7 @@
-"""[C] 3 to 6: per-step influence, interference, perplexity, and what SELF learns from.
+"""[C] 3 to 6: per-step influence, interference, perplexity, and the objective of SELF.
 
-log π is in nats and a *sum* over response tokens in [C] 3 and 4, a *mean* in its Eq 16: every function says which it
-takes. Axis ``R`` is responses of a fixed panel, ``B`` of a training batch, ``P`` problems, ``V`` actions.
+log π is in nats and a *sum* over response tokens in [C] 3 and 4, a *mean* in its Eq 16: every function states which.
+Axis ``R`` is responses of a fixed panel, ``B`` of a training batch, ``P`` problems, ``V`` actions.
 Source: [C] (The Reasoning Boundary Paradox, OpenReview).
 """
 
@@ -19,9 +19,9 @@ from oversharp.diagnostics.theory._checks import counts, distribution, flags, po
 def first_order_influence(
     cross_RB: Float[np.ndarray, "response batch"], advantage_B: ArrayLike, *, learning_rate: float
 ) -> Float[np.ndarray, " response"]:
-    """Δ log π(y′|x′) ≈ η Σ_b K(b, ·) A_b in nats, for a step of η Σ_b A_b ∇log π(y_b|x_b).
+    """Return Δ log π(y′|x′) ≈ η Σ_b K(b, ·) A_b in nats, for a step of η Σ_b A_b ∇log π(y_b|x_b).
 
-    The paper has one pair in the batch; steps add. Divide η by the batch size for a mean. What it leaves out is O(η²).
+    The paper has one pair in the batch; steps add. Divide η by the batch size for a mean. The error is O(η²).
     Source: [C] Proposition 3.1, Eq 3.
 
     >>> first_order_influence(np.array([[2.0, 1.0]]), [1.0, -1.0], learning_rate=0.1).round(6).tolist()
@@ -37,9 +37,11 @@ def first_order_influence(
 def kernel_lower_bound(
     change_R: ArrayLike, *, learning_rate: float, largest_advantage: float
 ) -> Float[np.ndarray, " response"]:
-    """|Δ log π| / (ηC) ≤ |K| with C ≥ |A|: the influence that a change in nats proves, for a batch of one pair.
+    """Return |Δ log π| / (ηC) ≤ |K| with C ≥ |A|.
 
-    First order only: the paper's Eq 4 drops the O(η²) of its Eq 3 without a word. Source: [C] Eq 4.
+    The least influence that explains a change in nats.
+
+    For a batch of one pair, to first order: the paper's Eq 4 silently drops the O(η²) of its Eq 3. Source: [C] Eq 4.
 
     >>> kernel_lower_bound([-0.2], learning_rate=0.1, largest_advantage=2.0).tolist()
     [1.0]
@@ -50,17 +52,17 @@ def kernel_lower_bound(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interference:
-    """Δ⁺ in nats (negative: correct answers were made less likely), None without a correct response; ‖Δ‖ in nats²."""
+    """Δ⁺ in nats (negative: correct answers became less likely), None without a correct response; ‖Δ‖ in nats²."""
 
     direction_nats: float | None
     magnitude_nats2: float
 
 
 def interference(change_R: ArrayLike, correct_R: Bool[np.ndarray, " response"]) -> Interference:
-    """Δ⁺ = mean of Δ log π over correct responses; ‖Δ‖ = mean of (Δ log π)² over all, a mean square without a root.
+    """Return Δ⁺, the mean of Δ log π over correct responses, and ‖Δ‖, the mean of (Δ log π)² over all.
 
-    ``change_R`` has as many responses of every problem; a mean over problems needs their means first.
-    Source: [C] Definition 4.1, Eq 5.
+    ‖Δ‖ is a mean square without a root. ``change_R`` must have equally many responses of every problem; average within
+    problems first otherwise. Source: [C] Definition 4.1, Eq 5.
 
     >>> interference([-1.0, 3.0], np.array([True, False]))
     Interference(direction_nats=-1.0, magnitude_nats2=5.0)
@@ -74,7 +76,7 @@ def interference(change_R: ArrayLike, correct_R: Bool[np.ndarray, " response"]) 
 
 
 def mean_logp(logp_sum_R: ArrayLike, n_tokens_R: ArrayLike) -> Float[np.ndarray, " response"]:
-    """log π(y|x) / |y| in nats per token: what [C] Eq 16 calls log π, unlike its section 3.
+    """Return log π(y|x) / |y| in nats per token: log π of [C] Eq 16, unlike its section 3.
 
     >>> mean_logp([-4.0], [2]).tolist()
     [-2.0]
@@ -87,7 +89,9 @@ def mean_logp(logp_sum_R: ArrayLike, n_tokens_R: ArrayLike) -> Float[np.ndarray,
 
 
 def perplexity(logp_sum_R: ArrayLike, n_tokens_R: ArrayLike) -> float:
-    """Mean over responses of exp(−log π(y|x)/|y|): at least 1, no unit. One hopeless response dominates it.
+    """Return the mean over responses of exp(−log π(y|x)/|y|): at least 1, no unit.
+
+    A single very unlikely response dominates it.
 
     Source: [C] Eq 6.
 
@@ -100,7 +104,9 @@ def perplexity(logp_sum_R: ArrayLike, n_tokens_R: ArrayLike) -> float:
 def accuracy_flow(
     success_before_P: ArrayLike, success_after_P: ArrayLike
 ) -> tuple[Bool[np.ndarray, " problem"], Bool[np.ndarray, " problem"]]:
-    """(D↑, D↓): the problems whose success probability rose and fell; those with Δr = 0 are in neither.
+    """Return (D↑, D↓): the problems whose success probability rose and fell.
+
+    Δr = 0 is in neither.
 
     Source: [C] Eq 7.
 
@@ -113,7 +119,9 @@ def accuracy_flow(
 
 
 def reinforce_logit_gradient(policy_V: ArrayLike, action: int, advantage: float) -> Float[np.ndarray, " action"]:
-    """A π(y)(e_y − π): the gradient of A·π(y) for the logits of a softmax policy. Vanishes with π(y).
+    """Return A π(y)(e_y − π): the gradient of A·π(y) in the logits of a softmax policy.
+
+    Vanishes with π(y).
 
     Source: [C] Eq 8.
 
@@ -129,10 +137,10 @@ def reinforce_logit_gradient(policy_V: ArrayLike, action: int, advantage: float)
 def self_learns(
     greedy_correct_P: Bool[np.ndarray, " problem"], *, as_printed: bool = False
 ) -> Bool[np.ndarray, " problem"]:
-    """Where SELF takes its reward: the problems whose greedy response fails.
+    """Return where SELF takes its reward: the problems whose greedy response fails.
 
-    ``as_printed`` reads Eq 9's 1{r(x, y*) ∉ C(x)} to the letter: a reward is never in a set of responses, so it
-    filters nothing. The paper's own words are "only on problems where the greedy response fails". Source: [C] Eq 9.
+    ``as_printed`` follows Eq 9's 1{r(x, y*) ∉ C(x)} literally: a reward is never in a set of responses, so it filters
+    nothing. The paper's text is "only on problems where the greedy response fails". Source: [C] Eq 9.
 
     >>> self_learns(np.array([True, False])).tolist()
     [False, True]
@@ -142,10 +150,10 @@ def self_learns(
 
 
 def forward_kl(base_V: ArrayLike, policy_V: ArrayLike) -> float:
-    """KL(π_base‖π_θ) = Σ π_base log(π_base/π_θ) in nats, SELF's regulariser; swap the arguments for the RL objective's.
+    """Return KL(π_base‖π_θ) = Σ π_base log(π_base/π_θ) in nats, SELF's regulariser.
 
-    Raises ``ValueError`` where the policy excludes what the base can say: the divergence is infinite there.
-    Source: [C] Eq 9.
+    Swap the arguments for the RL objective's. Raises ``ValueError`` where the policy gives probability 0 to an action
+    of the base: the divergence is infinite there. Source: [C] Eq 9.
 
     >>> round(forward_kl([1.0, 0.0], [0.5, 0.5]), 4)
     0.6931
@@ -161,7 +169,9 @@ def forward_kl(base_V: ArrayLike, policy_V: ArrayLike) -> float:
 def self_objective(
     reward_P: ArrayLike, forward_kl_nats_P: ArrayLike, greedy_correct_P: Bool[np.ndarray, " problem"], *, beta: float
 ) -> float:
-    """Mean over problems of 1{greedy fails} E[r] − β KL(π_base‖π_θ); the KL counts on every problem.
+    """Return the mean over problems of 1{greedy fails} E[r] − β KL(π_base‖π_θ).
+
+    The KL is on every problem.
 
     ``reward_P`` is the mean reward of a problem's samples. Source: [C] Eq 9, as corrected in ``self_learns``.
 
@@ -175,7 +185,9 @@ def self_objective(
 
 
 def group_advantages(reward_G: ArrayLike, *, ddof: int = 1) -> Float[np.ndarray, " sample"]:
-    """(r − mean)/std of a group, 0 where all rewards are equal. ddof 1 is [C]'s, 0 that of [A] and [B].
+    """Return (r − mean)/std of a group, 0 where all rewards are equal.
+
+    Ddof 1 is [C]'s, 0 that of [A] and [B].
 
     With rewards 1, −0.5 (wrong) and −1 (no answer) as in [C] A.1, a group of wrong answers still has advantages,
     against its section 5 ("A = 0 if all sampled actions are incorrect"). Source: [C] Eq 10.
@@ -188,7 +200,7 @@ def group_advantages(reward_G: ArrayLike, *, ddof: int = 1) -> Float[np.ndarray,
     reward_G = vector(reward_G, "reward_G")
     if ddof not in (0, 1) or len(reward_G) < 2:
         raise ValueError(f"reward_G: needs at least 2 rewards and ddof 0 or 1; got {len(reward_G)} and {ddof}")
-    # Decided by the extremes: equal rewards have a rounding error for a standard deviation.
+    # Compare the extremes: the standard deviation of equal rewards is a rounding error, not 0.
     if reward_G.max() == reward_G.min():
         return np.zeros_like(reward_G)
     return (reward_G - reward_G.mean()) / reward_G.std(ddof=ddof)

@@ -1,9 +1,9 @@
-"""[A] 2.2: what a batch of a few samples does to one query, in closed form.
+"""[A] 2.2: effect of a batch of a few samples on one query, in closed form.
 
 A query has M mutually exclusive modes (axis ``M``) with probabilities ``reference_M`` under the reference policy. A
-batch of G samples drew mode i ``count_M[i]`` times; ``advantage_M`` has one advantage per mode, whatever it is where a
-mode was not drawn. β is the weight of the KL term. Probabilities and partition functions have no unit, logarithms are
-natural. Source: [A] (arXiv 2601.15609).
+batch of G samples contains mode i ``count_M[i]`` times; ``advantage_M`` has one advantage per mode, unused for modes
+that were not sampled. β is the weight of the KL term. Probabilities and partition functions have no unit, logarithms
+are natural. Source: [A] (arXiv 2601.15609).
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from numpy.typing import ArrayLike
 from oversharp.diagnostics.theory._checks import counts, distribution, flags, positive, softmax, vector
 from oversharp.diagnostics.theory.bound import Bound
 
-#: Advantages of a batch that add up to less than this, beside their absolute sum, add up to nothing.
+#: Sums of advantages below this share of their absolute sum are zero.
 RELATIVE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tilted:
-    """π_ref · exp(tilt) normalised: the policy, and the natural logarithm of its partition function."""
+    """Normalised π_ref · exp(tilt).
+
+    The policy, and the natural logarithm of its partition function.
+    """
 
     policy_M: Float[np.ndarray, " mode"]
     log_partition: float
 
     @property
     def partition(self) -> float:
-        """Z; infinite where it exceeds 1e308, so compare ``log_partition`` with 0 to ask whether Z > 1."""
+        """Z; infinite above 1e308, so compare ``log_partition`` with 0 to test Z > 1."""
         return math.exp(self.log_partition) if self.log_partition < 709.0 else math.inf
 
 
-def _tilted(reference_M: np.ndarray, tilt_M: np.ndarray) -> Tilted:
+def _tilt(reference_M: np.ndarray, tilt_M: np.ndarray) -> Tilted:
     log_weight_M = np.log(reference_M) + tilt_M
     most = float(log_weight_M.max())
     log_partition = most + math.log(float(np.exp(log_weight_M - most).sum()))
@@ -43,9 +46,9 @@ def _tilted(reference_M: np.ndarray, tilt_M: np.ndarray) -> Tilted:
 
 
 def optimal_policy(reference_M: ArrayLike, advantage_M: ArrayLike, *, beta: float) -> Tilted:
-    """π* = π_ref · exp(A/β) / Z(q), the maximiser of E_π[A] − β KL(π‖π_ref) over all policies.
+    """Return π* = π_ref · exp(A/β) / Z(q), the maximiser of E_π[A] − β KL(π‖π_ref) over all policies.
 
-    With one advantage ≥ 0 for all correct modes and one ≤ 0 for the others no correct mode falls (Corollary 2.1).
+    With one advantage ≥ 0 for all correct modes and one ≤ 0 for the others, no correct mode falls (Corollary 2.1).
     Raises ``ValueError`` unless ``reference_M`` are positive probabilities and β > 0.
     Source: [A] Theorem 2.1, Eq 2.
 
@@ -55,14 +58,15 @@ def optimal_policy(reference_M: ArrayLike, advantage_M: ArrayLike, *, beta: floa
     """
     reference_M = distribution(reference_M, "reference_M", positive=True)
     advantage_M = vector(advantage_M, "advantage_M", length=len(reference_M))
-    return _tilted(reference_M, advantage_M / positive(beta, "beta"))
+    return _tilt(reference_M, advantage_M / positive(beta, "beta"))
 
 
 def batch_optimal_policy(reference_M: ArrayLike, count_M: ArrayLike, advantage_M: ArrayLike, *, beta: float) -> Tilted:
-    """π̂ = π_ref · exp(N A/(βG)) / Z′(q): where a batch pulls the policy. Unsampled modes are divided by Z′.
+    """Return π̂ = π_ref · exp(N A/(βG)) / Z′(q): where a batch pulls the policy.
 
-    It is the maximiser of ``batch_objective``, not, as the paper says, of its Eq 3: that one is unbounded above once
-    a sampled advantage is negative. Raises ``ValueError`` as ``optimal_policy`` does, or for an empty batch.
+    Unsampled modes are divided by Z′. It is the maximiser of ``batch_objective``, not, as the paper claims, of its Eq
+    3: that one is unbounded above once a sampled advantage is negative. Raises ``ValueError`` as ``optimal_policy``
+    does, and for an empty batch.
     Source: [A] Theorem 2.2, Eq 4.
 
     >>> pulled = batch_optimal_policy([0.5, 0.3, 0.2], [1, 0, 1], [math.log(4.0), 9.0, 0.0], beta=1.0)
@@ -70,7 +74,7 @@ def batch_optimal_policy(reference_M: ArrayLike, count_M: ArrayLike, advantage_M
     (1.5, [0.6667, 0.2, 0.1333])
     """
     reference_M, count_M, advantage_M = _batch(reference_M, count_M, advantage_M)
-    return _tilted(reference_M, count_M * advantage_M / (positive(beta, "beta") * count_M.sum()))
+    return _tilt(reference_M, count_M * advantage_M / (positive(beta, "beta") * count_M.sum()))
 
 
 def batch_objective(
@@ -82,10 +86,12 @@ def batch_objective(
     beta: float,
     as_printed: bool = False,
 ) -> float:
-    """Σ (N/G) A π − β KL(π‖π_ref): what the batch-optimal policy maximises exactly. Unit: advantage.
+    """Return Σ (N/G) A π − β KL(π‖π_ref), which the batch-optimal policy maximises.
 
-    ``as_printed`` gives [A] Eq 3 in the form of its Appendix B, Σ (N/G) A log π − β KL(π‖π_ref). It has no maximum
-    once a sampled mode has A < 0, because log π → −∞ there. The KL is in nats. ``policy_M`` may hold zeros only
+    Unit: advantage.
+
+    ``as_printed`` returns [A] Eq 3 in the form of its Appendix B, Σ (N/G) A log π − β KL(π‖π_ref). It has no maximum
+    once a sampled mode has A < 0, because log π → −∞ there. The KL is in nats. ``policy_M`` may contain zeros only
     without ``as_printed``. Source: [A] Eq 3 and Appendix B, corrected.
 
     >>> batch_objective([1.0, 0.0], [0.5, 0.5], [1, 1], [2.0, -2.0], beta=0.0001).__round__(3)
@@ -105,10 +111,10 @@ def batch_objective(
 def geometric_step(
     policy_M: ArrayLike, target_M: ArrayLike, *, learning_rate: float, beta: float
 ) -> Float[np.ndarray, " mode"]:
-    """π⁺ ∝ π^(1−ηβ) · π̂^(ηβ): one step from the policy towards the batch-optimal one.
+    """Return π⁺ ∝ π^(1−ηβ) · π̂^(ηβ): one step from the policy towards the batch-optimal one.
 
     It is one exponentiated-gradient step, π⁺ ∝ π · exp(η ∂J/∂π), on ``batch_objective``. The paper derives it as
-    gradient ascent on log-probabilities, which would multiply ∂J/∂π by π; a step on logits is another one again.
+    gradient ascent on log-probabilities, which would multiply ∂J/∂π by π; a step on logits is a third variant.
     Source: [A] Theorem B.1, Eq 6.
 
     >>> geometric_step([0.5, 0.5], [0.8, 0.2], learning_rate=1.0, beta=1.0).round(4).tolist()
@@ -121,7 +127,9 @@ def geometric_step(
 
 
 def is_moderate_sharpening(reference_M: ArrayLike, policy_M: ArrayLike, correct_M: Bool[np.ndarray, " mode"]) -> bool:
-    """Whether no correct mode is less likely than under the reference; False is over-sharpening. Equality counts.
+    """Whether no correct mode is less likely than under the reference (equality allowed).
+
+    Else over-sharpening.
 
     Source: [A] Definition 2.1.
 
@@ -135,7 +143,9 @@ def is_moderate_sharpening(reference_M: ArrayLike, policy_M: ArrayLike, correct_
 
 
 def binary_advantages(n_correct: int, group_size: int, *, std: float | None = None) -> tuple[float, float]:
-    """(A₊, A₋) = ((1−p)/σ, −p/σ) with p = ``n_correct`` / ``group_size``; (0, 0) where all samples agree.
+    """Return (A₊, A₋) = ((1−p)/σ, −p/σ) with p = ``n_correct`` / ``group_size``.
+
+    (0, 0) if all samples agree.
 
     ``std`` is σ; without it the population form √(p(1−p)), ddof = 0. Source: [A] Theorem 2.3.
 
@@ -153,7 +163,7 @@ def binary_advantages(n_correct: int, group_size: int, *, std: float | None = No
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionBounds:
-    """Lower bounds of Z′(q), and Δ_π = π⁺_min − π⁻_max over sampled modes (a probability) that the second rests on."""
+    """Lower bounds of Z′(q), and Δ_π = π⁺_min − π⁻_max over sampled modes, which the second uses."""
 
     from_counts: float
     from_gap: Bound
@@ -168,13 +178,13 @@ def partition_bounds(
     *,
     beta: float,
 ) -> PartitionBounds:
-    """Both lower bounds of Z′(q).
+    """Return both lower bounds of Z′(q).
 
     From the counts: 1 + Σ N A π_ref / (βG), true for any advantages. From the gap: 1 + (p(1−p)/(βσ)) Δ_π, with p the
-    share of correct samples. The paper states the second for A₊ = (1−p)/σ, A₋ = −p/σ; p·A₊ = p(1−p)/σ, and all the
-    proof needs is one advantage for the correct samples, one for the others, that average to zero. The second has no
-    value otherwise, or where no correct (S⁺) or no incorrect (S⁻) mode was sampled, which the paper does not say.
-    Δ_π > 0 makes Z′ > 1 sure; Δ_π ≤ 0 does not rule it out. Source: [A] Theorem 2.3, Appendix C.
+    share of correct samples. The paper states the second for A₊ = (1−p)/σ, A₋ = −p/σ; p·A₊ = p(1−p)/σ, and the proof
+    needs only one advantage for the correct samples and one for the others that average to zero. Otherwise the second
+    is undefined, also where no correct (S⁺) or no incorrect (S⁻) mode was sampled, a condition that the paper omits.
+    Δ_π > 0 implies Z′ > 1; Δ_π ≤ 0 does not rule it out. Source: [A] Theorem 2.3, Appendix C.
 
     >>> bounds = partition_bounds([0.6, 0.2, 0.2], [2, 0, 2], [1.0, 1.0, -1.0], np.array([True, True, False]), beta=1.0)
     >>> round(bounds.from_counts, 4), round(bounds.from_gap.value, 4), round(bounds.gap.value, 4)
@@ -202,7 +212,7 @@ def _from_gap(
 ) -> Bound:
     scale = float(np.abs(total_M).sum())
     if np.ptp(plus_X) > RELATIVE_ROUNDING * scale or np.ptp(minus_Y) > RELATIVE_ROUNDING * scale:
-        return Bound(why="samples of one verdict have different advantages")
+        return Bound(why="correct samples, or incorrect ones, have different advantages")
     if abs(float(total_M.sum())) > RELATIVE_ROUNDING * scale:
         return Bound(why="the advantages of the batch do not average to zero")
     if plus_X[0] < 0.0:

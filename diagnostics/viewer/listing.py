@@ -14,7 +14,7 @@ from oversharp.diagnostics.changes.lost import lost_problems
 from oversharp.diagnostics.changes.read import ComparedCheckpoint, checkpoints_of, open_for_reading, read_pair
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import chosen_series
+from oversharp.diagnostics.store.load import choose_series
 from oversharp.diagnostics.viewer.records import (
     BASE,
     ListedProblem,
@@ -53,7 +53,7 @@ def open_viewed(
     try:
         store.bound_memory(memory_gib)
         if series is not None:
-            chosen_series(store, series)
+            choose_series(store, series)
         store.kept.count(stage)
         series_of(store)
     except BaseException:
@@ -66,7 +66,7 @@ def series_of(store: Store) -> tuple[ViewedSeries, ...]:
     """Return the series with graded samples of at least two checkpoints. Raise ``StoreError`` if there are none."""
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
-        chosen_series(store, None)  # raises, with a hint on how to run an audit
+        choose_series(store, None)  # raises, with a hint on how to run an audit
     all_series = tuple(_series(store, name) for name in audited)
     shown = tuple(series for series in all_series if len(series.checkpoints) > 1)
     if not shown:

@@ -1,10 +1,10 @@
-"""Ways of solving: how a response comes to its answer, read from its text alone.
+"""Ways of solving: how a response reaches its answer, parsed from its text alone.
 
-Where every correct response of a problem is listed, its modes are known; elsewhere the ways take their place. A reader
-gives each text a signature, and nearly equal signatures of a problem are joined. A package with a reader of its own,
-clusters of embeddings or a judge say, names it by the entry-point group ``oversharp.ways``: a callable without
-arguments that gives an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. Where one is
-installed, it reads instead of the built-in one.
+Where every correct response of a problem is listed, its modes are known; elsewhere ways replace them. A reader assigns
+each text a signature, and nearly equal signatures of a problem are merged into one way. A package can provide another
+reader (clusters of embeddings, a judge) by the entry-point group ``oversharp.ways``: a callable without arguments that
+returns an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. If one is installed, it
+replaces the built-in reader.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ ENTRY_POINT_GROUP = "oversharp.ways"
 
 
 def get_reader() -> WaysReader:
-    """The reader that is installed, or the built-in one.
+    """Return the installed reader, or the built-in one.
 
-    Raises ``ConfigError`` where several are installed, or one is broken or takes the built-in one's name.
+    Raises ``ConfigError`` where several are installed, or one is broken or has the name of the built-in reader.
 
     >>> get_reader().name
     'steps'

@@ -1,24 +1,24 @@
-"""One operation of a solution, whoever wrote it down: an equation in prose, or a line of a program."""
+"""One operation of a solution, from an equation in prose or a line of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oversharp.diagnostics.ways.values import Value, named
+from oversharp.diagnostics.ways.values import Value, name_value
 
-#: More of them are left out.
+#: Maximum per response; further ones are dropped.
 MOST_COMPUTATIONS = 400
 _NEUTRAL = {"+": 0, "*": 1, "/": 1}
 
 
 class Computation(NamedTuple):
-    """Its kind, the names of what goes in, and the name of what comes out.
+    """Kind of operation, names of the operands, and name of the value.
 
-    A ``v`` in a name is an unknown. ``+`` takes any number of terms, ``*`` and ``/`` of factors; ``^`` is a power or a
-    root, ``!`` counts arrangements. ``=`` is an equation of one unknown, its value the unknown's where it is linear;
-    ``~`` an expression in unknowns that is brought into another form; ``#`` a piece of a program whose value is not
-    known.
+    A ``v`` in a name is an unknown. ``+`` takes any number of terms, ``*`` and ``/`` any number of factors; ``^`` is a
+    power or a root, ``!`` counts arrangements. ``=`` is an equation of one unknown, with the value of the unknown where
+    it is linear; ``~`` an expression in unknowns rewritten to another form; ``#`` a piece of a program with unknown
+    value.
     """
 
     kind: str
@@ -26,17 +26,17 @@ class Computation(NamedTuple):
     value: str
 
 
-def note(found: list[Computation], kind: str, operands: Sequence[Value], value: Value) -> Value:
-    """Append an operation to ``found`` unless it changes nothing, and give its value back."""
+def record_operation(operations: list[Computation], kind: str, operands: Sequence[Value], value: Value) -> Value:
+    """Append an operation to ``operations`` unless it changes nothing, and give its value back."""
     neutral = _NEUTRAL.get(kind)
     if neutral is not None and (len(operands) < 2 or (kind == "/" and _is_percentage(operands))):
         return value
     if neutral is None or sum(operand != neutral for operand in operands) > 1:
-        found.append(Computation(kind, tuple(map(named, operands)), named(value)))
+        operations.append(Computation(kind, tuple(map(name_value, operands)), name_value(value)))
     return value
 
 
 def _is_percentage(operands: Sequence[Value]) -> bool:
-    """Whether it is another spelling of a number below 1, as 25/100 is."""
+    """Whether it is another spelling of a number below 1, such as 25/100."""
     above, below = operands[0], operands[-1]
     return len(operands) == 2 and below == 100 and isinstance(above, int) and 0 < above < 100

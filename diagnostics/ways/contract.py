@@ -1,4 +1,7 @@
-"""What a reader of ways is: from the text of a response to how it solves its problem, and nothing else."""
+"""Interface of a reader of ways.
+
+It maps the text of a response to how it solves its problem.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Of an audit with more samples no way is read: beyond that nobody has measured what it takes.
+#: Larger audits get no ways: the time it takes has not been measured for them.
 MOST_SAMPLES = 3_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """How a response solves its problem, at several depths; or ``why`` that is not known.
+    """How a response solves its problem, at several levels; or ``why`` it is unknown.
 
-    ``steps`` are compared: two responses whose steps are nearly the same go the same way. ``parts`` are steps that
-    others may leave unwritten: they tell two ways apart only where both have some. ``written`` is the finest level,
+    ``steps`` are compared: two responses with nearly equal steps go the same way. ``parts`` are steps that other
+    responses may leave out: they separate two ways only where both have some. ``written`` is the finest level,
     ``operations``, ``final`` (the last step) and ``strategy`` are coarser ones.
     """
 
@@ -29,15 +32,15 @@ class Signature:
 
     def __post_init__(self) -> None:
         if (self.why is None) == (not self.steps):
-            raise ValueError("a signature has steps, or a reason why it has none")
+            raise ValueError("a signature needs either steps or a reason why it has none")
 
 
 class WaysReader(Protocol):
-    """Reads signatures. It sees texts alone: no checkpoint, no problem, no grade.
+    """Reader of signatures. Its only input is the text: no checkpoint, problem or grade.
 
-    ``name`` and ``version`` stand beside everything that it read; whoever changes what it reads raises the version.
-    Two signatures of one strategy whose similarity is ``joined_from`` or more are one way: chosen once, on pairs that
-    people judged, and the same for all checkpoints. A reader that names classes itself gives one step each.
+    ``name`` and ``version`` are stored with its signatures; raise the version if you change what it reads. Two
+    signatures of the same strategy with a similarity of at least ``joined_from`` are the same way: a constant, chosen
+    on pairs that people judged. A reader that assigns classes itself returns one step per signature.
     """
 
     name: str
@@ -45,5 +48,5 @@ class WaysReader(Protocol):
     joined_from: float
 
     def read(self, texts: Sequence[str]) -> list[Signature]:
-        """One signature per text, in order; a text that it cannot read has a ``why``. Deterministic."""
+        """Return one signature per text, in order; an unreadable text has a ``why``. Deterministic."""
         ...

@@ -1,7 +1,9 @@
-"""Reads the arithmetic in a text: which values are computed from which, exactly and in bounded time.
+"""Parse the arithmetic in a text.
 
-A small reader of its own, because a general one needs milliseconds for every equation: digits, the four operations,
-powers, roots, factorials, brackets and the LaTeX and units around them. What it cannot read it leaves out.
+Which values are computed from which, exactly and in bounded time.
+
+Handles digits, the four operations, powers, roots, factorials, brackets, and the LaTeX and units around them. Anything
+else is skipped. A general parser would need milliseconds per equation.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb, factorial
 
-from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
+from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, record_operation
 from oversharp.diagnostics.ways.notation import RELATION, in_one_notation
 from oversharp.diagnostics.ways.values import (
     NoValueError,
@@ -21,38 +23,38 @@ from oversharp.diagnostics.ways.values import (
     divide,
     linear_root,
     multiply,
-    named,
-    negated,
+    name_value,
+    negate,
+    normalise_equation,
     power,
     root,
-    scaled,
     symbol,
 )
 
-#: A run of arithmetic, its tokens, and how deep its brackets may nest.
+#: Limits: length of a run of arithmetic, its tokens, and the depth of its brackets.
 MOST_RUN, MOST_TOKENS, MOST_DEPTH = 400, 200, 24
 MOST_FACTORIAL = 60
 _DIGITS = 24
 
 
 def read_computations(text: str) -> list[Computation]:
-    r"""The operations of every equation in ``text``, in their order.
+    r"""Return the operations of every equation in ``text``, in order.
 
     >>> [(c.kind, c.value) for c in read_computations("She has 16 - 3 = 13 eggs, so \\(13 \\cdot 2 = \\$26\\).")]
     [('+', '13'), ('*', '26')]
     >>> [(c.kind, c.value) for c in read_computations("So 0.40n = 1.20 and n = \\frac{1.20}{0.40} = 3")]
     [('=', '3'), ('/', '3')]
     """
-    found: list[Computation] = []
+    operations: list[Computation] = []
     if RELATION.search(text) is None:
-        return found
-    for run in [one for one in _RUN.findall(in_one_notation(text)) if "=" in one]:
+        return operations
+    for run in [run for run in _RUN.findall(in_one_notation(text)) if "=" in run]:
         for part in (run,) if len(run) <= MOST_RUN else _SENTENCE.split(run):
             if "=" in part and len(part) <= MOST_RUN:
-                found += _read_run(part.strip(_AROUND))
-        if len(found) >= MOST_COMPUTATIONS:
-            return found[:MOST_COMPUTATIONS]
-    return found
+                operations += _read_run(part.strip(_AROUND))
+        if len(operations) >= MOST_COMPUTATIONS:
+            return operations[:MOST_COMPUTATIONS]
+    return operations
 
 
 _RUN = re.compile(
@@ -66,50 +68,53 @@ _TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+|\\[a-z]+|
 
 @lru_cache(maxsize=1 << 15)
 def _read_run(run: str) -> tuple[Computation, ...]:
-    """Kept by its text: responses to one problem share most of their equations."""
-    found: list[Computation] = []
+    """Parse one run; cached, because responses to the same problem share most of their equations."""
+    operations: list[Computation] = []
     for sentence in _SENTENCE.split(run):
         if "=" in sentence:
-            found += _read_chain(sentence)
-    return tuple(found)
+            operations += _read_chain(sentence)
+    return tuple(operations)
 
 
 def _read_chain(sentence: str) -> list[Computation]:
-    """Of one chain of relations: a = b = c."""
-    found: list[Computation] = []
+    """Return the operations of one chain of relations: a = b = c."""
+    operations: list[Computation] = []
     before: Value | None = None
     sides = _EQUALS.split(sentence)
     for place, side in enumerate(sides):
         tokens = _TOKEN.findall(side)[:MOST_TOKENS]
         if len(tokens) == 1 and tokens[0][0].isdigit():  # as most right sides are
-            read = _bare_number(tokens[0])
+            parsed = _bare_number(tokens[0])
         else:
-            read = _last_expression(tokens) if place == 0 else _first_expression(tokens)
-        if read is None:
+            parsed = _last_expression(tokens) if place == 0 else _first_expression(tokens)
+        if parsed is None:
             before = None
             continue
-        value, made = read
-        solved = None if before is None else _related(before, value)
+        value, made = parsed
+        solved = None if before is None else _relate(before, value)
         if solved is not None and len(sides) == 2:
-            return [solved]  # what is shifted from side to side is no step
-        found += made if solved is None else [*made, solved]
+            return [solved]  # moving terms from side to side is not a step
+        operations += made if solved is None else [*made, solved]
         before = value
-    return found
+    return operations
 
 
-def _related(one: Value, other: Value) -> Computation | None:
-    """What an equation between two values says beyond them: the value of its unknown, or a relation of unknowns."""
-    open_sides = [side for side in (one, other) if isinstance(side, Polynomial) and side.unknowns]
+def _relate(left: Value, right: Value) -> Computation | None:
+    """Return the computation that an equation of two values adds.
+
+    A solved unknown, or a relation of unknowns.
+    """
+    open_sides = [side for side in (left, right) if isinstance(side, Polynomial) and side.unknowns]
     if not open_sides or any(side.is_symbol for side in open_sides):  # known values; a name for a value, or a formula
         return None
     try:
-        difference = add(one, negated(other))
+        difference = add(left, negate(right))
         if not isinstance(difference, Polynomial):
-            return Computation("~", (), named(other))
+            return Computation("~", (), name_value(right))
         if len(difference.unknowns) != 1:
             return None
         solution = linear_root(difference)
-        equation = "0=" + named(scaled(difference)) if solution is None else named(solution)
+        equation = "0=" + name_value(normalise_equation(difference)) if solution is None else name_value(solution)
         return Computation("=", (), equation)
     except NoValueError:
         return None
@@ -123,7 +128,7 @@ def _bare_number(token: str) -> tuple[Value, list[Computation]] | None:
 
 
 def _last_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | None:
-    """The longest expression that ends where the tokens end, of a few starts that are tried."""
+    """Return the longest expression that ends at the last token, among a few starts."""
     start = 0
     for _ in range(8):
         if start >= len(tokens):
@@ -131,7 +136,7 @@ def _last_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | Non
         reader = _Reader(tokens, start)
         value = reader.value()
         if value is not None and reader.place == len(tokens):
-            return value, reader.found
+            return value, reader.operations
         start = max(reader.place, start) + 1 if value is None else max(reader.place, start + 1)
     return None
 
@@ -139,20 +144,20 @@ def _last_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | Non
 def _first_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | None:
     reader = _Reader(tokens, 0)
     value = reader.value()
-    return None if value is None else (value, reader.found)
+    return None if value is None else (value, reader.operations)
 
 
-#: What no further factor begins with; "" stands behind the last token.
+#: Tokens that no further factor begins with; "" is the end.
 _NO_FACTOR = frozenset({"", "+", "-", ")", "]", "}"})
 _SIGNS = frozenset({"+", "-"})
 
 
 class _Reader:
-    """Descends through one expression, noting each operation."""
+    """Recursive-descent parser of one expression that records each operation."""
 
     def __init__(self, tokens: list[str], place: int) -> None:
         self.tokens, self.place, self.depth = [*tokens, ""], place, 0
-        self.found: list[Computation] = []
+        self.operations: list[Computation] = []
 
     def value(self) -> Value | None:
         try:
@@ -168,24 +173,24 @@ class _Reader:
         if sign in _SIGNS:
             self.place += 1
         total = self._product()
-        total = negated(total) if sign == "-" else total
+        total = negate(total) if sign == "-" else total
         if self.tokens[self.place] not in _SIGNS:
             self.depth -= 1
             return total
         terms = [total]
         while (sign := self.tokens[self.place]) in _SIGNS:
-            place, n_found = self.place, len(self.found)
+            place, n_operations = self.place, len(self.operations)
             self.place += 1
             try:
                 term = self._product()
             except NoValueError:
-                self.place = place  # what stands before the sign is an expression
-                del self.found[n_found:]
+                self.place = place  # the expression ends before the sign
+                del self.operations[n_operations:]
                 break
-            terms.append(negated(term) if sign == "-" else term)
+            terms.append(negate(term) if sign == "-" else term)
             total = add(total, terms[-1])
         self.depth -= 1
-        return self._noted("+", terms, total)
+        return self._record("+", terms, total)
 
     def _product(self) -> Value:
         total = self._power()
@@ -197,7 +202,7 @@ class _Reader:
             sign = self.tokens[self.place]
             if sign in _NO_FACTOR:
                 break
-            place, n_found = self.place, len(self.found)
+            place, n_operations = self.place, len(self.operations)
             if sign in ("*", "/"):
                 self.place += 1
             elif not (sign in ("(", "[", "\\frac", "\\sqrt", "\\pi", "{") or sign.isalpha()):
@@ -207,16 +212,16 @@ class _Reader:
                 total = divide(total, factor) if sign == "/" else multiply(total, factor)
             except NoValueError:
                 self.place = place
-                del self.found[n_found:]
+                del self.operations[n_operations:]
                 break
             kind = "/" if sign == "/" else kind
             factors.append(factor)
-        return self._noted(kind, factors, total)
+        return self._record(kind, factors, total)
 
     def _signed_power(self) -> Value:
         if self.tokens[self.place] == "-":
             self.place += 1
-            return negated(self._power())
+            return negate(self._power())
         return self._power()
 
     def _power(self) -> Value:
@@ -225,11 +230,11 @@ class _Reader:
             self.place += 1
             if sign == "^":
                 exponent = self._group() if self.tokens[self.place] in ("{", "(") else self._signed_atom()
-                base = self._noted("^", [base, exponent], power(base, exponent))
+                base = self._record("^", [base, exponent], power(base, exponent))
             elif sign == "%":
                 base = divide(base, 100)
             elif isinstance(base, int) and 0 <= base <= MOST_FACTORIAL:
-                base = self._noted("!", [base], factorial(base))
+                base = self._record("!", [base], factorial(base))
             else:
                 raise NoValueError("a factorial that is too large")
         return base
@@ -237,7 +242,7 @@ class _Reader:
     def _signed_atom(self) -> Value:
         if self.tokens[self.place] == "-":
             self.place += 1
-            return negated(self._atom())
+            return negate(self._atom())
         return self._atom()
 
     def _atom(self) -> Value:
@@ -246,14 +251,14 @@ class _Reader:
             return self._group()
         self.place += 1
         if token[:1].isdigit() or (len(token) > 1 and token[0] == "."):
-            return self._mixed(_number(token)) if self.tokens[self.place] == "\\frac" else _number(token)
+            return self._mixed_number(_number(token)) if self.tokens[self.place] == "\\frac" else _number(token)
         if token == "\\frac":
             return self._fraction()
         if token == "\\sqrt":
             inside = self._argument()
             value = root(inside)
             is_number = isinstance(value, Polynomial) and value.is_symbol
-            return value if is_number else self._noted("^", [inside], value)
+            return value if is_number else self._record("^", [inside], value)
         if token == "\\binom":
             return self._choices()
         if token == "\\pi":
@@ -263,8 +268,8 @@ class _Reader:
         self.place -= 1
         raise NoValueError("no expression")
 
-    def _mixed(self, whole: Value) -> Value:
-        r"""A whole number with a fraction of two numbers after it: 3\frac{4}{5} is 3 + 4/5."""
+    def _mixed_number(self, whole: Value) -> Value:
+        r"""Parse an integer with a fraction of two numbers after it: 3\frac{4}{5} is 3 + 4/5."""
         six = self.tokens[self.place : self.place + 7]  # the first is the command
         if len(six) == 7 and six[1] == six[4] == "{" and six[2].isdigit() and six[5].isdigit() and six[6]:
             self.place += 7
@@ -277,13 +282,13 @@ class _Reader:
         value = divide(above, below)
         if self.place - start <= 7 and isinstance(value, Fraction) and above in (value.numerator, -value.numerator):
             return value  # one half is a number; 480/6 is a division
-        return self._noted("/", [above, below], value)
+        return self._record("/", [above, below], value)
 
     def _choices(self) -> Value:
         above, below = self._argument(), self._argument()
         if not isinstance(above, int) or not isinstance(below, int) or not 0 <= below <= above <= MOST_FACTORIAL:
             raise NoValueError("a binomial coefficient that is too large")
-        self.found.append(Computation("!", (str(above), str(below)), f"C({above},{below})"))
+        self.operations.append(Computation("!", (str(above), str(below)), f"C({above},{below})"))
         return comb(above, below)
 
     def _argument(self) -> Value:
@@ -303,8 +308,8 @@ class _Reader:
         self.place += 1
         return value
 
-    def _noted(self, kind: str, operands: list[Value], value: Value) -> Value:
-        return note(self.found, kind, operands, value)
+    def _record(self, kind: str, operands: list[Value], value: Value) -> Value:
+        return record_operation(self.operations, kind, operands, value)
 
 
 def _number(token: str) -> Value:

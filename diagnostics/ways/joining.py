@@ -1,4 +1,4 @@
-"""Joins nearly equal signatures of one problem into ways."""
+"""Merge nearly equal signatures of a problem into ways."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from scipy.sparse import csr_array
 
 from oversharp.diagnostics.ways.contract import Signature
 
-#: The most frequent signatures of a problem are clustered, the others go to the cluster that they are nearest to.
+#: Number of most frequent signatures that are clustered; the others are assigned to the nearest cluster.
 MOST_CLUSTERED = 256
 #: Longest name of a way; longer ones end in a hash.
 LONGEST_NAME = 120
 
 
 def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Signature, str]:
-    """Each known signature of one problem with the name of its way: the steps of the way's most frequent signature.
+    """Return the name of the way of each known signature.
 
-    Signatures of one strategy are clustered by average linkage, cut where the mean similarity falls below
-    ``joined_from``. The order of ``counts`` does not matter, and neither does who said what: give the counts of all
-    checkpoints together.
+    The steps of the way's most frequent signature.
+
+    Signatures of the same strategy are clustered by average linkage, cut where the mean similarity falls below
+    ``joined_from``. Independent of the order of ``counts`` and of the checkpoints: pass the counts of all together.
 
     >>> one = Signature(strategy="arithmetic", steps=("13", "26"), written="13 26")
     >>> longer = Signature(strategy="arithmetic", steps=("13", "2", "26"), parts=("6",), written="13 2 26 (6)")
@@ -38,15 +39,17 @@ def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Si
     names: dict[Signature, str] = {}
     for strategy in sorted(by_strategy):
         ordered = sorted(by_strategy[strategy], key=lambda s: (-counts[s], s.written, s.steps, s.parts))
-        names |= _joined(ordered, joined_from)
+        names |= _merge(ordered, joined_from)
     return names
 
 
 def similarities(left: Sequence[Signature], right: Sequence[Signature]) -> Float[np.ndarray, "left right"]:
-    """How alike signatures are, from 0 to 1: what both compute, as a share of what either does.
+    """Return the similarity of signatures, from 0 to 1.
 
-    A step of one that is a part of the other counts as shared; parts that only one has do not count, unless the other
-    has some of its own in their place: then they took other routes, and each pair of them counts as two.
+    The shared steps over all steps of either.
+
+    A step of one that is a part of the other counts as shared. Parts that only one has do not count, unless the other
+    has different ones in their place: then they took different routes, and each pair counts as two.
 
     >>> one = Signature(strategy="arithmetic", steps=("9", "13"), parts=("2",))
     >>> similarities([one], [one, Signature(strategy="arithmetic", steps=("9", "13")),
@@ -69,18 +72,18 @@ def similarities(left: Sequence[Signature], right: Sequence[Signature]) -> Float
     return shared / np.maximum(shared + only_left + only_right + 2 * in_conflict, 1)
 
 
-def _joined(ordered: Sequence[Signature], joined_from: float) -> dict[Signature, str]:
+def _merge(ordered: Sequence[Signature], joined_from: float) -> dict[Signature, str]:
     leading, others = ordered[:MOST_CLUSTERED], ordered[MOST_CLUSTERED:]
     cluster_S = _clusters(leading, joined_from)
     first = {int(cluster): leading[int(np.argmax(cluster_S == cluster))] for cluster in np.unique(cluster_S)}
-    named = {one: _name(first[int(cluster)]) for one, cluster in zip(leading, cluster_S, strict=True)}
+    name_of = {signature: _name(first[int(cluster)]) for signature, cluster in zip(leading, cluster_S, strict=True)}
     for start in range(0, len(others), MOST_CLUSTERED):
         rest = others[start : start + MOST_CLUSTERED]
         similarity_RS = similarities(rest, leading)
         nearest_R = similarity_RS.argmax(axis=1)
-        for one, nearest, row_S in zip(rest, nearest_R, similarity_RS, strict=True):
-            named[one] = named[leading[nearest]] if row_S[nearest] >= joined_from else _name(one)
-    return named
+        for signature, nearest, row_S in zip(rest, nearest_R, similarity_RS, strict=True):
+            name_of[signature] = name_of[leading[nearest]] if row_S[nearest] >= joined_from else _name(signature)
+    return name_of
 
 
 def _clusters(signatures: Sequence[Signature], joined_from: float) -> np.ndarray:
@@ -89,7 +92,7 @@ def _clusters(signatures: Sequence[Signature], joined_from: float) -> np.ndarray
         return np.array([keys[s.steps, s.parts] for s in signatures])
     from sklearn.cluster import AgglomerativeClustering  # takes a second to import
 
-    # the cut is at the mean similarity itself: a cluster at exactly joined_from is joined
+    # the cut includes the threshold: a cluster at exactly joined_from is merged
     clustering = AgglomerativeClustering(
         n_clusters=None, metric="precomputed", linkage="average", distance_threshold=1 - joined_from + 1e-9
     )
@@ -97,10 +100,10 @@ def _clusters(signatures: Sequence[Signature], joined_from: float) -> np.ndarray
 
 
 def _table(signatures: Sequence[Signature], places: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
-    def of(names: Sequence[str]) -> list[int]:
+    def indices_of(names: Sequence[str]) -> list[int]:
         return [places.setdefault(name, len(places)) for name in names]
 
-    return [of(s.steps) for s in signatures], [of(s.parts) for s in signatures]
+    return [indices_of(s.steps) for s in signatures], [indices_of(s.parts) for s in signatures]
 
 
 def _sparse(rows: Sequence[Sequence[int]], width: int) -> csr_array:
@@ -114,7 +117,7 @@ def _common(left: csr_array, right: csr_array) -> np.ndarray:
 
 
 def _name(signature: Signature) -> str:
-    """Its strategy and steps; two strategies may have the same steps, and long names the same beginning."""
+    """Return strategy and steps; strategies may share steps, and long names their beginning."""
     name = f"{signature.strategy}: {signature.written or ' '.join(signature.steps)}"
     if len(name) <= LONGEST_NAME:
         return name

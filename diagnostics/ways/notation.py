@@ -1,10 +1,10 @@
-"""Brings the many ways of writing arithmetic into one: LaTeX, signs, units, thousands."""
+"""Normalise notations of arithmetic: LaTeX, signs, units, thousands separators."""
 
 from __future__ import annotations
 
 import re
 
-#: Of a longer text its beginning and its end are read.
+#: Longer texts are read only at the beginning and the end, in characters.
 MOST_CHARACTERS, END_CHARACTERS = 49_152, 16_384
 
 _ONE_FOR_ONE = str.maketrans(
@@ -13,7 +13,7 @@ _ONE_FOR_ONE = str.maketrans(
      "✕": "*", "≦": "=", "≧": "=", "€": "", "£": "", "¥": "", "，": ";", "；": ";",
      **{chr(ord(sign) + 0xFEE0): sign for sign in "0123456789()*+-./<=>%"}, "＜": "=", "＞": "="}
 )  # fmt: skip
-#: What of it is ASCII: a replacement each is faster than a table.
+#: Their ASCII part: one replacement each is faster than a table.
 _OF_ASCII = tuple((sign, other) for code, other in _ONE_FOR_ONE.items() if (sign := chr(code)).isascii())
 _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox|operatorname)\s?\{[^{}]{0,200}\}")
@@ -28,12 +28,12 @@ _COMMANDS = {
     ",": "", "!": "", " ": "", ";": "", ":": "", "(": ";", ")": ";", "[": ";", "]": ";", "{": "(", "}": ")",
 }  # fmt: skip
 _EMPTY_POWER = re.compile(r"\^(?:\{ ?\}| )?(?=[\s=+*/;.,)}-]|$)")
-# Those that look behind begin with the sign itself, which the search finds much faster than what stands before it, or
-# than one of several alternatives.
+# Patterns with a look-behind begin with the sign itself, which the search finds much faster than the text before it or
+# one of several alternatives.
 _TIMES = re.compile(r"[xX](?:(?<=[\d)%][xX])|(?<=[\d)%a-z] [xX]))(?= ?[\d(])")
-#: Words after a number that are no unit: they part one equation from the next.
+#: Words after a number that are not units: they separate equations.
 _LINKS = r"(?!(?:x|so|and|or|then|thus|hence|is|are|was|gives?|which|because|since|when|if|while|but|therefore|to)\b)"
-#: Of other scripts a single letter is a unit too: it is no unknown.
+#: In other scripts a single letter is a unit too, not an unknown.
 _OTHER = "À-ÖØ-öø-žͰ-ӿ぀-ヿ一-鿿가-힣"
 _UNIT = re.compile(
     rf"([\d)%}}])[ ]?{_LINKS}(?:[A-Za-z{_OTHER}’'-]{{2,20}}|[{_OTHER}])"
@@ -48,9 +48,11 @@ RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧\\](?:(?<!\\)|(?:approx|[lg]
 
 
 def in_one_notation(text: str) -> str:
-    r"""The lines of a text that state a relation, in plain signs: ``=`` for all of them, ``*`` for times, no units.
+    r"""Return the lines of a text that state a relation, in plain signs.
 
-    What LaTeX is left is ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi``; other commands part what stands around them.
+    ``=`` for all relations, ``*``, no units.
+
+    The LaTeX commands ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi`` stay; others separate the text around them.
 
     >>> in_one_notation("We have \\(3 \\times 12 \\text{ eggs} \\approx 36\\).\nSo much.")
     'We have ;3 * 12  = 36;.'
@@ -74,5 +76,5 @@ def in_one_notation(text: str) -> str:
         text = _SUBSCRIPT.sub("", text)
     if _AFTER_DIGIT.search(text):
         text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
-    text = _ARTICLE.sub("|", text)  # no unknowns
+    text = _ARTICLE.sub("|", text)  # articles are not unknowns
     return _UNIT.sub(r"\1", _PER_UNIT.sub("", _TIMES.sub("*", text)))

@@ -1,8 +1,8 @@
-"""Reads the arithmetic in a Python program without running it: the same operations that prose would show.
+"""Parse the arithmetic in a Python program without running it, into the operations that prose would show.
 
-Names are followed to what was assigned to them, so that neither they, nor the order of assignments, nor the number of
-lines matter. Where no value is known (a loop's variable, a library's answer) the normal form of the syntax tree stands
-for it: names and the order of commutative operands aside.
+Names are replaced by the values assigned to them, so names, the order of assignments and the number of lines do not
+matter. Unknown values (a loop variable, a library call) are represented by the normal form of the syntax tree, without
+names and without the order of commutative operands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from math import factorial, gcd, lcm, prod
 
-from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, note
+from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, record_operation
 from oversharp.diagnostics.ways.values import (
     NoValueError,
     Polynomial,
@@ -24,20 +24,20 @@ from oversharp.diagnostics.ways.values import (
     divide,
     linear_root,
     multiply,
-    named,
-    negated,
+    name_value,
+    negate,
     power,
     root,
     symbol,
 )
 
 MOST_CHARACTERS, MOST_NODES, MOST_DEPTH = 20_000, 3_000, 50
-#: No program has more nodes than that for each of its characters ("a+a" has 8): those of short ones are not counted.
+#: Upper bound of syntax nodes per character ("a+a" has 8): short programs need no counting.
 _NODES_PER_CHARACTER = 4
 _FENCED = re.compile(r"```([^\n`]{0,20})\n(.*?)(?:```|\Z)", re.DOTALL)
 _PYTHON = frozenset({"", "python", "py", "python3"})
 _BARE = re.compile(r"\s*(?:def \w+\(|import \w|from \w+ import |print\()")
-#: Calls that leave a number what it is, as far as a way of solving goes.
+#: Calls that do not change a number, as far as a way of solving is concerned.
 _TRANSPARENT = frozenset({"int", "float", "round", "Fraction", "Rational", "Integer", "simplify", "print"})
 _SIGNS = {ast.Add: "+", ast.Sub: "+", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/"}
 _OF_WHOLE_NUMBERS: dict[str, Callable[..., int]] = {"gcd": gcd, "lcm": lcm, "max": max, "min": min}
@@ -46,7 +46,7 @@ _LONGEST = 80
 
 
 class Form(str):
-    """The normal form of a piece of a program whose value is not known."""
+    """Normal form of a piece of a program with unknown value."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ Known = Value | Form
 
 
 def programs_in(text: str) -> tuple[list[str], str]:
-    r"""The Python programs in a text, and the text without anything that is fenced.
+    r"""Return the Python programs in a text, and the text without fenced blocks.
 
     >>> programs_in("So:\n```python\nprint(2 + 3)\n```\n```output\n5\n```\nIt is 5.")
     (['print(2 + 3)\n'], 'So:\n\n\nIt is 5.')
@@ -67,7 +67,9 @@ def programs_in(text: str) -> tuple[list[str], str]:
 
 
 def read_program(source: str) -> list[Computation] | None:
-    """The operations of a program in their order; None where it is no Python, or is beyond the bounds.
+    """Return the operations of a program in order.
+
+    None if it is not Python, or exceeds the limits.
 
     >>> [c.value for c in read_program("eggs = 16 - 3\\nprice = 2\\nprint(eggs * price)")]
     ['13', '26']
@@ -78,7 +80,7 @@ def read_program(source: str) -> list[Computation] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a foreign program's strings escape is its own affair
+            warnings.simplefilter("ignore")  # invalid escapes in the response's strings
             tree = ast.parse(source)
             if len(source) * _NODES_PER_CHARACTER > MOST_NODES and sum(1 for _ in ast.walk(tree)) > MOST_NODES:
                 return None
@@ -86,15 +88,15 @@ def read_program(source: str) -> list[Computation] | None:
         reader.body(tree.body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return reader.found[:MOST_COMPUTATIONS]
+    return reader.operations[:MOST_COMPUTATIONS]
 
 
 class _Program:
-    """What is known of each name, statement by statement."""
+    """Values of names, statement by statement."""
 
     def __init__(self) -> None:
-        self.found: list[Computation] = []
-        self.known: dict[str, Known] = {}
+        self.operations: list[Computation] = []
+        self.values: dict[str, Known] = {}
         self.functions: dict[str, Known] = {}
         self.returned: Known = Form("v")
         self.depth = 0
@@ -108,15 +110,17 @@ class _Program:
             case ast.Assign(targets=targets, value=value):
                 self._assign(targets, value)
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                self.known[name] = self._of(ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value))
+                self.values[name] = self._evaluate(
+                    ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value)
+                )
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                self.known[name] = self._of(value)
+                self.values[name] = self._evaluate(value)
             case ast.Return(value=ast.expr() as value):
-                self.returned = self._of(value)
+                self.returned = self._evaluate(value)
             case ast.Expr(value=ast.Constant()):
                 pass  # a docstring
             case ast.Expr(value=value):
-                self._of(value)
+                self._evaluate(value)
             case ast.If(test=test, body=body, orelse=orelse):
                 self._branch("if", [test], [*body, *orelse])
             case ast.While(test=test, body=body):
@@ -126,42 +130,42 @@ class _Program:
                 self._forget([*body, ast.Assign(targets=[target], value=iterated)])
                 self._branch("for", [iterated], body)
             case ast.FunctionDef(name=name, args=arguments, body=body):
-                self._function(name, [one.arg for one in arguments.args], body)
+                self._function(name, [argument.arg for argument in arguments.args], body)
             case ast.With(body=body) | ast.Try(body=body):
                 self.body(body)
             case _:
-                pass  # imports, asserts and what else computes nothing
+                pass  # imports, asserts and other statements without a computation
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
         if isinstance(value, ast.Tuple) and isinstance(targets[0], ast.Tuple):
-            for target, one in zip(targets[0].elts, value.elts, strict=False):
-                self._assign([target], one)
+            for target, elt in zip(targets[0].elts, value.elts, strict=False):
+                self._assign([target], elt)
             return
-        is_symbol = isinstance(value, ast.Call) and _called(value) in ("symbols", "Symbol", "var")
-        known = Form("v") if is_symbol else self._of(value)
+        is_symbol = isinstance(value, ast.Call) and _call_name(value) in ("symbols", "Symbol", "var")
+        known = Form("v") if is_symbol else self._evaluate(value)
         for name in _names(targets):
-            self.known[name] = symbol(name) if is_symbol else known if isinstance(targets[0], ast.Name) else Form("v")
+            self.values[name] = symbol(name) if is_symbol else known if isinstance(targets[0], ast.Name) else Form("v")
 
     def _branch(self, word: str, tests: Sequence[ast.expr], body: Sequence[ast.stmt]) -> None:
-        self._form(f"{word} " + ",".join(_text(self._of(test)) for test in tests))
+        self._form(f"{word} " + ",".join(_text(self._evaluate(test)) for test in tests))
         self.body(body)
 
     def _function(self, name: str, arguments: Sequence[str], body: Sequence[ast.stmt]) -> None:
-        outside = dict(self.known)
-        self.known |= dict.fromkeys(arguments, Form("v"))
+        outside = dict(self.values)
+        self.values |= dict.fromkeys(arguments, Form("v"))
         self.functions[name] = self.returned = Form("f")
         self.body(body)
         self.functions[name] = Form("f") if arguments else self.returned
-        self.known = outside
+        self.values = outside
 
     def _forget(self, body: Sequence[ast.stmt]) -> None:
         for node in body:
             for inside in ast.walk(node):
                 if isinstance(inside, ast.Assign | ast.AugAssign):
                     targets = inside.targets if isinstance(inside, ast.Assign) else [inside.target]
-                    self.known |= dict.fromkeys(_names(targets), Form("v"))
+                    self.values |= dict.fromkeys(_names(targets), Form("v"))
 
-    def _of(self, node: ast.expr) -> Known:
+    def _evaluate(self, node: ast.expr) -> Known:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise ValueError("nested too deep")
@@ -179,34 +183,34 @@ class _Program:
             case ast.Constant(value=int() | float() as value):
                 return _exact(value)
             case ast.Name(id=name):
-                return self.known.get(name, Form("v"))
+                return self.values.get(name, Form("v"))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                inside = self._of(operand)
-                return Form(f"-{inside}") if isinstance(inside, Form) else negated(inside)
+                inside = self._evaluate(operand)
+                return Form(f"-{inside}") if isinstance(inside, Form) else negate(inside)
             case ast.BinOp(op=op) if type(op) in _SIGNS:
                 return self._flat(node, _SIGNS[type(op)])
             case ast.BinOp(left=left, op=op, right=right):
-                return self._other(self._of(left), op, self._of(right))
+                return self._other(self._evaluate(left), op, self._evaluate(right))
             case ast.Call():
                 return self._call(node)
             case ast.Subscript(value=value):
-                return self._of(value)
+                return self._evaluate(value)
             case ast.Attribute(attr="pi"):
                 return symbol("π")
             case _:
-                parts = (self._of(one) for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+                parts = (self._evaluate(item) for item in ast.iter_child_nodes(node) if isinstance(item, ast.expr))
                 return self._form(f"{type(node).__name__}({','.join(map(_text, parts))})", note_it=False)
 
     def _flat(self, node: ast.BinOp, kind: str) -> Known:
-        """Sums of any number of terms, and products with quotients of any number of factors, in one step."""
+        """Evaluate a sum of any number of terms, or a product of any number of factors, as one operation."""
         operands: list[tuple[type[ast.operator], Known]] = []
         left: ast.expr = node
         alike = ("+",) if kind == "+" else ("*", "/")
         while isinstance(left, ast.BinOp) and _SIGNS.get(type(left.op)) in alike:
             kind = "/" if _SIGNS[type(left.op)] == "/" else kind
-            operands.append((type(left.op), self._of(left.right)))
+            operands.append((type(left.op), self._evaluate(left.right)))
             left = left.left
-        operands.append((ast.Add if kind == "+" else ast.Mult, self._of(left)))
+        operands.append((ast.Add if kind == "+" else ast.Mult, self._evaluate(left)))
         operands.reverse()
         known = [(op, value) for op, value in operands if not isinstance(value, Form)]
         if len(known) < len(operands):
@@ -214,22 +218,26 @@ class _Program:
             return self._form(f"({('+' if kind == '+' else '*').join(texts)})")
         total: Value = 0 if kind == "+" else 1
         for op, value in known:
-            total = _combined(total, op, value)
-        return note(self.found, kind, [negated(value) if op is ast.Sub else value for op, value in known], total)
+            total = _combine(total, op, value)
+        return record_operation(
+            self.operations, kind, [negate(value) if op is ast.Sub else value for op, value in known], total
+        )
 
     def _other(self, left: Known, op: ast.operator, right: Known) -> Known:
         if isinstance(left, Form) or isinstance(right, Form):
             return self._form(f"({_text(left)}{type(op).__name__}{_text(right)})")
         if isinstance(op, ast.Pow):
             value = root(left) if right == Fraction(1, 2) else power(left, right)
-            return note(self.found, "^", [left, right], value)
+            return record_operation(self.operations, "^", [left, right], value)
         if isinstance(op, ast.Mod) and isinstance(left, int) and isinstance(right, int) and right:
-            return note(self.found, "%", [left, right], left % right)
+            return record_operation(self.operations, "%", [left, right], left % right)
         return Form("v")
 
     def _call(self, node: ast.Call) -> Known:
-        name = _called(node)
-        values = [self._of(one.value if isinstance(one, ast.Starred) else one) for one in node.args]
+        name = _call_name(node)
+        values = [
+            self._evaluate(argument.value if isinstance(argument, ast.Starred) else argument) for argument in node.args
+        ]
         if name in self.functions and not values:
             return self.functions[name]
         if name in _TRANSPARENT and values:
@@ -246,45 +254,45 @@ class _Program:
     def _known_call(self, name: str, values: Sequence[Value]) -> Known | None:
         match name, values:
             case "sqrt", [value]:
-                return note(self.found, "^", values, root(value))
+                return record_operation(self.operations, "^", values, root(value))
             case "factorial", [int() as value] if 0 <= value <= 60:
-                return note(self.found, "!", values, factorial(value))
+                return record_operation(self.operations, "!", values, factorial(value))
             case "comb" | "binomial", [int() as n, int() as k] if 0 <= k <= n <= 60:
-                self.found.append(Computation("!", (str(n), str(k)), f"C({n},{k})"))
+                self.operations.append(Computation("!", (str(n), str(k)), f"C({n},{k})"))
                 return prod(range(n - k + 1, n + 1)) // factorial(k)
             case _ if name in _OF_WHOLE_NUMBERS and all(isinstance(value, int) for value in values):
                 whole = [value for value in values if isinstance(value, int)]
                 return _OF_WHOLE_NUMBERS[name](*whole)
             case "Eq", [one, other]:
-                return add(one, negated(other))
+                return add(one, negate(other))
             case "solve", [Polynomial() as value, *_]:
                 solution = linear_root(value)
                 if solution is not None:
-                    self.found.append(Computation("=", (), named(solution)))
+                    self.operations.append(Computation("=", (), name_value(solution)))
                 return solution
         return None
 
     def _sum_of(self, elements: Sequence[ast.expr]) -> Known:
-        values = [self._of(one) for one in elements]
+        values = [self._evaluate(element) for element in elements]
         total: Value = 0
         for value in values:
             if isinstance(value, Form):
                 return self._form(f"({'+'.join(sorted(map(_text, values)))})")
             total = add(total, value)
-        return note(self.found, "+", [value for value in values if not isinstance(value, Form)], total)
+        return record_operation(self.operations, "+", [value for value in values if not isinstance(value, Form)], total)
 
     def _form(self, text: str, *, note_it: bool = True) -> Form:
         form = Form(text if len(text) <= _LONGEST else blake2b(text.encode(), digest_size=8).hexdigest())
         if note_it:
-            self.found.append(Computation("#", (), form))
+            self.operations.append(Computation("#", (), form))
         return form
 
 
-def _combined(total: Value, op: type[ast.operator], value: Value) -> Value:
+def _combine(total: Value, op: type[ast.operator], value: Value) -> Value:
     if op is ast.Add:
         return add(total, value)
     if op is ast.Sub:
-        return add(total, negated(value))
+        return add(total, negate(value))
     if op is ast.Mult:
         return multiply(total, value)
     quotient = divide(total, value)
@@ -298,19 +306,19 @@ def _exact(value: int | float) -> Value:
         if value.bit_length() > 64:
             raise NoValueError("a number too long")
         return value
-    exact = Fraction(repr(value)) if value - value == 0 else None  # as it is written; no infinity
+    exact = Fraction(repr(value)) if value - value == 0 else None  # the decimal as written; no infinity
     if exact is None:
         raise NoValueError("a number too long")
     return exact.numerator if exact.denominator == 1 else exact
 
 
-def _called(node: ast.Call) -> str:
+def _call_name(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "f")
 
 
 def _names(targets: Iterable[ast.expr]) -> list[str]:
-    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+    return [item.id for target in targets for item in ast.walk(target) if isinstance(item, ast.Name)]
 
 
 def _text(value: Known) -> str:
-    return value if isinstance(value, Form) else named(value)
+    return value if isinstance(value, Form) else name_value(value)

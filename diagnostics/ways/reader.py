@@ -1,4 +1,4 @@
-"""The built-in reader "steps": what a response computes on its way, in prose, in programs, or in one expression."""
+"""Built-in reader "steps": values that a response computes, in prose, in programs, or in one expression."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from oversharp.diagnostics.ways.expressions import bare_expression, read_express
 from oversharp.diagnostics.ways.programs import programs_in, read_program
 from oversharp.diagnostics.ways.steps import UNKNOWN, final_of, operations_of, steps_of
 
-#: Why a way is not known.
-EMPTY, NO_STEP = "the response is empty", "no equation or computation was read in it"
+#: Reasons why a way is unknown.
+EMPTY, NO_STEP = "the response is empty", "no equation or computation was found in it"
 _UNKNOWN = Signature(why=NO_STEP)
 
 
 class StepsReader:
-    """Ways by the values that are computed; the strategy is code, algebra, arithmetic or expression.
+    """Ways by computed values; the strategy is code, algebra, arithmetic or expression.
 
-    >>> one, other, none = StepsReader().read(["16 - 3 = 13, and 13 * 2 = 26", "2 * (16 - 3) = 26", "It is 26."])
-    >>> one.steps == other.steps, one.strategy, none.why
-    (True, 'arithmetic', 'no equation or computation was read in it')
+    >>> first, second, none = StepsReader().read(["16 - 3 = 13, and 13 * 2 = 26", "2 * (16 - 3) = 26", "It is 26."])
+    >>> first.steps == second.steps, first.strategy, none.why
+    (True, 'arithmetic', 'no equation or computation was found in it')
     """
 
     name = "steps"
     version = 2
-    #: Halfway between the similarities of judged pairs that part the same ways from different ones best.
+    #: Midpoint of the similarities that best separate judged pairs of the same way from pairs of different ways.
     joined_from = 0.7
 
     def read(self, texts: Sequence[str]) -> list[Signature]:
-        """One signature per text, in order."""
+        """Return one signature per text, in order."""
         return [_signature(text) for text in texts]
 
 
@@ -39,19 +39,19 @@ def _signature(text: str) -> Signature:
         return Signature(why=EMPTY)
     expression = bare_expression(text) if len(text) < 2_000 else None
     if expression is not None and "=" not in text:
-        read = read_expression(expression)
-        if read is not None:
-            return _of("expression", read[0], written=read[1])
+        parsed = read_expression(expression)
+        if parsed is not None:
+            return _build_signature("expression", parsed[0], written=parsed[1])
     programs, prose = programs_in(text)
     computations: list[Computation] = []
     for program in programs:
         computations += read_program(program) or []
     strategy = "code" if computations else None
     computations += read_computations(prose)
-    return _of(strategy, computations)
+    return _build_signature(strategy, computations)
 
 
-def _of(strategy: str | None, computations: list[Computation], *, written: str = "") -> Signature:
+def _build_signature(strategy: str | None, computations: list[Computation], *, written: str = "") -> Signature:
     if not computations:
         return _UNKNOWN
     steps, parts = (_all_of(computations), ()) if strategy == "expression" else steps_of(computations)
@@ -68,5 +68,5 @@ def _of(strategy: str | None, computations: list[Computation], *, written: str =
 
 
 def _all_of(computations: list[Computation]) -> tuple[str, ...]:
-    """Of an expression each part counts, by its tree."""
+    """Return all subexpressions, by their trees."""
     return tuple(sorted({c.value for c in computations}))

@@ -1,6 +1,8 @@
-"""Exact values of school arithmetic: whole numbers, fractions, and polynomials in unknowns, all of bounded size.
+"""Exact values of school arithmetic.
 
-Whole numbers stay ``int`` because most values are and ``Fraction`` is ten times as slow.
+Integers, fractions, and polynomials in unknowns, all of bounded size.
+
+Integers stay ``int`` because most values are, and ``Fraction`` is ten times as slow.
 """
 
 from __future__ import annotations
@@ -19,23 +21,23 @@ MOST_TERMS = 24
 
 
 class NoValueError(ValueError):
-    """What stands there has no exact value within the bounds."""
+    """Raised where a text has no exact value within the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """Coefficients by monomial; exponents may be negative. At least one monomial has a symbol."""
+    """Coefficients by monomial; exponents may be negative. At least first monomial has a symbol."""
 
     terms: tuple[tuple[Monomial, Number], ...]
 
     @property
     def unknowns(self) -> frozenset[str]:
-        """The letters in it; π and roots are known."""
+        """Letters in it, except π and roots, which are known."""
         return frozenset(name for monomial, _ in self.terms for name, _ in monomial if name[0] not in "√π")
 
     @property
     def is_symbol(self) -> bool:
-        """Whether it is a bare unknown."""
+        """Whether it is a single unknown."""
         (monomial, coefficient), *others = self.terms
         return not others and coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1
 
@@ -44,88 +46,88 @@ Value = Number | Polynomial
 
 
 def symbol(name: str) -> Polynomial:
-    """The unknown of that name."""
+    """Return the unknown of that name."""
     return Polynomial(terms=((((name, 1),), 1),))
 
 
-def add(one: Value, other: Value) -> Value:
-    """Their sum. Raises ``NoValueError`` beyond the bounds, as all of these.
+def add(first: Value, second: Value) -> Value:
+    """Return the sum. Raises ``NoValueError`` beyond the limits, like all functions here.
 
     >>> add(Fraction(1, 2), Fraction(1, 2))
     1
     """
-    if isinstance(one, Polynomial) or isinstance(other, Polynomial):
-        terms = _terms(one)
-        for monomial, coefficient in _terms(other).items():
+    if isinstance(first, Polynomial) or isinstance(second, Polynomial):
+        terms = _terms(first)
+        for monomial, coefficient in _terms(second).items():
             terms[monomial] = terms.get(monomial, 0) + coefficient
         return _polynomial(terms)
-    return plain(one + other)
+    return plain(first + second)
 
 
-def multiply(one: Value, other: Value) -> Value:
-    """Their product.
+def multiply(first: Value, second: Value) -> Value:
+    """Return the product.
 
     >>> square = multiply(symbol("x"), symbol("x"))
-    >>> named(multiply(square, 3))
+    >>> name_value(multiply(square, 3))
     '3v^2'
     """
-    if isinstance(one, Polynomial) or isinstance(other, Polynomial):
-        left, right = _terms(one), _terms(other)
+    if isinstance(first, Polynomial) or isinstance(second, Polynomial):
+        left, right = _terms(first), _terms(second)
         if len(left) * len(right) > MOST_TERMS:
             raise NoValueError("too many terms")
         terms: dict[Monomial, Number] = {}
         for a, x in left.items():
             for b, y in right.items():
-                both, factor = _joined(a, b)
+                both, factor = _multiply_monomials(a, b)
                 terms[both] = terms.get(both, 0) + x * y * factor
         return _polynomial(terms)
-    return plain(one * other)
+    return plain(first * second)
 
 
-def negated(value: Value) -> Value:
-    """Its opposite."""
+def negate(value: Value) -> Value:
+    """Return the negative."""
     return multiply(value, -1) if isinstance(value, Polynomial) else -value
 
 
-def divide(one: Value, other: Value) -> Value:
-    """Their quotient; a divisor has one term.
+def divide(first: Value, second: Value) -> Value:
+    """Return the quotient; the divisor must have first term.
 
     >>> divide(6, 4), divide(6, 3)
     (Fraction(3, 2), 2)
     """
-    if isinstance(other, Polynomial):
-        if len(other.terms) > 1:
+    if isinstance(second, Polynomial):
+        if len(second.terms) > 1:
             raise NoValueError("a divisor of several terms")
-        ((monomial, coefficient),) = other.terms
+        ((monomial, coefficient),) = second.terms
         inverse = Polynomial(terms=((tuple((name, -power) for name, power in monomial), divide_plain(1, coefficient)),))
-        return multiply(one, inverse)
-    if other == 0:
+        return multiply(first, inverse)
+    if second == 0:
         raise NoValueError("a divisor of 0")
-    if isinstance(one, Polynomial):
-        return multiply(one, divide_plain(1, other))
-    return divide_plain(one, other)
+    if isinstance(first, Polynomial):
+        return multiply(first, divide_plain(1, second))
+    return divide_plain(first, second)
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """``base`` to a whole exponent.
+    """Return ``base`` to an integer exponent.
 
     >>> power(Fraction(2, 3), 3)
     Fraction(8, 27)
     """
     if not isinstance(exponent, int) or abs(exponent) > MOST_EXPONENT:
-        raise NoValueError("an exponent that is no small whole number")
+        raise NoValueError("an exponent that is not a small integer")
     if exponent < 0:
         return divide(1, power(base, -exponent))
     result: Value = 1
-    for _ in range(exponent):  # step by step, so that the bound on bits holds before a huge number is made
+    for _ in range(exponent):  # step by step, so that the limit on bits applies before a huge number is built
         result = multiply(result, base)
     return result
 
 
 def root(value: Value) -> Value:
-    """Its square root: exact where it is a fraction, else a symbol of its own with the square taken out.
+    """Return the square root: exact for a fraction, else a new symbol with the square factor extracted.
 
-    >>> root(16), named(root(50))
+    >>> root(16), name_value(root(50))
     (4, '5√2')
     """
     if isinstance(value, Polynomial) or value < 0:
@@ -142,7 +144,7 @@ def root(value: Value) -> Value:
 
 
 def plain(number: Number) -> Number:
-    """An ``int`` where it is whole. Raises ``NoValueError`` where it is too large."""
+    """Return an ``int`` if the number is whole. Raises ``NoValueError`` where it is too large."""
     if isinstance(number, Fraction):
         if number.denominator == 1:
             number = number.numerator
@@ -153,16 +155,20 @@ def plain(number: Number) -> Number:
     return number
 
 
-def divide_plain(one: Number, other: Number) -> Number:
-    """The quotient of two numbers, the second not 0."""
-    if isinstance(one, int) and isinstance(other, int):
-        whole, rest = divmod(one, other)
-        return plain(Fraction(one, other)) if rest else whole  # no longer than ``one``, which is within the bounds
-    return plain(Fraction(one) / other)
+def divide_plain(first: Number, second: Number) -> Number:
+    """Return the quotient of two numbers, the second not 0."""
+    if isinstance(first, int) and isinstance(second, int):
+        whole, rest = divmod(first, second)
+        return (
+            plain(Fraction(first, second)) if rest else whole
+        )  # not longer than ``first``, which is within the limits
+    return plain(Fraction(first) / second)
 
 
 def linear_root(value: Value) -> Number | None:
-    """Where a polynomial that is linear in its only unknown is 0; None for any other value.
+    """Return the root of a polynomial that is linear in its only unknown.
+
+    None for any second value.
 
     >>> linear_root(add(multiply(symbol("n"), 40), -120))
     3
@@ -179,10 +185,10 @@ def linear_root(value: Value) -> Number | None:
     return divide_plain(-constant, slope)
 
 
-def named(value: Value) -> str:
-    """A name of the value that is blind to the names of unknowns and to their order.
+def name_value(value: Value) -> str:
+    """Return a name of the value that does not depend on the names and order of unknowns.
 
-    >>> named(Fraction(3, 2)), named(add(symbol("a"), 2)), named(add(2, symbol("length")))
+    >>> name_value(Fraction(3, 2)), name_value(add(symbol("a"), 2)), name_value(add(2, symbol("length")))
     ('3/2', '1v+2', '1v+2')
     """
     if not isinstance(value, Polynomial):
@@ -190,8 +196,8 @@ def named(value: Value) -> str:
     return "+".join(sorted(_term_name(monomial, coefficient) for monomial, coefficient in value.terms))
 
 
-def scaled(value: Polynomial) -> Polynomial:
-    """The same equation value = 0 with whole coefficients that share no factor, the first of them positive."""
+def normalise_equation(value: Polynomial) -> Polynomial:
+    """Return the equation value = 0 with coprime integer coefficients, the first of them positive."""
     below = 1
     for _, coefficient in value.terms:
         below = below * coefficient.denominator // gcd(below, coefficient.denominator)
@@ -204,7 +210,7 @@ def scaled(value: Polynomial) -> Polynomial:
 
 
 def _term_name(monomial: Monomial, coefficient: Number) -> str:
-    # radicals and π keep their names: they are no unknowns
+    # radicals and π keep their names: they are not unknowns
     powers = sorted(
         (name if name[0] in "√π" else "v") + ("" if exponent == 1 else f"^{exponent}") for name, exponent in monomial
     )
@@ -215,17 +221,18 @@ def _terms(value: Value) -> dict[Monomial, Number]:
     return dict(value.terms) if isinstance(value, Polynomial) else ({(): value} if value else {})
 
 
-def _joined(one: Monomial, other: Monomial) -> tuple[Monomial, Number]:
-    """The product of two monomials, and what roots in it multiply to."""
-    if not other or (not one and all(exponent > 0 for _, exponent in other)):
-        return one or other, 1
-    exponents = dict(one)
-    for name, exponent in other:
+def _multiply_monomials(first: Monomial, second: Monomial) -> tuple[Monomial, Number]:
+    """Return the product of two monomials, and the rational factor from roots in it."""
+    if not second or (not first and all(exponent > 0 for _, exponent in second)):
+        return first or second, 1
+    exponents = dict(first)
+    for name, exponent in second:
         exponents[name] = exponents.get(name, 0) + exponent
     factor: Number = 1
     for name, exponent in exponents.items():
         if abs(exponent) > MOST_EXPONENT:
-            raise NoValueError("an exponent that is no small whole number")
+            raise NoValueError("an exponent that is not a small integer")
+
         if name[0] == "√" and exponent not in (0, 1):
             factor *= plain(Fraction(int(name[1:])) ** (exponent // 2))
             exponents[name] = exponent % 2

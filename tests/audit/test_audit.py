@@ -182,10 +182,12 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
     progress = Notes()
     topped = audit([countdown_series], config(tmp_path, **more), progress=progress)
     assert topped.samples_drawn == 5 * 8 + 2 * 5 * 4
-    told, cost = (note for note in progress.notes if re.match("to draw|if they are like", note))
+    told, cost = (note for note in progress.notes if re.match("to draw|estimate from", note))
     assert told == f"to draw: 80 samples at 3 checkpoints, at most {short_count(80 * max_tokens)} tokens"
     tokens = short_count(80 * before.tokens)
-    assert re.fullmatch(rf"if they are like the 320 in the store: {tokens} tokens, about 1 min, .* MB of disk", cost)
+    assert re.fullmatch(
+        rf"estimate from the 320 samples in the store: {tokens} tokens, about 1 min, .* MB of disk", cost
+    )
     with Store.open(tmp_path / "audit.duckdb") as store:
         assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
         assert store.frame("SELECT n, n_base FROM current_audits").to_numpy().tolist() == [[20, 40]]
@@ -224,7 +226,7 @@ def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_
     assert not [note for note in notes.notes if "chat" in note]
     assert audit([run], config(tmp_path / "new", **small), progress=notes).samples_drawn
     assert [note for note in notes.notes if "chat template" in note] == [
-        "prompts are asked with the tokenizer's chat template (--no-chat asks the bare prompt)"
+        "prompts are formatted with the tokenizer's chat template (--no-chat disables it)"
     ]
     asked = [frame(tmp_path / out / "audit.duckdb", "SELECT DISTINCT chat FROM settings") for out in ("old", "new")]
     assert [one["chat"].tolist() for one in asked] == [[False], [True]]
@@ -249,7 +251,7 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
 ) -> None:
     def refuse(name: str, context: SamplerContext) -> Sampler:
         if name == "vllm":
-            raise EngineRefusedError("checkpoint-0: vLLM does not run this model here")
+            raise EngineRefusedError("checkpoint-0: vLLM cannot run this model here")
         return make_sampler(name, context)
 
     def choose(name: str, *_: object, **__: object) -> tuple[str, str]:
@@ -259,11 +261,11 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     monkeypatch.setattr("oversharp.diagnostics.engine.local.make_sampler", refuse)
     progress = Notes()
     result = audit([countdown_series], config(tmp_path), progress=progress)
-    assert any("does not run this model" in note for note in progress.notes)
+    assert any("cannot run this model" in note for note in progress.notes)
     drew = "SELECT DISTINCT sampler FROM samples JOIN settings USING (settings_id)"
     assert frame(result.store_path, drew)["sampler"].tolist() == ["transformers"]
     why = "SELECT provenance->>'engine_refused' AS why FROM audits WHERE provenance <> '{}'"
-    assert frame(result.store_path, why)["why"].tolist() == ["checkpoint-0: vLLM does not run this model here"]
+    assert frame(result.store_path, why)["why"].tolist() == ["checkpoint-0: vLLM cannot run this model here"]
     with pytest.raises(EngineRefusedError):  # who asks for vLLM gets its refusal
         audit([countdown_series], config(tmp_path / "asked", sampler="vllm"))
 
@@ -306,8 +308,8 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     assert pace[0].startswith(f"to draw: {result.samples_drawn} samples at 3 checkpoints, at most ")
     assert pace[1].startswith("not measured yet: sampling takes about 1 min, by rates measured on another machine")
     assert [re.sub("[0-9.,]+ samples", "n samples", note) for note in (pace[2], pace[-1])] == [
-        "checkpoint 1 of 3 is done: n samples per second, about 1 min for the others",
-        "checkpoint 3 of 3 is done: n samples per second",
+        "checkpoint 1 of 3 done: n samples/s, about 1 min left",
+        "checkpoint 3 of 3 done: n samples/s",
     ]
 
 

@@ -317,7 +317,7 @@ def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_
     ended = audit(Stroke(fault="kill_engine", at="oversharp.diagnostics.samplers.vllm_engine:VllmEngine._ask", call=0))
     assert ended.code == SamplerError.exit_code, ended.said
     line = _only_error(ended)
-    for words in ("checkpoint-0", "again and again", "--batch-size", "--cpu-cache-gib", "--sampler transformers"):
+    for words in ("checkpoint-0", "repeatedly", "--batch-size", "--cpu-cache-gib", "--sampler transformers"):
         assert words in line
     assert len(set(ended.engines)) == 3
 
@@ -327,7 +327,7 @@ def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_
         Stroke(fault="kill_engine", at=SWAP),
     )
     assert ended.code == 0, ended.said
-    replaced = r"(checkpoint-\d+): the vLLM engine ended \((.*)\); started again with (\d+) responses at a time"
+    replaced = r"(checkpoint-\d+): the vLLM engine ended \((.*)\); restarted with (\d+) concurrent responses"
     (short, sampling, swapping) = re.findall(replaced, ended.said)
     assert (short[0], short[2]) == ("checkpoint-0", "16")
     assert short[1].startswith("MemoryError: out of memory with 32 rows")

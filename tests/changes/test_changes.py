@@ -16,7 +16,7 @@ import pytest
 
 import oversharp
 from oversharp.diagnostics.app.cli import main
-from oversharp.diagnostics.changes.lost import surely_lost_first
+from oversharp.diagnostics.changes.lost import loss_order
 from oversharp.diagnostics.changes.problems import problem_changes
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.statistics.problem_changes import ProblemCounts
@@ -78,8 +78,8 @@ def test_what_was_lost_comes_first_by_what_is_sure_and_says_what_chance_would_ma
         0.5, abs=0.001
     )  # the one hit of 2 + 2? falls to the base half the time
     assert found.sentence == (
-        "Of 23 problems, step 20 of run lost 2, 1 of them surely: no correct sample is left of what the base solved "
-        "(chance alone would make it about 0.5). 0 other problems surely fell."
+        "23 problems: step 20 of run lost every correct sample of 2 that the base solved, 1 of them significantly "
+        "(expected by chance: about 0.5). 0 other problems fell significantly."
     )
 
 
@@ -134,9 +134,9 @@ def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_pr
         "3 + 3?": ("gained", True),
         "2 + 2?": ("lost", False),
     }
-    assert "2 lost every correct sample and 1 won a first one" in found.sentences[-1]
-    assert found.sentences[-1].endswith("1 surely fell and 1 surely rose.")
-    assert "no change is shown up to k = 8" in found.sentences[0]
+    assert "2 lost every correct sample, 1 gained a first one" in found.sentences[-1]
+    assert found.sentences[-1].endswith("1 fell significantly, 1 rose significantly.")
+    assert "no significant change up to k = 8" in found.sentences[0]
     back = oversharp.diff(store_path, steps=(20, 0))
     assert back.changes[0].difference == pytest.approx(1 / 16 / 23)
 
@@ -203,7 +203,7 @@ def test_surely_lost_comes_before_surely_fell_and_that_before_lost_by_chance() -
     )  # fmt: skip
     names = ("fell, p = 6e-7", "lost, p = 0.5", "lost, p = 4e-4", "lost, p = 2e-9")
     changes = problem_changes(counts, problem_ids=names, names=names, titles=names)
-    assert [one.problem for one in sorted(changes, key=surely_lost_first)] == [names[3], names[2], names[0], names[1]]
+    assert [one.problem for one in sorted(changes, key=loss_order)] == [names[3], names[2], names[0], names[1]]
 
 
 @pytest.mark.parametrize(
@@ -249,12 +249,12 @@ def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> 
         (("diff", "10", "20"), "did you mean --steps 10 20?"),
         (("diff", "--steps", "10"), "--steps 10: give two different steps"),
         (("diff", "--steps", "10", "10"), "give two different steps"),
-        (("diff", "--steps", "10", "30"), "no samples of step 30; there are of step 0 (base), 10, 20"),
+        (("diff", "--steps", "10", "30"), "no samples of step 30; there are samples of step 0 (base), 10, 20"),
         (("diff", "--steps", "0", "20", "--most", "0"), "--most 0: must be 1 or more"),
         (("lost", "--step", "5"), "--step: there are no samples of step 5"),
         (("lost", "--step", "10", "--since", "10"), "step 10 cannot be compared with itself"),
         (("lost", "--most", "0"), "--most 0: must be 1 or more"),
-        (("lost", "--series", "nobody"), "holds no audit of it; there is: run"),
+        (("lost", "--series", "nobody"), "has no audit of it; audited series: run"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(
@@ -276,7 +276,7 @@ def test_of_a_base_alone_nothing_is_lost_and_no_other_step_is_asked_for(store_pa
         )
     with pytest.raises(ConfigError) as raised:
         oversharp.lost(path)
-    assert str(raised.value) == "run: there are samples of the base alone, and nothing to compare it with"
+    assert str(raised.value) == "run: only the base has samples, so there is nothing to compare it with"
 
 
 @pytest.mark.parametrize("verb", ["report", "ship", "export", "diff --steps 0 20", "lost"])
@@ -334,7 +334,7 @@ def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
         assert (len(samples), samples["correct"].sum()) == (N, 0)
         assert len(store.samples()) == 3 * N * len(COUNTS)
         with pytest.raises(
-            ConfigError, match=r"^step: there are no samples of step 21; there are of step 0 \(base\), 10"
+            ConfigError, match=r"^step: there are no samples of step 21; there are samples of step 0 \(base\), 10"
         ):
             store.samples(step=21)
         with pytest.raises(ConfigError, match=r"^problem q9: the audit of run has no problem of this id"):
@@ -358,17 +358,17 @@ def test_a_notebook_shows_what_the_commands_print(store_path: Path) -> None:
     assert [f"<p>{one}</p>" in diff_shown for one in changed.sentences] == [True, True]
     assert "<th>step 20, %</th><th>change, points</th>" in diff_shown
     assert diff_shown.count("<td>surely lost</td>") + diff_shown.count("<td>surely rose</td>") == 1
-    assert "<li>1 more problem surely changed.</li>" in diff_shown
+    assert "<li>1 more problem changed significantly.</li>" in diff_shown
     assert "<th>answers" not in oversharp.lost(store_path)._repr_html_()
-    assert "<p>Of 23 problems, step 20 of &lt;img&gt; lost" in replace(found, series="<img>")._repr_html_()
+    assert "<p>23 problems: step 20 of &lt;img&gt; lost" in replace(found, series="<img>")._repr_html_()
 
 
 def test_two_checkpoints_that_are_named_backwards_are_told_so(store_path: Path) -> None:
     forwards, backwards = (oversharp.diff(store_path, steps=steps) for steps in ((10, 20), (20, 10)))
     assert forwards.notes == ()
     (note,) = backwards.notes
-    assert note.startswith("step 20 comes after step 10 in training: this is read backwards")
-    assert note.endswith("--steps 10 20 reads it forwards.")
+    assert note.startswith("step 20 is later in training than step 10, so lost and gained are exchanged here")
+    assert note.endswith("--steps 10 20 for the order of training.")
     assert len(oversharp.diff(store_path, steps=(20, 0)).notes) == 1
     assert oversharp.diff(store_path, steps=(0, 20)).notes == ()
 

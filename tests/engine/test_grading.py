@@ -14,7 +14,7 @@ from oversharp.diagnostics.engine.grading import Grader, grade_responses
 from oversharp.diagnostics.records.errors import UnreadableError
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Grade, Problem, Sample, SamplingSettings, Series
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.missing import ungraded
+from oversharp.diagnostics.store.missing import find_ungraded
 from tests.audit.small_audits import Notes, audit_key
 
 PROBLEMS = [Problem(task="toy", prompt=f"{n} + {n} =", gold=str(2 * n), verifier="exact") for n in range(8)]
@@ -76,17 +76,17 @@ def test_graded_while_they_are_drawn_or_afterwards_in_any_blocks_the_grades_are_
     with Grader(store, key, PROBLEMS) as grader:
         for problem in PROBLEMS:
             grader.take(_draw(store, problem, kinds))
-            assert not len(ungraded(store, key))  # a full block does not wait
+            assert not len(find_ungraded(store, key))  # a full block does not wait
         grader.take(_draw(store, PROBLEMS[0], ["last"], first=len(kinds)))
-        assert len(ungraded(store, key)) == 1
+        assert len(find_ungraded(store, key)) == 1
         grader.finish()
-    assert not len(ungraded(store, key))
+    assert not len(find_ungraded(store, key))
     graded = _grades(store)
     assert len(graded) == len(PROBLEMS) * (len(kinds) - 1) + 1  # the right answer twice
     assert graded["correct"].sum() == len(PROBLEMS) + 3  # "0", "2" and "4" of the problems whose gold they are
 
     store._database.rows("DELETE FROM grades")  # as if killed before the first block
-    grade_responses(store, PROBLEMS, ungraded(store, key), key=key, progress=Notes())
+    grade_responses(store, PROBLEMS, find_ungraded(store, key), key=key, progress=Notes())
     pd.testing.assert_frame_equal(_grades(store), graded)
 
 
@@ -113,14 +113,14 @@ def test_a_block_of_long_texts_has_few_rows(store: Store, key: AuditKey, monkeyp
     monkeypatch.setattr("oversharp.diagnostics.store.missing.BLOCK_CHARACTERS", 1000)
     monkeypatch.setattr("oversharp.diagnostics.store.missing.FIRST_BLOCK", 2)
     _draw(store, PROBLEMS[0], [f"{n:0500d}" for n in range(10)])
-    blocks = list(ungraded(store, key).blocks(100))
+    blocks = list(find_ungraded(store, key).blocks(100))
     assert [len(block) for block in blocks] == [2] * 5
     assert sorted(text for block in blocks for text in block["text"]) == [f"{n:0500d}" for n in range(10)]
     # where a block is nearly full of characters it is graded, however few responses wait
     monkeypatch.setattr("oversharp.diagnostics.engine.grading.BLOCK_CHARACTERS", 1000)
     with Grader(store, key, PROBLEMS) as grader:
         grader.take(_draw(store, PROBLEMS[0], ["x" * 2000], first=10))
-        assert len(ungraded(store, key)) == 10
+        assert len(find_ungraded(store, key)) == 10
 
 
 def _look(store: Store, key: AuditKey, *, strict: bool = False) -> tuple[FirstLook, Notes]:
@@ -159,7 +159,7 @@ def test_the_first_look_says_one_line_of_what_was_read(
     look, notes = _look(store, key)
     for problem in PROBLEMS[:4]:
         _draw(store, problem, kinds, cut_off=cut_off)
-    grade_responses(store, PROBLEMS, ungraded(store, key), key=key, progress=Notes())
+    grade_responses(store, PROBLEMS, find_ungraded(store, key), key=key, progress=Notes())
     look.take()
     look.take()
     assert notes.notes == [said]
@@ -172,7 +172,7 @@ def test_what_is_odd_once_enough_problems_were_seen_is_a_warning_that_names_the_
     look, notes = _look(store, key)
     for problem in PROBLEMS:
         _draw(store, problem, [UNREAD] * 100 + [RIGHT] * 28, cut_off=True)
-    grade_responses(store, PROBLEMS, ungraded(store, key), key=key, progress=Notes())
+    grade_responses(store, PROBLEMS, find_ungraded(store, key), key=key, progress=Notes())
     look.take()
     (said,) = notes.notes
     assert said.startswith(
@@ -214,7 +214,7 @@ def test_strict_stops_where_hardly_a_response_can_be_read_and_keeps_what_was_dra
 def test_all_of_a_small_base_is_enough(store: Store, key: AuditKey) -> None:
     look, notes = _look(store, key, strict=True)
     _draw(store, PROBLEMS[0], [UNREAD] * 4)
-    grade_responses(store, PROBLEMS, ungraded(store, key), key=key, progress=Notes())
+    grade_responses(store, PROBLEMS, find_ungraded(store, key), key=key, progress=Notes())
     look.take()
     assert len(notes.notes) == 1
     with pytest.raises(UnreadableError, match="in 0 of 4 responses to 1 problem;"):

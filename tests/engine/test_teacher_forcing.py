@@ -11,7 +11,7 @@ import torch
 
 import oversharp.diagnostics.engine.teacher_forcing as scoring
 from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from oversharp.diagnostics.models.cached_passes import ReadingRules, how_to_read
+from oversharp.diagnostics.models.cached_passes import ReadingRules, find_reading_rules
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.models.load import LoadedModel, load_model
 from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
@@ -195,10 +195,12 @@ def test_a_model_that_forgets_early_tokens_reads_every_prompt_for_every_response
     windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
     one = load(write_model(windowed, tmp_path / "windowed"))
     n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
-    assert not how_to_read(one.model).lends
+    assert not find_reading_rules(one.model).shares_prompts
     assert tokens_read(one, answers([LONG], [4] * 5)) == 5 * (n_prompt + 3)
     check_against_reference(one, scored(one))
-    assert not how_to_read(load(write_hybrid(tmp_path / "hybrid", seed=0)).model).lends  # a recurrent state
+    assert not find_reading_rules(
+        load(write_hybrid(tmp_path / "hybrid", seed=0)).model
+    ).shares_prompts  # a recurrent state
 
 
 def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
@@ -207,7 +209,9 @@ def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
     windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
     one = load(write_model(windowed, tmp_path / "windowed"))
     monkeypatch.setattr(
-        scoring, "how_to_read", lambda model: ReadingRules(lends=True, goes_on=True, pads=True, turns_at=None)
+        scoring,
+        "find_reading_rules",
+        lambda model: ReadingRules(shares_prompts=True, continues=True, pads=True, changes_above=None),
     )
     check_against_reference(one, scored(one))
     n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))

@@ -125,7 +125,7 @@ def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is
     assert run("export", str(audited_store), "--out", str(tmp_path), *own)[0] == 0
     assert {one.suffix for one in (tmp_path / "plots").glob("coverage-map.*")} == {".tex", ".pdf"}
     assert (
-        "only findings and verdicts and pictures that --figure names come in it"
+        "only for findings and verdicts and figures named by --figure"
         in run("export", str(audited_store), "--out", str(tmp_path / "no"), "--what", "plots", "--format", "latex")[2]
     )
 
@@ -143,7 +143,7 @@ def test_latex_marks_each_k_that_was_not_tested() -> None:
     shown = [{**row, "measure": "pass_at_k", "k": k} for k in (1, 2, 4)]
     written = findings_latex(pd.DataFrame([*shown, {**band, "k": 1}, {**band, "k": 4, "low": None, "high": None}]))
     assert r"step & pass@1 & pass@2$^{\dagger}$ & pass@4$^{\dagger}$ \\" in written
-    assert "dagger: not tested at this k" in written.splitlines()[0]
+    assert "dagger: no test at this k" in written.splitlines()[0]
 
 
 def test_latex_marks_what_surely_changed_and_what_is_unknown() -> None:
@@ -171,17 +171,17 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
     ("flags", "code", "message"),
     [
         (("--what", "finding"), 2, "did you mean findings?"),
-        (("--what", "samples", "--format", "csv"), 2, "only findings and verdicts come in it"),
-        (("--what", "findings", "--format", "png"), 2, "only plots come in it; add plots to --what"),
+        (("--what", "samples", "--format", "csv"), 2, "only for findings and verdicts"),
+        (("--what", "findings", "--format", "png"), 2, "only for plots; add plots to --what"),
         (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, latex, svg, png, pdf"),
-        (("--what", "findings,samples", "--figure", "k-star"), 2, "--figure k-star: pictures are plots"),
-        (("--series", "grp"), 7, "holds no audit of it; there is: grpo, iac, seed 1"),
-        (("--push", "it"), 2, "--push it: not a name of a dataset; give OWNER/NAME"),
-        (("--push", "a b/c"), 2, "--push a b/c: not a name of a dataset; give OWNER/NAME"),
-        (("--push", "me/it", "--what", "plots"), 2, "--push me/it: what is pushed are the samples; add samples to"),
+        (("--what", "findings,samples", "--figure", "k-star"), 2, "--figure k-star: figures belong to plots"),
+        (("--series", "grp"), 7, "has no audit of it; audited series: grpo, iac, seed 1"),
+        (("--push", "it"), 2, "--push it: not a dataset name; use OWNER/NAME"),
+        (("--push", "a b/c"), 2, "--push a b/c: not a dataset name; use OWNER/NAME"),
+        (("--push", "me/it", "--what", "plots"), 2, "--push me/it: only samples are pushed; add samples to"),
         (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
         (("--out", "taken/deeper"), 7, "cannot be written"),
-        (("--out", "full"), 2, "findings.csv: exists; pass --replace to write it anew"),
+        (("--out", "full"), 2, "findings.csv: exists; pass --replace to overwrite it"),
         (("--out", "full", "--what", "samples", "--replace"), 2, "samples: exists and is not from an export"),
     ],
 )

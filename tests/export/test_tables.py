@@ -7,7 +7,7 @@ import pytest
 
 from oversharp import open_store
 from oversharp.diagnostics.export.tables import findings, findings_markdown, verdicts, verdicts_markdown, write_table
-from oversharp.diagnostics.records.cells import from_text
+from oversharp.diagnostics.records.cells import unquote_formula
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 
@@ -59,10 +59,10 @@ def test_markdown_has_steps_down_and_k_across_and_says_why_a_value_is_unknown() 
 
 def test_markdown_says_what_intervals_are_over_and_why_related_problems_leave_none() -> None:
     related = {"step": 0, "k": 1, "value": 0.25, "low": 0.2, "high": 0.3, "interval_over": "clusters"}
-    few = {"step": 0, "k": 8, "value": 0.5, "why_no_interval": "the problems make up 9 clusters"}
+    few = {"step": 0, "k": 8, "value": 0.5, "why_no_interval": "the problems form 9 clusters"}
     text = findings_markdown(frame(related, few))
     assert "Intervals are over clusters of related problems." in text
-    assert "No interval: the problems make up 9 clusters." in text
+    assert "No interval: the problems form 9 clusters." in text
     assert "luster" not in findings_markdown(frame({**related, "interval_over": "problems"}))
 
 
@@ -86,4 +86,4 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_csv_and_comes_back(tmp
     write_table(named, tmp_path / "a.csv", "csv")
     assert (tmp_path / "a.csv").read_text().splitlines()[1:] == ["'=HYPERLINK(1),-1.0", "''-1,2.0", "grpo,3.0", ",4.0"]
     read = pd.read_csv(tmp_path / "a.csv")["series"].dropna()
-    assert read.map(from_text).tolist() == named["series"].dropna().tolist()
+    assert read.map(unquote_formula).tolist() == named["series"].dropna().tolist()

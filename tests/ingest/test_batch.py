@@ -45,7 +45,7 @@ def test_a_part_is_one_group_of_rows_to_the_database(tmp_path: Path) -> None:
     assert groups == [(0, SAMPLES_PER_COMMIT), (1, SAMPLES_PER_COMMIT)]
 
 
-def test_a_part_is_full_to_the_sample_and_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_full_to_the_sample_and_copy_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "SAMPLES_PER_COMMIT", 5)
     part = SampleBatch(Texts())
     for items in ([sample(1), sample(2, "é\ud800")], [], [sample(3)]):

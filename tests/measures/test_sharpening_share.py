@@ -20,4 +20,4 @@ def test_all_of_a_temperatures_rise_is_sharpening_and_more_than_all_where_covera
 
 
 def test_without_a_sure_rise_there_is_no_share():
-    assert share((3, 2)).why == "pass@1 did not surely rise"
+    assert share((3, 2)).why == "pass@1 did not rise significantly"

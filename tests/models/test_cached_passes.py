@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 
 import oversharp.diagnostics.engine.teacher_forcing as scoring
 from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
-from oversharp.diagnostics.models.cached_passes import how_to_read, may_go_on
+from oversharp.diagnostics.models.cached_passes import can_continue, find_reading_rules
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.tokens import encode_prompt
 from oversharp.diagnostics.records.types import SamplingSettings
@@ -172,13 +172,13 @@ def test_a_mixture_that_reports_its_router_is_scored_all_the_same(tmp_path: Path
 
 
 def test_what_a_model_allows() -> None:
-    found = {kind: how_to_read(made()) for kind, made in KINDS.items()}
-    assert {kind for kind, one in found.items() if one.lends} == {"attention", "mixture"}
-    assert {kind for kind, one in found.items() if not one.goes_on} == {
+    found = {kind: find_reading_rules(made()) for kind, made in KINDS.items()}
+    assert {kind for kind, one in found.items() if one.shares_prompts} == {"attention", "mixture"}
+    assert {kind for kind, one in found.items() if not one.continues} == {
         *("longrope", "waiting adapter", "soft prompt", "prefix")
     }
     assert {kind for kind, one in found.items() if not one.pads} == {"recurrent gemma", "soft prompt", "prefix"}
-    assert [one.turns_at for one in found.values() if one.turns_at] == [TURNS_AT]
+    assert [one.changes_above for one in found.values() if one.changes_above] == [TURNS_AT]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_trial_tells_where_a_pass_may_go_on_from_a_state(kind: str, goes_on: b
     with torch.no_grad():
         cache = model(input_ids=torch.tensor([[2, 3, 4]]), use_cache=True).past_key_values
     assert cache is not None
-    assert may_go_on(model, cache) is goes_on
+    assert can_continue(model, cache) is goes_on
 
 
 def test_a_configuration_of_other_names_lends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,4 +199,4 @@ def test_a_configuration_of_other_names_lends_nothing(monkeypatch: pytest.Monkey
         raise AttributeError("'Config' object has no attribute 'num_hidden_layers'")
 
     monkeypatch.setattr(DynamicCache, "__init__", unknown)
-    assert not how_to_read(model).lends
+    assert not find_reading_rules(model).shares_prompts

@@ -28,12 +28,12 @@ def base_with(folder: Path, template: str | None) -> Checkpoint:
 @pytest.mark.parametrize(
     ("template", "prompt", "own_words", "trained", "chat", "says"),
     [
-        (TURNS, "a b ?", False, None, True, r"asked with the tokenizer's chat template \(--no-chat"),
+        (TURNS, "a b ?", False, None, True, r"formatted with the tokenizer's chat template \(--no-chat"),
         (None, "a b ?", False, None, False, None),
-        (TURNS, "<turn> a b ?", False, None, False, "turns of a chat already .<turn>."),
-        (TURNS, "a b ?", True, None, False, "the prompt template is used as it is"),
-        (TURNS, "a b ?", False, False, False, "without a chat template, as the run was trained"),
-        (TURNS, "a b ?", True, True, True, "with the tokenizer's chat template, as the run was trained"),
+        (TURNS, "<turn> a b ?", False, None, False, "chat turns already .<turn>."),
+        (TURNS, "a b ?", True, None, False, "the prompt template is the whole prompt"),
+        (TURNS, "a b ?", False, False, False, "without a chat template, as in training"),
+        (TURNS, "a b ?", True, True, True, "with the tokenizer's chat template, as in training"),
     ],
 )
 def test_a_template_is_used_where_there_is_one_and_nobody_writes_turns_otherwise(
@@ -57,7 +57,7 @@ def test_a_template_is_used_where_there_is_one_and_nobody_writes_turns_otherwise
 def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
     base = base_with(tmp_path, None)
     with pytest.raises(
-        SamplerError, match=r"^--system-prompt: there is no chat .*has no chat template.*; leave it out$"
+        SamplerError, match=r"^--system-prompt: no chat template is used .*has no chat template.*; leave it out$"
     ):
         choose_chat(base, [problem("a")], own_words=False, trained=None, needed_by="--system-prompt")
 
@@ -66,7 +66,7 @@ def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
     ("template", "system_prompt", "said"),
     [
         (None, "", "^--chat: the tokenizer has no chat template"),
-        (NO_SYSTEM, "a", r"^--system-prompt: the chat template takes no system turn .*no system turn"),
+        (NO_SYSTEM, "a", r"^--system-prompt: the chat template has no system turn .*no system turn"),
         ("{{ messages[0].nothing.at_all }}", "a", "^--chat: the tokenizer's chat template fails"),
     ],
 )

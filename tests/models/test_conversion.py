@@ -115,7 +115,7 @@ def test_the_same_file_again_is_kept_and_another_is_refused(tiny: Path, converte
     before = (converted / "model.safetensors").stat().st_mtime_ns
     assert convert(tiny, converted).found
     assert (converted / "model.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(ConfigError, match="holds other things"):
+    with pytest.raises(ConfigError, match="contains other files"):
         convert(write_gguf(tmp_path / "other.gguf", seed=1), converted)
 
 
@@ -129,7 +129,7 @@ def test_a_conversion_that_was_damaged_since_is_told_with_the_mend(
         weights.unlink()
     else:
         weights.write_bytes(weights.read_bytes()[:-left])
-    with pytest.raises(CheckpointError, match=r"out: what was converted there before is damaged .*; delete the folder"):
+    with pytest.raises(CheckpointError, match=r"out: the earlier conversion is damaged .*; delete the folder"):
         convert(tiny, out)
 
 
@@ -139,7 +139,7 @@ def test_a_killed_conversion_leaves_nothing_that_looks_like_a_checkpoint_and_beg
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(conversion, "_dequantised", killed)
+    monkeypatch.setattr(conversion, "_dequantise", killed)
     with pytest.raises(KeyboardInterrupt):
         convert(tiny, tmp_path / "out")
     monkeypatch.undo()
@@ -166,9 +166,9 @@ def no_gguf(_tiny: Path, path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (truncated, "is no whole GGUF file .*copy it anew"),
-        (of_another_architecture, "of architecture bert, which transformers does not read"),
-        (no_gguf, "is no GGUF file"),
+        (truncated, "is not a complete GGUF file .*copy it again"),
+        (of_another_architecture, "of architecture bert, which transformers cannot load"),
+        (no_gguf, "is not a GGUF file"),
         (lambda _tiny, _path: None, "cannot be read .*No such file"),
     ],
 )

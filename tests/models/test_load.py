@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from oversharp.diagnostics.models.devices import cpu_threads, default_threads, in_float32, pick_device, suitable_threads
 from oversharp.diagnostics.models.files import is_local
 from oversharp.diagnostics.models.load import Dtype, empty_model, load_model, load_path, model_folder, outline_path
-from oversharp.diagnostics.models.tokens import PromptFormat, encode_prompt, left_padded, require_fit, response_ids
+from oversharp.diagnostics.models.tokens import PromptFormat, encode_prompt, pad_left, require_fit, response_ids
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError
 from oversharp.diagnostics.records.types import SamplingSettings
 from oversharp.diagnostics.series.folders import locate_model
@@ -110,7 +110,7 @@ def test_the_audit_drops_the_sampling_defaults_of_a_checkpoint_and_the_trainer_s
 @pytest.mark.parametrize("stated", ["</s>", -1, [1, "x"], {"a": 1}, 1.5])
 def test_an_end_token_that_is_none_is_named(checkpoint: Path, stated: object) -> None:
     change_json(checkpoint / "generation_config.json", eos_token_id=stated)
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: eos_token_id .* is no token; give .* a whole number"):
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: eos_token_id .* is not a token; set an integer"):
         load(checkpoint)
 
 
@@ -127,9 +127,9 @@ def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (float("nan"), "checkpoint-20: model.norm.weight holds NaN or infinite numbers"),
-        (float("inf"), "checkpoint-20: model.norm.weight holds NaN or infinite numbers"),
-        (None, "1 tensors missing in .*, model.norm.weight among them"),
+        (float("nan"), "checkpoint-20: model.norm.weight contains NaN or infinite numbers"),
+        (float("inf"), "checkpoint-20: model.norm.weight contains NaN or infinite numbers"),
+        (None, "1 tensors missing in .*, such as model.norm.weight"),
     ],
 )
 def test_a_weight_that_is_no_number_or_not_there_is_named_and_not_made_up(
@@ -316,7 +316,7 @@ def test_an_adapter_with_a_resized_vocabulary_is_loaded_where_it_brings_all_rows
 def test_an_adapter_with_a_resized_vocabulary_and_without_its_rows_is_refused_with_both_sizes(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=False)
-    with pytest.raises(CheckpointError, match=r"adapter: the adapter has 14 tokens, the model under it 10, and the "):
+    with pytest.raises(CheckpointError, match=r"adapter: the adapter has 14 tokens, its base model 10, and the "):
         logits_of(tmp_path / "adapter", base)
 
 
@@ -334,7 +334,7 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(checkpoint: Path, t
     factors = load_file(file)
     name = next(one for one in factors if "lora_B" in one)
     save_file(factors | {name: torch.ones(7, factors[name].shape[1])}, file)
-    with pytest.raises(CheckpointError, match=r"adapter: .*lora_B.* is 7 × \d+ in the adapter, and \d+ × \d+ in the "):
+    with pytest.raises(CheckpointError, match=r"adapter: .*lora_B.* is 7 × \d+ in the adapter, but \d+ × \d+ in its "):
         logits_of(adapter, base)
 
 
@@ -379,7 +379,7 @@ def test_a_prompt_is_wrapped_in_its_template_which_may_hold_braces(settings: Pro
 
 
 def test_prompts_are_padded_on_the_left(checkpoint: Path) -> None:
-    ids_BL, mask_BL = left_padded([ids("a b"), ids("c d e f"), ids("g")], load(checkpoint))
+    ids_BL, mask_BL = pad_left([ids("a b"), ids("c d e f"), ids("g")], load(checkpoint))
     assert ids_BL.tolist() == [[0, 0, *ids("a b")], ids("c d e f"), [0, 0, 0, *ids("g")]]
     assert mask_BL.long().tolist() == [[0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
 
@@ -395,7 +395,7 @@ def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> 
     ("prompt", "chat", "said"),
     [
         ("c", True, "--chat: the tokenizer has no chat template; leave --chat out"),
-        ("zebra", False, r"prompt 'zebra': the tokenizer cannot encode it .*: take problems of its own kind"),
+        ("zebra", False, r"prompt 'zebra': the tokenizer cannot encode it .*: use a matching problem set"),
         ("  ", False, "prompt '  ': no tokens"),
     ],
     ids=["no chat template", "another alphabet", "blank"],
@@ -425,7 +425,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         pick_device("tpu9")
     with pytest.raises(ConfigError, match="--device cuda:99: this machine has no such CUDA GPU"):
         pick_device("cuda:99")
-    with pytest.raises(ConfigError, match="--device meta: a device without numbers"):
+    with pytest.raises(ConfigError, match="--device meta: this device has no data"):
         pick_device("meta")
 
 

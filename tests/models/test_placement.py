@@ -46,7 +46,7 @@ def test_a_model_is_spread_where_the_first_gpu_lacks_room_and_refused_where_all_
     assert room(140, [100, 50], 500) == {0: 80 * GIB, 1: 40 * GIB, "cpu": 400 * GIB}
     assert room(140, [100, 20], 500, share=0.6) == {0: 30 * GIB, 1: 16 * GIB, "cpu": 400 * GIB}
     with pytest.raises(
-        CheckpointError, match=r"^m takes 140 GiB, and there is room for 80 GiB on 2 GPUs and 40 GiB in this .*--dtype"
+        CheckpointError, match=r"^m takes 140 GiB, but only 80 GiB are free on 2 GPUs and 40 GiB in this .*--dtype"
     ):
         room(140, [50, 50], 50)
     with pytest.raises(CheckpointError, match=r"^m .*vLLM's share of 0\.9 .*lower --gpu-memory-share"):
@@ -133,7 +133,7 @@ def test_numbers_that_are_broken_are_found_where_they_wait(tmp_path: Path, monke
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"model\.layers\.1\.mlp\.up_proj\.weight holds NaN"):
+    with pytest.raises(CheckpointError, match=r"model\.layers\.1\.mlp\.up_proj\.weight contains NaN"):
         spread(monkeypatch, checkpoint_at(folder))
 
 

@@ -53,7 +53,7 @@ def series(tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_code_in_a_checkpoint_does_not_run_unless_asked(series: Path, ran: Path) -> None:
     checkpoint = checkpoint_at(series / "checkpoint-0")
-    with pytest.raises(CheckpointError, match=r"needs modelling code of its own.*--trust-remote-code") as caught:
+    with pytest.raises(CheckpointError, match=r"needs separate modelling code.*--trust-remote-code") as caught:
         load_model(checkpoint, device=torch.device("cpu"), dtype="float32")
     assert "\n" not in str(caught.value)
     assert not ran.exists()

@@ -12,7 +12,7 @@ import pytest
 
 import oversharp
 from oversharp.diagnostics.app import api
-from oversharp.diagnostics.records.arguments import checked_arguments, settled
+from oversharp.diagnostics.records.arguments import check_arguments, convert_value
 from oversharp.diagnostics.records.errors import ConfigError
 
 
@@ -38,7 +38,7 @@ from oversharp.diagnostics.records.errors import ConfigError
     ],
 )
 def test_what_fits_is_passed_on_and_one_value_does_for_a_list(hint: Any, given: Any, taken: Any) -> None:
-    fitting = settled("argument", given, hint)
+    fitting = convert_value("argument", given, hint)
     assert fitting == taken
     assert type(fitting) is type(taken) or isinstance(fitting, np.integer)
 
@@ -61,7 +61,7 @@ def test_what_fits_is_passed_on_and_one_value_does_for_a_list(hint: Any, given: 
 )
 def test_what_does_not_fit_is_one_line_with_what_it_takes(hint: Any, given: Any, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        settled("n", given, hint)
+        convert_value("n", given, hint)
     assert str(refused.value) == message
 
 
@@ -107,6 +107,6 @@ def test_what_a_module_imports_for_annotations_alone_is_not_checked() -> None:
     def call(count: int, other: heard.Of | None = None) -> heard.Of[int]:  # type: ignore[name-defined]  # noqa: F821
         return count, other
 
-    assert checked_arguments(call)(3, other="anything") == (3, "anything")
+    assert check_arguments(call)(3, other="anything") == (3, "anything")
     with pytest.raises(ConfigError, match="count='3': takes a whole number"):
-        checked_arguments(call)("3")
+        check_arguments(call)("3")

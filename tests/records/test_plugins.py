@@ -55,7 +55,7 @@ def install(monkeypatch, tmp_path) -> Iterator[Callable[..., None]]:
     """Installs a module ``outside`` for one test and entry points, (name, value) each; else those on the path count."""
 
     def forget() -> None:
-        for cached in (registry._points_on, all_measures, all_importers):
+        for cached in (registry._find_points_on, all_measures, all_importers):
             cached.cache_clear()
 
     def make(group: str | None = None, *points: tuple[str, str], outside: str = "") -> None:
@@ -80,7 +80,7 @@ def install(monkeypatch, tmp_path) -> Iterator[Callable[..., None]]:
         ("outside_broken:Made", "NameError: name 'undefined' is not defined"),
     ],
 )
-def test_a_broken_plugin_is_named_with_the_mend_in_one_line(install, tmp_path: Path, group: Group, value, why) -> None:
+def test_a_broken_plugin_is_named_with_the_hint_in_one_line(install, tmp_path: Path, group: Group, value, why) -> None:
     (tmp_path / "outside_broken.py").write_text("undefined\n")
     install(group.name, ("broken", value))
     with pytest.raises(ConfigError) as refused:
@@ -90,7 +90,7 @@ def test_a_broken_plugin_is_named_with_the_mend_in_one_line(install, tmp_path: P
 
 
 @every_group
-def test_a_plugin_of_another_kind_is_named_with_the_mend_in_one_line(install, group: Group) -> None:
+def test_a_plugin_of_another_kind_is_named_with_the_hint_in_one_line(install, group: Group) -> None:
     install(group.name, ("broken", "outside:NUMBER"), outside="NUMBER = 1\n")
     with pytest.raises(
         ConfigError, match=rf"^{group.noun} plugin broken = outside:NUMBER: a int, not a .*; point it at"
@@ -144,7 +144,7 @@ def test_plugins_are_listed_beside_our_own_and_called_when_asked_for(install) ->
     assert {"yes", "math"} <= set(verifier_names())
     assert get_verifier("yes") == ((), {})
     install("oversharp.samplers", ("mine", "outside:made"), outside=source)
-    assert choose_sampler("mine", [], device=None) == ("mine", "as asked for")
+    assert choose_sampler("mine", [], device=None) == ("mine", "as requested")
     assert make_sampler("mine", "context") == (("context",), {})
 
 

@@ -179,7 +179,7 @@ def test_integers_are_the_checkpoints_and_what_the_base_has_alone_is_named(run: 
     made = tensors_of(tmp_path / "out/checkpoint-50")
     assert made["ids"].tolist() == [5, 7]
     assert "mtp.weight" not in made
-    assert "are not here: 1, `mtp.weight` first" in (tmp_path / "out/checkpoint-50/README.md").read_text()
+    assert "are left out: 1, `mtp.weight` first" in (tmp_path / "out/checkpoint-50/README.md").read_text()
 
 
 def test_a_step_of_one_bfloat16_has_nothing_between_and_float32_keeps_it(run: Path, tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_a_step_of_one_bfloat16_has_nothing_between_and_float32_keeps_it(run: Pa
     edit(run / "checkpoint-20", lambda _: start | {HEAD: next_number(start[HEAD])})
     rounded = oversharp.repair(run, tmp_path / "bf16", lambdas=[0.25, 0.5, 0.75])
     assert sorted(rounded.left_out) == ["checkpoint-25", "checkpoint-75"]
-    assert "checkpoint-0, as training" in rounded.left_out["checkpoint-25"]
-    assert "checkpoint-100, as training" in rounded.left_out["checkpoint-75"]
+    assert "checkpoint-0, because training" in rounded.left_out["checkpoint-25"]
+    assert "checkpoint-100, because training" in rounded.left_out["checkpoint-75"]
     half = rounded.points[1]  # ties go to even numbers, every other one
     assert half.step == 50
     assert half.rounded_lambda is not None
@@ -282,8 +282,8 @@ def test_a_checkpoint_that_is_still_being_written_is_not_the_last(run: Path, tmp
 
 def test_two_calls_at_once_do_not_write_into_one_folder(run: Path, tmp_path: Path) -> None:
     oversharp.repair(run, tmp_path / "out", lambdas=[0.5])
-    with (tmp_path / "out/repair.json").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (tmp_path / "out/repair.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(OversharpError, match="another repair is writing here"):
             oversharp.repair(run, tmp_path / "out", lambdas=[0.75])
 
@@ -355,10 +355,10 @@ FULL: list[tuple[Break, dict[str, Any], str]] = [
     (
         lambda run: edit(run / "checkpoint-0", lambda tensors: tensors | {"model.norm.weight": torch.ones(3)}),
         {},
-        r"F32 \[3\] in checkpoint-0 and BF16 \[16\] in checkpoint-20; give with base=",
+        r"F32 \[3\] in checkpoint-0 and BF16 \[16\] in checkpoint-20; pass the model",
     ),
     (lambda run: edit(run / "checkpoint-20", without(HEAD)), {}, "ties it to the embeddings"),
-    (lambda run: config(run / "checkpoint-20", quantization_config={"bits": 4}), {}, "quantised .config.json says so"),
+    (lambda run: config(run / "checkpoint-20", quantization_config={"bits": 4}), {}, "quantised .by its config.json"),
     (
         lambda run: edit(run / "checkpoint-0", lambda tensors: tensors | {HEAD: tensors[HEAD].to(torch.float8_e4m3fn)}),
         {},
@@ -368,26 +368,30 @@ FULL: list[tuple[Break, dict[str, Any], str]] = [
     (
         lambda run: edit(run / "checkpoint-20", lambda tensors: tensors | {HEAD: tensors[HEAD] * torch.nan}),
         {},
-        "lm_head.weight holds NaN",
+        "lm_head.weight contains NaN",
     ),
     (lambda run: [shutil.rmtree(run / f"checkpoint-{step}") for step in (10, 20)], {}, "only one checkpoint"),
     (lambda run: None, {"checkpoint": 15}, "checkpoint=15: no such checkpoint in the series; it has 10, 20"),
-    (lambda run: None, {"average": 3}, "there are 2 checkpoints up to step 20, the base not counted; give at most 2"),
+    (lambda run: None, {"average": 3}, "there are 2 checkpoints up to step 20 besides the base; use at most 2"),
     (lambda run: None, {"average": 0}, "average=0: must be at least 1"),
     (lambda run: None, {"lambdas": [0.5, 0.5]}, "lambdas=0.5: given twice"),
-    (lambda run: None, {"lambdas": [0]}, "lambdas=0: must lie above 0"),
-    (lambda run: None, {"lambdas": [1.6]}, "lambdas=1.6: must lie above 0 .* at most at 1.5"),
-    (lambda run: None, {"lambdas": [0.333]}, "lambdas=0.333: steps are hundredths; give 0.33"),
+    (lambda run: None, {"lambdas": [0]}, "lambdas=0: must be above 0"),
+    (lambda run: None, {"lambdas": [1.6]}, "lambdas=1.6: must be above 0 .* at most 1.5"),
+    (lambda run: None, {"lambdas": [0.333]}, "lambdas=0.333: must be a multiple of 0.01; use 0.33"),
 ]
 LORA: list[tuple[Break, dict[str, Any], str]] = [
     (lambda run: law(run / "checkpoint-20", use_dora=True), {}, "has DoRA"),
     (lambda run: law(run / "checkpoint-20", modules_to_save=["lm_head"]), {}, "whole modules .* merge the adapters"),
-    (lambda run: law(run / "checkpoint-20", init_lora_weights="pissa_niter_4"), {}, "has moved weights of its model"),
+    (
+        lambda run: law(run / "checkpoint-20", init_lora_weights="pissa_niter_4"),
+        {},
+        "has base weights moved into its factors",
+    ),
     (lambda run: law(run / "checkpoint-20", bias="all"), {}, "has trained biases"),
     (lambda run: law(run / "checkpoint-20", peft_type="IA3"), {}, "has the kind IA3"),
     (lambda run: pickled(run / "checkpoint-20", "adapter_model"), {}, "adapter_model.bin is a pickle"),
-    (lambda run: smaller_adapter(run / "checkpoint-10"), {"average": 2}, r"with other r \(1 and 2\)"),
-    (lambda run: law(run / "checkpoint-10", target_modules=["q_proj"]), {"average": 2}, "other target_modules"),
+    (lambda run: smaller_adapter(run / "checkpoint-10"), {"average": 2}, r"r differs \(1 and 2\)"),
+    (lambda run: law(run / "checkpoint-10", target_modules=["q_proj"]), {"average": 2}, "target_modules differs"),
     (
         lambda run: write_model(build_model(7), run.parent / "other"),
         {"base": "other"},
@@ -418,14 +422,14 @@ def test_what_cannot_be_mixed_is_one_line_and_nothing_is_written(
 
 def spoiled_outs(run: Path, out: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
     (out / "notes").mkdir(parents=True)
-    yield out, {}, r"holds other things \(notes\); choose a new folder"
-    yield run / "repaired", {}, "lies inside .*run, which is audited itself"
+    yield out, {}, r"contains other files \(notes\); choose a new folder"
+    yield run / "repaired", {}, "is inside .*run, which is a series itself"
     (out.parent / "file").touch()
     yield out.parent / "file", {}, "is a file"
     oversharp.repair(run, out.parent / "done", checkpoint=10, lambdas=[0.5])
-    yield out.parent / "done", {}, "holds a repair with another checkpoint"
+    yield out.parent / "done", {}, "contains a repair with another checkpoint"
     (out.parent / "done/checkpoint-50/model.safetensors").write_bytes(b"")
-    yield out.parent / "done", {"checkpoint": 10}, "checkpoint-50: .*delete it, and the same command makes it anew"
+    yield out.parent / "done", {"checkpoint": 10}, "checkpoint-50: .*delete it and run the same command again"
 
 
 def test_an_out_that_holds_other_things_is_left_alone(run: Path, tmp_path: Path) -> None:
@@ -441,11 +445,11 @@ def test_a_disk_without_room_is_told_before_anything_is_written(
 ) -> None:
     full = shutil._ntuple_diskusage(10**12, 10**12, 4000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with pytest.raises(OversharpError, match=r"needs less than 1 MB and its disk has less than 1 MB free; make"):
+    with pytest.raises(OversharpError, match=r"needs less than 1 MB, but its disk has less than 1 MB free; make"):
         oversharp.repair(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12, 540_000_000))
-    with pytest.raises(ConfigError, match=r"needs 29.1 GB and its disk has 540 MB free; make room"):
+    with pytest.raises(ConfigError, match=r"needs 29.1 GB, but its disk has 540 MB free; make room"):
         require_room(tmp_path / "out", 29_100_000_000)
 
 

@@ -250,7 +250,7 @@ def test_a_model_that_overflows_is_an_error_not_a_sample(tmp_path: Path) -> None
     with torch.no_grad():
         model.model.norm.weight.fill_(3e38)  # finite itself, but not times the head
     checkpoint = checkpoint_at(write_model(model, tmp_path))
-    with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[0].problem_id}: the model gives NaN or infinite"):
+    with pytest.raises(SamplerError, match=rf"problem {PROBLEMS[0].problem_id}: the model returns NaN or infinite"):
         draw(checkpoint, [first_problem()], settings_with())
 
 

@@ -247,7 +247,7 @@ def test_a_swap_gives_the_samples_of_a_fresh_engine(series: Series, monkeypatch:
     monkeypatch.setattr(VllmEngine, "reload_weights", lambda engine, path: None)
     fresh = by_identity(series.draw(series.second, all_requests()))
     assert len(series.notes) == 1
-    assert "started again, its log-probabilities are off by" in series.notes[0]
+    assert "restarting vLLM, its log-probabilities are wrong by" in series.notes[0]
     assert fresh == swapped
 
 
@@ -256,7 +256,7 @@ def test_a_step_of_the_swap_that_is_left_out_is_noticed(
     series: Series, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def start_again(*_: object) -> None:
-        raise SamplerError("would be started again")  # which takes long, and the test above sees it
+        raise SamplerError("would be restarted")  # which takes long, and the test above sees it
 
     def swap_to_second() -> None:
         series.draw(series.second, all_requests(1))
@@ -307,7 +307,7 @@ def test_half_precision_notices_weights_that_stayed(
         monkeypatch.setattr(VllmEngine, "reload_weights", lambda engine, path: None)
         list(sampler.sample(neighbour, all_requests(1), settings_with()))
         assert len(notes) == 1
-        assert "answers bit for bit as the checkpoint before" in notes[0]
+        assert "is bit-identical to that of the previous checkpoint" in notes[0]
     finally:
         sampler.close()
 
@@ -400,7 +400,7 @@ def test_an_engine_that_cannot_rest_is_ended_and_that_is_said(series: Series) ->
     sampler._engines._engine = SimpleNamespace(rest=lost, close=lambda: closed.append(True))  # type: ignore[assignment]
     sampler.rest()
     assert closed == [True]
-    assert notes == ["the vLLM engine did not go to sleep (killed by SIGKILL); it is ended, and started when needed"]
+    assert notes == ["the vLLM engine cannot sleep (killed by SIGKILL); it is ended, and restarted when needed"]
     assert sampler._engines._engine is None
 
 
@@ -430,7 +430,7 @@ def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, mon
     monkeypatch.setattr(VllmEngine, "_ask", die)
     notes: list[str] = []
     sampler = new_sampler(series.models, notes)
-    with pytest.raises(SamplerError, match=r"again and again.*--batch-size.*--sampler transformers"):
+    with pytest.raises(SamplerError, match=r"repeatedly.*--batch-size.*--sampler transformers"):
         next(sampler.sample(series.first, all_requests(1), settings_with()))
     assert ["128 responses" in notes[0], "64 responses" in notes[1]] == [True, True]
     assert len(notes) == 2
@@ -460,14 +460,14 @@ def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytes
         batches = list(sampler.sample(series.first, all_requests(), settings_with()))
         assert {sample.entropy_sum for batch in batches for sample in batch} == {None}
         assert len(notes) == 1
-        assert "entropies are off by" in notes[0]
+        assert "entropies of vLLM are wrong by" in notes[0]
         drawn = by_identity([sample for batch in batches for sample in batch])
         assert drawn == by_identity(series.draw(series.first, all_requests()))
 
         # and while it is here: a call that needs longer sequences
         list(sampler.sample(series.first, all_requests(1), settings_with(max_tokens=600)))
         assert len(notes) == 2
-        assert "started again, its prompts and responses take up to 768 tokens" in notes[1]
+        assert "restarting vLLM, its prompts and responses take up to 768 tokens" in notes[1]
     finally:
         process_id = sampler._engines.running.process_id
         sampler.close()
@@ -481,7 +481,9 @@ def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_pa
     models.load(checkpoint)
     build_tied_model(8).save_pretrained(checkpoint.path)  # transformers holds the old weights, vLLM reads these
     sampler = new_sampler(models, notes)
-    with pytest.raises(SamplerError, match=r"other log-probabilities than transformers.*--sampler transformers"):
+    with pytest.raises(
+        SamplerError, match=r"log-probabilities of vLLM and transformers differ.*--sampler transformers"
+    ):
         next(sampler.sample(checkpoint, all_requests(1), settings_with()))
     sampler.close()
 

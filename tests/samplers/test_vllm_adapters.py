@@ -22,7 +22,7 @@ def numbers(*shape: int) -> Tensor:
 
 
 def test_an_engine_for_several_adapters_is_refused() -> None:
-    with pytest.raises(ValueError, match="weights of 2 adapters: an engine has room for one"):
+    with pytest.raises(ValueError, match="weights of 2 adapters: an engine supports one"):
         product_with_adapter(numbers(1, 3), numbers(2, 4, 3), torch.tensor([0]), torch.float32)
 
 

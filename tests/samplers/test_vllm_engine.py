@@ -40,7 +40,7 @@ class Ended:
         return self.returncode
 
 
-def said_of(
+def error_message(
     log: str, replies: Sequence[Reply], monkeypatch: pytest.MonkeyPatch, *, returncode: int = 0, at_send: bool = False
 ) -> EngineLostError:
     plain = vllm_engine.subprocess
@@ -62,7 +62,7 @@ def said_of(
 def test_what_an_engine_raised_is_the_reason_whoever_notices_first(
     monkeypatch: pytest.MonkeyPatch, *, at_send: bool
 ) -> None:
-    lost = said_of(DUMP, [Answer(value=None), Failed(error=RAISED)], monkeypatch, at_send=at_send)
+    lost = error_message(DUMP, [Answer(value=None), Failed(error=RAISED)], monkeypatch, at_send=at_send)
     assert (str(lost), lost.short_of_memory) == (RAISED, True)
 
 
@@ -80,10 +80,10 @@ def test_what_an_engine_raised_is_the_reason_whoever_notices_first(
 def test_an_engine_that_ended_without_a_word_is_read_from_its_log(
     log: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = said_of(log, [], monkeypatch)
+    lost = error_message(log, [], monkeypatch)
     assert (str(lost), lost.short_of_memory) == (reason, "memory" in reason)
 
 
 def test_a_signal_is_named_whatever_the_log_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = said_of(LOGGED, [], monkeypatch, returncode=-9)
+    lost = error_message(LOGGED, [], monkeypatch, returncode=-9)
     assert (str(lost), lost.short_of_memory) == ("killed by SIGKILL", True)

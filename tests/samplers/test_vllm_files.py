@@ -61,7 +61,7 @@ def test_another_configuration_is_named(
 def test_other_tensors_under_one_configuration_are_noticed(tmp_path: Path, tiny_checkpoint: Path) -> None:
     other = write_checkpoint(tmp_path / "other", seed=0, intermediate_size=64)
     shutil.copy(tiny_checkpoint / "config.json", other)
-    assert why_no_swap(tiny_checkpoint, other) == "its tensors have other names or shapes"
+    assert why_no_swap(tiny_checkpoint, other) == "its tensors have different names or shapes"
     (other / "model.safetensors").unlink()
     torch.save({}, other / "pytorch_model.bin")
     assert why_no_swap(tiny_checkpoint, other) == "its weights are not in safetensors files"

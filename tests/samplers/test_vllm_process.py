@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from oversharp.diagnostics.samplers.vllm_process import said_of
-from oversharp.diagnostics.samplers.vllm_series import mend_of_start
+from oversharp.diagnostics.samplers.vllm_process import error_message
+from oversharp.diagnostics.samplers.vllm_series import start_hint
 
 
 def load_model(error: Exception) -> None:
@@ -33,8 +33,8 @@ def test_memory_that_runs_out_while_weights_are_read_is_not_tried_with_fewer_row
 ) -> None:
     with pytest.raises(type(error)) as raised:
         where(error)
-    said = said_of(raised.value)
+    said = error_message(raised.value)
     assert said.endswith(f"{type(error).__name__}: {error}")
-    mend = mend_of_start(said)
-    assert (mend is not None) is mended
-    assert mend is None or "--tensor-parallel" in mend
+    hint = start_hint(said)
+    assert (hint is not None) is mended
+    assert hint is None or "--tensor-parallel" in hint

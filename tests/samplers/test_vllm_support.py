@@ -57,7 +57,7 @@ def test_a_head_size_without_a_kernel_is_named_with_those_that_have_one(tmp_path
     assert isinstance(config, dict)
     reason = why_not(checkpoint_with(tmp_path, **config), device="cpu")
     assert reason == (
-        "its attention heads of size 24 are not among those vLLM's CPU kernels take (32, 48, 64, 80, 96, 112, 128, "
+        "vLLM's CPU kernels do not support its attention heads of size 24 (supported: 32, 48, 64, 80, 96, 112, 128, "
         "160, 192, 224, 256, 512); use --sampler transformers"
     )
 
@@ -71,7 +71,7 @@ def test_an_adapter_is_judged_by_the_model_under_it(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_cpu_build")
 def test_a_model_without_an_architecture_is_refused(tmp_path: Path) -> None:
-    assert "names no architecture" in str(why_not(checkpoint_with(tmp_path, architectures=None), device="cpu"))
+    assert "has no architecture" in str(why_not(checkpoint_with(tmp_path, architectures=None), device="cpu"))
     (tmp_path / "config.json").write_text("{")
     assert "cannot be read" in str(why_not(checkpoint_at(tmp_path), device="cpu"))
 

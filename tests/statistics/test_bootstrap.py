@@ -27,7 +27,7 @@ def test_drawing_in_pieces_changes_nothing(monkeypatch):
 
 
 def test_without_a_problem_nothing_is_drawn():
-    with pytest.raises(ValueError, match="where there is one"):
+    with pytest.raises(ValueError, match="where there is at least one"):
         resampled_means(np.empty((0, 2)), rng=np.random.default_rng(0), draws=3)
 
 

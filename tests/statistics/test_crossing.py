@@ -69,7 +69,7 @@ def test_checkpoints_together_are_checkpoints_alone():
 
 @pytest.mark.parametrize(
     ("shape", "ks", "match"),
-    [((5, 2), ks, "ascends from 1") for ks in ([2, 1], [1, 1], [0, 1], [1], [1, 2, 4])]
+    [((5, 2), ks, "must ascend from 1") for ks in ([2, 1], [1, 1], [0, 1], [1], [1, 2, 4])]
     + [(shape, [1, 2], "a problem and a k") for shape in ((0, 2), (3, 0))],
 )
 def test_ks_that_do_not_fit_and_nothing_to_cross_are_refused(shape, ks, match):

@@ -57,7 +57,7 @@ def test_a_run_above_the_frontier_is_better_and_its_mirror_worse():
 def test_beyond_the_sharpest_draw_there_are_bounds_and_no_value():
     [found] = against(points(BASE, COLD), (0.58, 0.65))
     assert found.gain.value is None
-    assert "sharper than the sharpest draw" in found.gain.why
+    assert "beyond the sharpest sample" in found.gain.why
     assert found.gain.low <= 0.58 - 0.6
     assert found.gain.high >= 0.58 - 0.5
     assert found.share.value is None
@@ -66,7 +66,7 @@ def test_beyond_the_sharpest_draw_there_are_bounds_and_no_value():
 def test_what_no_sharpening_reaches_is_said_and_not_extrapolated():
     [higher, covered] = against(points(BASE, COLD), (0.7, 0.8), (0.4, 0.97))
     assert (higher.loss.value, higher.loss.high) == (None, None)
-    assert "beyond what sharpening the base reaches" in higher.loss.why
+    assert "out of reach of sharpening the base" in higher.loss.why
     assert higher.gain.value > 0.2
     assert (covered.gain.value, covered.gain.high) == (None, None)
     assert covered.gain.low == pytest.approx(0.1, abs=0.02)
@@ -75,9 +75,9 @@ def test_what_no_sharpening_reaches_is_said_and_not_extrapolated():
 def test_less_pass_at_1_than_the_base_is_no_sharpening():
     [found] = against(points(BASE, COLD), (0.2, 0.85))
     assert found.loss.value is None
-    assert "sharpening goes the other way" in found.loss.why
+    assert "the opposite of sharpening" in found.loss.why
     assert found.below == 1
-    assert found.share.why == "pass@1 did not surely rise"
+    assert found.share.why == "pass@1 did not rise significantly"
 
 
 def test_an_unknown_greedy_end_bounds_nothing():

@@ -69,7 +69,7 @@ def test_where_a_resample_may_not_fall_the_interval_is_open():
 
 @pytest.mark.parametrize(("steps", "base_step"), [([20, 10], 0), ([10, 20], 10), ([10], 0), ([10, 10], 0)])
 def test_steps_that_do_not_ascend_from_the_base_are_refused(steps, base_step):
-    with pytest.raises(ValueError, match="steps ascend"):
+    with pytest.raises(ValueError, match="steps must ascend"):
         onset(np.zeros((2, 4)), steps, base_step, rng=np.random.default_rng(0))
 
 

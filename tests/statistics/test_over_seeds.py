@@ -50,7 +50,7 @@ def test_a_probability_ends_at_one():
 @pytest.mark.parametrize(
     ("values", "mean", "n", "why"),
     [
-        pytest.param([0.4], 0.4, 1, "one seed is too few for an interval, which takes 10", id="one"),
+        pytest.param([0.4], 0.4, 1, "one seed is too few for an interval, which needs 10", id="one"),
         pytest.param([*[0.4, 0.6] * 4, 0.5], 0.5, 9, "9 seeds are too few for an interval", id="nine"),
         pytest.param([1.0, 1.0, 1.0], 1.0, 3, "all 3 seeds", id="equal ones do not prove that there is no spread"),
         pytest.param([0.9 - 0.7, 0.8 - 0.6, 0.7 - 0.5], 0.2, 3, "all 3 seeds", id="rounding is no spread"),

@@ -54,7 +54,7 @@ def test_nine_clusters_allow_no_interval_and_ten_do(interval: Callable[..., Inte
     few, enough = (interval(values_P, cluster_P=np.arange(40) % n) for n in (9, 10))
     assert (few.low, few.high) == (None, None)
     assert few.mean == pytest.approx(interval(values_P).mean)
-    assert few.why == "the problems make up 9 clusters; an interval needs at least 10"
+    assert few.why == "the problems form 9 clusters; an interval needs at least 10"
     assert enough.low is not None
     assert enough.why is None
 

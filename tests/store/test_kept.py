@@ -66,11 +66,11 @@ def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: St
         for view in VIEWS:
             pd.testing.assert_frame_equal(rows(store, view), before[view], obj=view)
 
-    with store.kept.of("run"):
+    with store.kept.keep("run"):
         require_as_before()
-        with store.kept.of("other"), store.kept.of("run"):
+        with store.kept.keep("other"), store.kept.keep("run"):
             require_as_before()
-        with store.kept.hidden():
+        with store.kept.bypass():
             assert len(store.frame("SELECT text FROM graded_samples"))
         require_as_before()
     require_as_before()
@@ -79,20 +79,20 @@ def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: St
 def test_what_is_read_of_texts_is_no_column_where_no_text_was_read(store: Store) -> None:
     less = ", ".join(name for name in KEPT_COLUMNS if name not in OF_TEXTS)
     before = store.frame(f"SELECT {less} FROM graded_samples ORDER BY ALL")
-    with store.kept.of("run", texts=False):
+    with store.kept.keep("run", texts=False):
         pd.testing.assert_frame_equal(store.frame("FROM graded_samples ORDER BY ALL"), before)
-        with store.kept.of("run", texts=False), pytest.raises(StoreError, match="strategy"):
+        with store.kept.keep("run", texts=False), pytest.raises(StoreError, match="strategy"):
             store.frame("SELECT strategy FROM graded_samples")
-        with pytest.raises(ValueError, match="run is kept without what is read of texts"), store.kept.of("run"):
+        with pytest.raises(ValueError, match="without the columns derived from texts"), store.kept.keep("run"):
             pass
-    with store.kept.of("run"):
+    with store.kept.keep("run"):
         assert set(store.frame("SELECT strategy FROM graded_samples")["strategy"]) == {"code", "prose"}
 
 
 def test_what_is_kept_is_said_and_nothing_is_left_of_it(store: Store) -> None:
     columns = set(store.frame("FROM graded_samples LIMIT 0"))
     assert columns == {*KEPT_COLUMNS, *NOT_KEPT}
-    with store.kept.of("run"), pytest.raises(StoreError, match="text"):
+    with store.kept.keep("run"), pytest.raises(StoreError, match="text"):
         store.frame("SELECT text FROM graded_samples")
     assert set(store.frame("FROM graded_samples LIMIT 0")) == columns
     left = store.frame("SELECT table_name AS name FROM duckdb_tables() WHERE table_name LIKE 'kept%'")

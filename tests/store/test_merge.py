@@ -102,14 +102,14 @@ def test_a_store_that_was_merged_adds_nothing_and_a_killed_merge_goes_on(shards:
 
     killed = tmp_path / "killed"
     with pytest.MonkeyPatch.context() as planted:
-        taken = Database.take_in_tokens
+        taken = Database.import_tokens
 
         def then_die(database: Database, folder: Path, names: list[str]) -> None:
             taken(database, folder, names)
             if folder.parent == shards[1].parent:
                 raise KilledError
 
-        planted.setattr(Database, "take_in_tokens", then_die)
+        planted.setattr(Database, "import_tokens", then_die)
         with pytest.raises(KilledError):
             merge(shards, killed)
     assert 0 < len(_contents(killed / "audit.duckdb")["samples"]) < len(before["samples"])
@@ -159,16 +159,16 @@ def refused(stores: list[Path], out: Path) -> str:
          "with --panel-temperature 0.5"),
         ("UPDATE audits SET n = 4", "with --n 4"),
         ("DELETE FROM series_checkpoints WHERE step = 40", "checkpoint-40 of series 'run' is not in"),
-        ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE step = 40", "checkpoint-40 holds other weights"),
+        ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE step = 40", "checkpoint-40 has other weights"),
         ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE is_base", "has another base"),
         ("UPDATE audits SET provenance = '{}'", "did not end; run its command again"),
         ("UPDATE schema_version SET version = 1000", "written by newer oversharp"),
         ("ALTER TABLE schema_version ALTER version TYPE VARCHAR; UPDATE schema_version SET version = 'ten'",
-         "its schema_version is 'ten', no number: the store is damaged"),
-        ("DELETE FROM series_checkpoints", "the audit of series 'run' has no checkpoints, the store is damaged"),
+         "its schema_version is 'ten', not a number: the store is damaged"),
+        ("DELETE FROM series_checkpoints", "the audit of series 'run' has no checkpoints, so the store is damaged"),
         ("UPDATE series_checkpoints SET is_base = false", "has no base among its checkpoints"),
-        ("DROP TABLE grades", "no table grades in it: the store is damaged"),
-        ("ALTER TABLE samples RENAME TO s; CREATE VIEW samples AS FROM s", "no table samples in it"),
+        ("DROP TABLE grades", "table grades missing: the store is damaged"),
+        ("ALTER TABLE samples RENAME TO s; CREATE VIEW samples AS FROM s", "table samples missing"),
     ],
     ids=["temperature", "panel", "n", "fewer checkpoints", "weights", "base", "unfinished", "newer", "text", "nothing",
          "no base", "no grades", "a view"],
@@ -244,7 +244,7 @@ def test_a_view_in_the_place_of_a_strangers_table_is_no_table(tmp_path: Path) ->
     with duckdb.connect(path) as stranger:
         stranger.execute("CREATE SCHEMA aside; CREATE TABLE aside.events AS FROM main.events; DROP TABLE main.events")
         stranger.execute(f"CREATE VIEW events AS {reading}")
-    with pytest.raises(StoreError, match="no table events in it: the store is damaged"):
+    with pytest.raises(StoreError, match="table events missing: the store is damaged"):
         merge([path], tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_who_merges_reaches_the_stores_that_are_named_and_no_other_file(tmp_path
     letter.write_text("private")
     Store.open(other).close()
     with closing(Database(tmp_path / "audit.duckdb", read_only=False, others=[other])) as database:
-        with database.attached(other):
+        with database.attach(other):
             assert database.rows("FROM other.samples") == []
         with pytest.raises(StoreError, match="disabled"):
             database.rows(f"FROM read_text('{letter}')")

@@ -33,13 +33,13 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.merge import merge
 from oversharp.diagnostics.store.missing import (
     OtherDraw,
+    find_unforced,
+    find_ungraded,
+    find_unrepeated,
     finished_samples,
     missing_samples,
     planned_samples,
     samples_to_draw,
-    unforced,
-    ungraded,
-    unrepeated,
 )
 from oversharp.diagnostics.store.schema import SCHEMA_VERSION
 from oversharp.diagnostics.verdict.record import Verdict
@@ -101,7 +101,7 @@ def _scores(response_ids: Iterable[str], *, problem_id: str = PROBLEM.problem_id
 
 def _texts_without_grade(store: Store, key: AuditKey) -> pd.DataFrame:
     none = pd.DataFrame(columns=["problem_id", "response_id", "verifier", "text", "outdated"])
-    return pd.concat([none, *ungraded(store, key).blocks(1)])
+    return pd.concat([none, *find_ungraded(store, key).blocks(1)])
 
 
 def _grade_all(store: Store, key: AuditKey) -> None:
@@ -176,7 +176,7 @@ def test_equal_texts_are_graded_once_across_checkpoints(store: Store) -> None:
     store.add_samples(key.settings_id, "hash20", [_sample(0, "2")])
     assert sorted(_texts_without_grade(store, key)["text"]) == ["2", "3"]
     _grade_all(store, key)
-    assert not len(ungraded(store, key))
+    assert not len(find_ungraded(store, key))
     counts = store.frame("SELECT step, n, n_correct FROM problem_counts ORDER BY step")
     assert counts.to_numpy().tolist() == [[0, 3, 2], [20, 1, 1]]
 
@@ -193,35 +193,35 @@ def test_a_grade_by_other_rules_is_made_again_and_that_of_another_tool_never(
     for module in ("missing", "write_audit"):
         monkeypatch.setattr(f"oversharp.diagnostics.store.{module}.RULES", other)
     pending = _texts_without_grade(store, key)
-    assert ungraded(store, key).n_outdated == 2
+    assert find_ungraded(store, key).n_outdated == 2
     assert sorted(zip(pending["text"], pending["outdated"], strict=True)) == [("2", True), ("3", True)]
     _grade_all(store, key)
-    assert not len(ungraded(store, key))
+    assert not len(find_ungraded(store, key))
     assert store.frame("SELECT rules, count(*) FROM grades GROUP BY ALL").to_numpy().tolist() == [[other["exact"], 2]]
 
     for module in ("missing", "write_audit"):
         monkeypatch.setattr(
             f"oversharp.diagnostics.store.{module}.RULES", {"math": 7}
         )  # "exact" is now another package's
-    assert not len(ungraded(store, key))
+    assert not len(find_ungraded(store, key))
 
 
 def test_modes_and_first_samples_are_scored_once(store: Store) -> None:
     key = _begin(store)
     store.add_samples(key.settings_id, "hash0", [_sample(0), _sample(1, "3"), _sample(2, "4")])
-    pending = unforced(store, key, "hash0")
+    pending = find_unforced(store, key, "hash0")
     texts = dict(zip(pending["text"], pending["token_ids"], strict=True))
     assert sorted(texts) == ["2", "3", "two"]  # entropy_samples is 2, and the first of them reads like a mode
     assert [text for text, ids in texts.items() if pd.api.types.is_list_like(ids)] == ["3"]
     store.add_forced(key, "hash0", _scores(pending["response_id"]))
-    assert unforced(store, key, "hash0").empty
+    assert find_unforced(store, key, "hash0").empty
     assert len(store.frame("FROM mode_logps")) == 2
 
 
 def test_samples_whose_entropy_is_known_are_not_scored_for_it(store: Store) -> None:
     key = _begin(store, n=2)
     store.add_samples(key.settings_id, "hash0", [replace(_sample(i, f"{i}"), entropy_sum=0.5) for i in range(2)])
-    assert sorted(unforced(store, key, "hash0")["text"]) == ["2", "two"]
+    assert sorted(find_unforced(store, key, "hash0")["text"]) == ["2", "two"]
     assert store.frame("SELECT sum(entropy_sum) AS nats FROM sample_entropies")["nats"].iloc[0] == 1.0
 
 
@@ -230,16 +230,16 @@ def test_the_panel_is_scored_everywhere_and_own_samples_by_the_base(store: Store
     store.add_samples(PANEL_SETTINGS.settings_id, "hash0", [_sample(0, "panel"), _sample(1, "beyond")])
     for checkpoint, text in (("hash0", "of base"), ("hash20", "of late")):
         store.add_samples(key.settings_id, checkpoint, [_sample(0, text)])
-    wanted = {checkpoint: set(unforced(store, key, checkpoint)["text"]) for checkpoint in ("hash0", "hash20")}
+    wanted = {checkpoint: set(find_unforced(store, key, checkpoint)["text"]) for checkpoint in ("hash0", "hash20")}
     assert wanted["hash0"] == {"2", "two", "panel", "of base", "of late"}
     assert wanted["hash20"] == {"2", "two", "panel", "of late"}
-    assert unrepeated(store, key, "hash0", 9).empty  # not scored once yet
-    pending = unforced(store, key, "hash0")
+    assert find_unrepeated(store, key, "hash0", 9).empty  # not scored once yet
+    pending = find_unforced(store, key, "hash0")
     store.add_forced(key, "hash0", _scores(pending["response_id"]))
-    again = unrepeated(store, key, "hash0", 9)
+    again = find_unrepeated(store, key, "hash0", 9)
     assert again["text"].tolist() == ["panel"]
     store.add_forced_again(key, "hash0", _scores(again["response_id"]))
-    assert unrepeated(store, key, "hash0", 9).empty
+    assert find_unrepeated(store, key, "hash0", 9).empty
     assert store.frame("SELECT logp_sum, second_logp_sum FROM repeated_logps").to_numpy().tolist() == [[-1.5, -1.5]]
 
 
@@ -247,20 +247,20 @@ def test_samples_beyond_this_audits_n_are_left_alone(store: Store) -> None:
     key = _begin(store, n=4, panel=4)
     for checkpoint in ("hash0", "hash20"):
         store.add_samples(key.settings_id, checkpoint, [_sample(i, f"{checkpoint} {i}") for i in range(4)])
-        store.add_forced(key, checkpoint, _scores(unforced(store, key, checkpoint)["response_id"]))
+        store.add_forced(key, checkpoint, _scores(find_unforced(store, key, checkpoint)["response_id"]))
     smaller = _begin(store, n=1, panel=4, audit_id="b")
     _grade_all(store, smaller)
     assert store.frame("SELECT DISTINCT sample_index FROM own_tokens")["sample_index"].tolist() == [0]
     assert store.frame("SELECT DISTINCT sample_index FROM own_logps")["sample_index"].tolist() == [0]
-    assert not set(unforced(store, smaller, "hash0")["text"]) & {"hash20 1", "hash20 2", "hash20 3"}
+    assert not set(find_unforced(store, smaller, "hash0")["text"]) & {"hash20 1", "hash20 2", "hash20 3"}
 
 
 def test_another_panel_is_scored_twice_as_well(store: Store) -> None:
     for panel, text in ((1, "first"), (2, "second")):
         key = _begin(store, panel=panel, audit_id=text)
         store.add_samples(PANEL_SETTINGS.settings_id, "hash0", [_sample(panel - 1, text)])
-        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
-        again = unrepeated(store, key, "hash0", 9)
+        store.add_forced(key, "hash0", _scores(find_unforced(store, key, "hash0")["response_id"]))
+        again = find_unrepeated(store, key, "hash0", 9)
         assert again["text"].tolist() == [text]
         store.add_forced_again(key, "hash0", _scores(again["response_id"]))
         assert len(store.frame("FROM repeated_logps")) == panel
@@ -271,7 +271,7 @@ def test_training_responses_are_scored_before_and_after_them(store: Store) -> No
     said = TrainingResponse(step=20, prompt="1 + 2 =", text="3", truncated=True, correct=True)
     store.add_training_responses("run", [said])
     for checkpoint in ("hash0", "hash20"):
-        (row,) = unforced(store, key, checkpoint).query("prompt == '1 + 2 ='").itertuples()
+        (row,) = find_unforced(store, key, checkpoint).query("prompt == '1 + 2 ='").itertuples()
         assert (row.text, row.ends) == ("3", False)
         store.add_forced(key, checkpoint, _scores([row.response_id], problem_id=row.problem_id))
     (tokens,) = store.frame("FROM training_tokens").itertuples()
@@ -314,15 +314,15 @@ def test_scores_whose_tokens_were_lost_are_made_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         key = _begin(store)
-        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
-        assert unforced(store, key, "hash0").empty
+        store.add_forced(key, "hash0", _scores(find_unforced(store, key, "hash0")["response_id"]))
+        assert find_unforced(store, key, "hash0").empty
     for file in (tmp_path / "audit.tokens").iterdir():
         file.unlink()
     with Store.open(path) as store:
-        pending = unforced(store, key, "hash0")
+        pending = find_unforced(store, key, "hash0")
         assert len(pending) == 2
         store.add_forced(key, "hash0", _scores(pending["response_id"]))
-        assert unforced(store, key, "hash0").empty
+        assert find_unforced(store, key, "hash0").empty
         assert len(store.frame("FROM response_tokens")) == len(store.frame("FROM response_logps")) == 2
 
 
@@ -345,7 +345,7 @@ def test_a_token_file_that_was_written_over_is_named_left_out_and_made_again(tmp
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         key = _begin(store)
-        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
+        store.add_forced(key, "hash0", _scores(find_unforced(store, key, "hash0")["response_id"]))
     (committed,) = (tmp_path / "audit.tokens").iterdir()
     parquet.write_table(pa.Table.from_pylist([{"token_logps": [0.5]}]), committed)
     with Store.open(path, read_only=True) as store:
@@ -353,7 +353,7 @@ def test_a_token_file_that_was_written_over_is_named_left_out_and_made_again(tmp
         assert [str(committed) in note for note in store.notes] == [True]
     with Store.open(path) as store:
         assert [str(committed) in note for note in store.notes] == [True]
-        store.add_forced(key, "hash0", _scores(unforced(store, key, "hash0")["response_id"]))
+        store.add_forced(key, "hash0", _scores(find_unforced(store, key, "hash0")["response_id"]))
     with Store.open(path) as store:
         assert store.notes == ()
         assert len(store.frame("FROM response_tokens")) == 2
@@ -453,7 +453,7 @@ def test_a_path_that_duckdb_would_take_for_a_pattern_is_refused(tmp_path: Path, 
 
 
 def test_a_directory_named_like_a_store_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"joined\.duckdb: a directory is asked for"):
+    with pytest.raises(StoreError, match=r"joined\.duckdb: --out takes a directory"):
         Store.open(tmp_path / "joined.duckdb" / "audit.duckdb")
     assert not list(tmp_path.iterdir())
 
@@ -464,7 +464,7 @@ def _concluded(path: Path) -> AuditKey:
         key = _begin(store, n=2)
         for checkpoint, texts in (("hash0", "22"), ("hash20", "23")):
             store.add_samples(key.settings_id, checkpoint, [_sample(i, text) for i, text in enumerate(texts)])
-            store.add_forced(key, checkpoint, _scores(unforced(store, key, checkpoint)["response_id"]))
+            store.add_forced(key, checkpoint, _scores(find_unforced(store, key, checkpoint)["response_id"]))
         _grade_all(store, key)
         said = TrainingResponse(step=20, prompt="1 + 2 =", text="3", truncated=True, correct=True)
         store.add_training_responses("run", [said])
@@ -702,7 +702,9 @@ def test_a_query_that_outgrows_its_memory_says_what_to_do(tmp_path: Path) -> Non
     with Store.open(tmp_path / "audit.duckdb") as store:
         store._database.rows("SET max_temp_directory_size = '0KiB'")
         store.bound_memory(0.125)
-        with pytest.raises(StoreError, match=r"needs more memory .* end other programs, .* --memory-gib") as raised:
+        with pytest.raises(
+            StoreError, match=r"exceeds its memory limit .* stop other programs, .* --memory-gib"
+        ) as raised:
             store.frame("SELECT list(range) FROM range(100_000_000)")
     assert "\n" not in str(raised.value)
 
@@ -712,7 +714,9 @@ def test_a_result_that_memory_does_not_hold_is_one_line_and_comes_in_parts(tmp_p
     Store.open(path).close()
     query = "SELECT range AS i, md5(range::VARCHAR) AS s FROM range(300_000)"
     with Store.open_for_user(path, 0.01) as store:  # of the result half: 5 MiB
-        with pytest.raises(StoreError, match=r"larger than the 0.005 GiB .*fewer rows.*--memory-gib.*Store.parts"):
+        with pytest.raises(
+            StoreError, match=r"exceeds its limit of 0.005 GiB .*select fewer rows.*--memory-gib.*Store.parts"
+        ):
             store.frame(query)
         parts = list(store.parts(query))
         assert [part["i"].iloc[0] for part in parts] == [0, 262_144]
@@ -783,7 +787,7 @@ def test_a_reader_answers_queries_alone_so_that_the_next_one_is_answered_as_befo
     with Store.open_for_user(path) as store:
         before = store.frame("FROM findings")
         for read in (store.frame, lambda sql: next(iter(store.parts(sql)))):
-            with pytest.raises(StoreError, match="is no query; only SELECT, EXPLAIN and PIVOT are answered"):
+            with pytest.raises(StoreError, match="is not a query; use SELECT, EXPLAIN or PIVOT"):
                 read(statement)
         pd.testing.assert_frame_equal(store.frame("FROM findings"), before)
         assert store.frame("PIVOT (SELECT 1 AS a, 2 AS b) ON a USING sum(b)").to_numpy().tolist() == [[2]]

@@ -21,7 +21,7 @@ def test_names_are_sorted_and_hold_the_built_in_task() -> None:
         ("countdown:hard", "task 'countdown:hard' is unknown"),
         ("benchmark:gsm", "did you mean: benchmark:gsm8k"),
         ("benchmark", "task 'benchmark:' is unknown"),
-        ("zzz", "known are: .*countdown"),
+        ("zzz", "known names: .*countdown"),
     ],
 )
 def test_an_unknown_task_is_answered_with_the_nearest(task: str, message: str) -> None:

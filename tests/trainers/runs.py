@@ -74,7 +74,7 @@ def multiplied(model: PreTrainedModel, factor: float) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def with_adapter(model: PreTrainedModel) -> Any:
+def apply_adapter(model: PreTrainedModel) -> Any:
     """A LoRA on every linear layer that changes what the model says."""
     adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
     torch.manual_seed(0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from oversharp.diagnostics.models.load import LoadedModel
-from oversharp.diagnostics.models.tokens import left_padded
+from oversharp.diagnostics.models.tokens import pad_left
 from oversharp.trainers.batch import RolloutBatch, concatenate
 from oversharp.trainers.model.kv_cache import takes_fixed_cache
 from oversharp.trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
@@ -82,7 +82,7 @@ class OwnEngine:
         self._fixed = None
 
     def _sample_parts(self, prompts: Sequence[Sequence[int]], noise_BT: torch.Tensor, law: DecodingLaw) -> RolloutBatch:
-        prompt_ids_PL, prompt_mask_PL = left_padded(prompts, self._policy)
+        prompt_ids_PL, prompt_mask_PL = pad_left(prompts, self._policy)
         group_size = len(noise_BT) // len(prompts)
         prompts_per_part = max(1, (self._rows_per_part or len(noise_BT)) // group_size)
         parts = [

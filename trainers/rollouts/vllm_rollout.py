@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 
 from oversharp.diagnostics.models.load import Dtype, LoadedModel
-from oversharp.diagnostics.models.tokens import left_padded
+from oversharp.diagnostics.models.tokens import pad_left
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.vllm_engine import EnginePlan, engine_environment
@@ -250,7 +250,7 @@ class VllmRolloutEngine:
         group_size: int,
         max_tokens: int,
     ) -> RolloutBatch:
-        prompt_ids_PL, prompt_mask_PL = left_padded(prompts, self._policy)
+        prompt_ids_PL, prompt_mask_PL = pad_left(prompts, self._policy)
         ids_BT = np.full((len(rows), max_tokens), self._policy.pad_id, dtype=np.int64)
         columns_BT3 = np.zeros((len(rows), max_tokens, 1 + EXTRA_COLUMNS), dtype=np.float32)
         for row, (token_ids, columns_T3) in enumerate(rows):

@@ -1,6 +1,6 @@
-"""[C] Appendix D: two rewarded actions of a softmax bandit, under REINFORCE and under maximum likelihood.
+"""[C] Appendix D: two rewarded actions of a softmax bandit, under REINFORCE and maximum likelihood.
 
-``policy_V`` are the probabilities before the step; ``step`` is η′ = η‖x‖², the learning rate in the space of logits.
+``policy_V`` are the probabilities before the step; ``step`` is η′ = η‖x‖², the learning rate in logit space.
 Source: [C] (The Reasoning Boundary Paradox, OpenReview), Appendix D.
 """
 
@@ -20,7 +20,7 @@ Objective = Literal["reinforce", "mle"]
 def bandit_logit_update(
     policy_V: ArrayLike, rewarded: tuple[int, int], *, step: float, objective: Objective
 ) -> Float[np.ndarray, " action"]:
-    """Δz of one gradient step on π(a₁) + π(a₂) (``reinforce``) or log π(a₁) + log π(a₂) (``mle``).
+    """Return Δz of one gradient step on π(a₁) + π(a₂) (``reinforce``) or log π(a₁) + log π(a₂) (``mle``).
 
     Source: [C] Eq 19, 20 and 24.
 
@@ -41,11 +41,11 @@ def confidence_ratio(
     objective: Objective,
     as_printed: bool = False,
 ) -> Float[np.ndarray, " action"]:
-    """α_i = π⁺(i)/π(i) = 1 / Σ_j π(j) β_j after one step, with Lemma D.1's β (``mle``) or γ (``reinforce``).
+    """Return α_i = π⁺(i)/π(i) after one step: above 1, the action has gained.
 
-    The row of Case 1 that gives the factor 1 is printed for j = y₁ and is right for j = i only; ``as_printed`` keeps
-    it at y₁, which is wrong for i = y₂. Above 1 the action has gained. Source: [C] Lemma D.1, Eq 21 to 23, corrected.
-
+    α_i = 1 / Σ_j π(j) β_j with Lemma D.1's β (``mle``) or γ (``reinforce``). The row of Case 1 with the factor 1 is
+    printed for j = y₁ but correct only for j = i; ``as_printed`` keeps y₁, which is wrong for i = y₂.
+    Source: [C] Lemma D.1, Eq 21 to 23, corrected.
     >>> confidence_ratio([0.5, 0.25, 0.25], (0, 1), step=1.0, objective="mle").round(4).tolist()
     [0.94, 1.5498, 0.5701]
     """
@@ -57,7 +57,10 @@ def confidence_ratio(
 
 
 def _factors(policy_V: np.ndarray, rewarded_V: np.ndarray, step: float, objective: Objective) -> np.ndarray:
-    """β_j or γ_j (columns) for every action i (rows): the four printed cases, i and j rewarded or not."""
+    """Return β_j or γ_j (columns) for every action i (rows).
+
+    The four printed cases, i and j rewarded or not.
+    """
     own_V1, other_1V = policy_V[:, None], policy_V[None, :]
     i_rewarded_V1, j_rewarded_1V = rewarded_V[:, None] > 0, rewarded_V[None, :] > 0
     gap_VV = other_1V - own_V1

@@ -1,7 +1,7 @@
-"""[A] 3: advantages and sampling laws that are meant to keep Z′(q) small.
+"""[A] 3: advantages and sampling distributions that are meant to keep Z′(q) small.
 
 Axis ``G`` is the samples of one group, ``PG`` prompts by samples, ``V`` the actions of a softmax policy. Advantages are
-in units of the reward's standard deviation or of the reward, as given. Source: [A] (arXiv 2601.15609), section 3.
+in units of the reward, or of its standard deviation, as given. Source: [A] (arXiv 2601.15609), section 3.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from oversharp.diagnostics.theory._checks import distribution, softmax, vector
 
 
 def inverse_probability_advantages(advantage_M: ArrayLike, reference_M: ArrayLike) -> Float[np.ndarray, " mode"]:
-    """Ã = A / π_ref per mode. It takes the *bound* on Z′ to 1 if the batch's advantages average to zero, not Z′.
+    """Return Ã = A / π_ref per mode, which takes the lower *bound* on Z′ to 1, not Z′ itself.
 
-    Z′ = Σ π_ref exp(N Ã/(βG)) ≥ exp(Σ N A/(βG)) = 1 by Jensen's inequality, with equality only if N·A/π_ref is the
-    same for all modes: every batch that teaches anything still suppresses the modes that it did not draw. The paper
-    presents the calibration as one that cancels the suppression. Source: [A] 3.1, first display, corrected.
+    This requires that the batch's advantages average to zero. Z′ = Σ π_ref exp(N Ã/(βG)) ≥ exp(Σ N A/(βG)) = 1 by
+    Jensen's inequality, with equality only if N·A/π_ref is the same for all modes: every informative batch still
+    suppresses the modes that it did not sample. The paper presents the calibration as one that cancels the suppression.
+    Source: [A] 3.1, first display, corrected.
 
     >>> inverse_probability_advantages([1.0, -1.0], [0.8, 0.2]).tolist()
     [1.25, -5.0]
@@ -35,12 +36,14 @@ def inverse_success_advantages(
     scale_matched: bool = False,
     as_printed: bool = False,
 ) -> Float[np.ndarray, "prompt group"]:
-    """IAC: Ã = A · (G − |S⁺|)^α for correct samples with A > 0, all others untouched; 0⁰ = 1.
+    """Return IAC's Ã = A · (G − |S⁺|)^α for correct samples with A > 0, all others unchanged.
 
-    |S⁺| counts samples, not modes. Here S⁺ is what the verifier accepts; ``as_printed`` takes S⁺ = {A > 0} as
+    0⁰ = 1.
+
+    |S⁺| counts samples, not modes. Here S⁺ is the set that the verifier accepts; ``as_printed`` uses S⁺ = {A > 0} as
     Algorithm 1 does, which under shaped rewards raises the least bad answer of an all-wrong group. The factor is at
-    least 1 wherever a wrong sample exists, so that IAC is a larger step too: ``scale_matched`` sets the mean of |Ã|
-    over all prompts to that of |A|. Source: [A] 3.1 and Algorithm 1.
+    least 1 wherever a wrong sample exists, so IAC also takes a larger step: ``scale_matched`` sets the mean of |Ã| over
+    all prompts to that of |A|. Source: [A] 3.1 and Algorithm 1.
 
     >>> advantage_PG, correct_PG = np.array([[3.0, -1.0, -1.0, -1.0]]), np.array([[True, False, False, False]])
     >>> inverse_success_advantages(advantage_PG, correct_PG, alpha=1.0).tolist()
@@ -52,7 +55,7 @@ def inverse_success_advantages(
     correct_PG = np.asarray(correct_PG)
     if advantage_PG.ndim != 2 or advantage_PG.shape != correct_PG.shape or correct_PG.dtype != np.bool_:
         raise ValueError(
-            "advantage_PG and correct_PG: need one shape, prompts by samples, the second of booleans; "
+            "advantage_PG and correct_PG: need the same shape, prompts by samples, the second of booleans; "
             f"got {advantage_PG.shape} and {correct_PG.dtype} of {correct_PG.shape}"
         )
     if alpha < 0.0:
@@ -66,10 +69,10 @@ def inverse_success_advantages(
 
 
 def calibrated_sampling(logit_V: ArrayLike, memory_logit_V: ArrayLike, *, mu: float) -> Float[np.ndarray, " action"]:
-    """DLC's sampling law softmax(f_θ − μ f_φ), where f_φ are the logits of a memory of what was sampled.
+    """Return DLC's sampling distribution softmax(f_θ − μ f_φ), f_φ the logits of a memory of earlier samples.
 
-    Samples then come from another law than the policy: an update without importance weights is biased. On the paper's
-    toy world that bias is all of the benefit; with exact weights it vanishes. Source: [A] 3.2.
+    Samples then come from a distribution other than the policy: an update without importance weights is biased. In the
+    paper's toy world that bias is the whole benefit; with exact weights it vanishes. Source: [A] 3.2.
 
     >>> calibrated_sampling([1.0, 0.0], [2.0, 0.0], mu=0.5).tolist()
     [0.5, 0.5]

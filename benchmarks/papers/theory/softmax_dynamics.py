@@ -1,9 +1,9 @@
-"""[B] 3: how policy gradients move the probabilities of a softmax policy over V actions.
+"""[B] 3: effect of policy gradients on the probabilities of a softmax policy over V actions.
 
 ``policy_V`` are probabilities, one per action; logits are in nats. η is the learning rate. [B] analyses responses of
-one token, so that an action is a token. The answer entropy of [B] C.5 is
-``oversharp.diagnostics.statistics.entropy.plug_in_entropy`` (in nats; [B]'s Table 4 has bits).
-Source: [B] (arXiv 2510.04028).
+one token, so an action is a token. The answer entropy of [B] C.5 is
+``oversharp.diagnostics.statistics.entropy.plug_in_entropy`` (in nats; [B]'s Table 4 is in bits). Source: [B] (arXiv
+2510.04028).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from oversharp.diagnostics.theory._checks import distribution, softmax, vector
 def logit_update(
     policy_V: ArrayLike, action: int, advantage: float, *, learning_rate: float
 ) -> Float[np.ndarray, " action"]:
-    """Δz = ηA(e_v − π) for one sampled action v: it moves by ηA(1−π(v)), every other u by −ηAπ(u).
+    """Return Δz = ηA(e_v − π) for a sampled action v.
+
+    ΗA(1−π(v)) for v, −ηAπ(u) for every other u.
 
     Source: [B] Lemma 1.
 
@@ -32,9 +34,9 @@ def logit_update(
 def expected_logit_update(
     policy_V: ArrayLike, advantage_V: ArrayLike, *, learning_rate: float
 ) -> Float[np.ndarray, " action"]:
-    """E Δz(v) = ηπ(v)[(1−π(v))A(v) − Σ_{u≠v} π(u)A(u)] = ηπ(v)[A(v) − E_π A], for advantages fixed per action.
+    """Return E Δz(v) = ηπ(v)[(1−π(v))A(v) − Σ_{u≠v} π(u)A(u)] = ηπ(v)[A(v) − E_π A], A fixed per action.
 
-    Right as printed as long as A does not depend on the other samples; for GRPO's it does: ``expected_group_update``.
+    Correct as printed as long as A does not depend on the other samples. GRPO's does: see ``expected_group_update``.
     Source: [B] Theorem 1.
 
     >>> expected_logit_update([0.5, 0.5], [1.0, 0.0], learning_rate=1.0).tolist()
@@ -48,10 +50,12 @@ def expected_logit_update(
 def expected_group_update(
     policy_V: ArrayLike, reward_V: ArrayLike, *, group_size: int, learning_rate: float, as_printed: bool = False
 ) -> Float[np.ndarray, " action"]:
-    """E Δz of a group of G samples with advantages r − mean(r): ((G−1)/G) ηπ(v)[r(v) − E_π r].
+    """Return E Δz of a group of G samples with advantages r − mean(r).
 
-    Every sample is part of its own baseline, which takes 1/G of its gradient away; ``as_printed`` leaves that factor
-    out. Advantages divided by the group's standard deviation have no such closed form.
+    ((G−1)/G) ηπ(v)[r(v) − E_π r].
+
+    Every sample is part of its own baseline, which removes 1/G of its gradient; ``as_printed`` omits that factor.
+    Advantages divided by the group's standard deviation have no such closed form.
     Source: [B] Theorem 1 with the advantage of its 3.2, corrected.
 
     >>> expected_group_update([0.5, 0.5], [1.0, 0.0], group_size=2, learning_rate=1.0).tolist()
@@ -64,7 +68,7 @@ def expected_group_update(
 
 
 def probability_change(policy_V: ArrayLike, logit_change_V: ArrayLike) -> Float[np.ndarray, " action"]:
-    """softmax(log π + Δz) − π, exactly; actions of probability 0 keep it.
+    """Return softmax(log π + Δz) − π, exactly; actions of probability 0 keep it.
 
     >>> probability_change([0.5, 0.5], [np.log(3.0), 0.0]).round(4).tolist()
     [0.25, -0.25]
@@ -76,7 +80,9 @@ def probability_change(policy_V: ArrayLike, logit_change_V: ArrayLike) -> Float[
 
 
 def expected_probability_update(policy_V: ArrayLike, logit_change_V: ArrayLike) -> Float[np.ndarray, " action"]:
-    """π(v)[Δz(v) − Σ_u π(u)Δz(u)]: the change in probability to first order in Δz, sampled or expected.
+    """Return π(v)[Δz(v) − Σ_u π(u)Δz(u)].
+
+    The change in probability to first order in Δz, sampled or expected.
 
     Source: [B] Proposition 1 for a tabular policy, where the neural tangent kernel is the identity.
 
@@ -91,11 +97,11 @@ def expected_probability_update(policy_V: ArrayLike, logit_change_V: ArrayLike) 
 def update_signs(
     policy_V: ArrayLike, action: int, advantage: float, *, as_printed: bool = False
 ) -> Int[np.ndarray, " action"]:
-    """The sign of every action's change in probability after one sampled action, for a small step.
+    """Return the sign of every action's change in probability after one sampled action, for a small step.
 
-    ``as_printed`` gives Remark 2: with A > 0 the sampled action rises and *all* others fall, with A < 0 the reverse.
-    That is true of logits. Of probabilities it is false: with v sampled, π(u) moves as A·[Σ_{w≠v} π(w)² − π(v)(1−π(v))
-    − π(u)], so beside a dominant third action the rare ones rise with v, and fall with it. Source: [B] Remark 2.
+    ``as_printed`` returns Remark 2: with A > 0 the sampled action rises and *all* others fall, with A < 0 the reverse.
+    That is true for logits, but false for probabilities: with v sampled, π(u) moves as A·[Σ_{w≠v} π(w)² −
+    π(v)(1−π(v)) − π(u)], so with a dominant third action the rare ones rise and fall with v. Source: [B] Remark 2.
 
     >>> update_signs([0.05, 0.9, 0.05], 0, 1.0).tolist()  # the third action gains although the first was rewarded
     [1, -1, 1]
@@ -112,7 +118,9 @@ def update_signs(
 
 
 def relative_negative_advantages(advantage_G: ArrayLike) -> Float[np.ndarray, " sample"]:
-    """GRPO-N (GSPO-N): negative advantages stay, all others become 0. Source: [B] 4 and B.5.
+    """Return GRPO-N (GSPO-N) advantages: negative ones unchanged, all others 0.
+
+    Source: [B] 4 and B.5.
 
     >>> relative_negative_advantages([1.5, -0.5, 0.0]).tolist()
     [0.0, -0.5, 0.0]
@@ -122,7 +130,8 @@ def relative_negative_advantages(advantage_G: ArrayLike) -> Float[np.ndarray, " 
 
 
 def tempered_policy(logit_V: ArrayLike, *, temperature: float) -> Float[np.ndarray, " action"]:
-    """softmax(z/τ), the policy of [B] C.4's temperature experiments.
+    """Return softmax(z/τ), the policy of [B] C.4's temperature experiments.
+
 
     >>> tempered_policy([np.log(4.0), 0.0], temperature=2.0).round(4).tolist()
     [0.6667, 0.3333]

@@ -19,7 +19,7 @@ from oversharp.diagnostics.app.console.layout import (
 )
 from oversharp.diagnostics.app.console.verdict import change_text, number_row
 from oversharp.diagnostics.records.amounts import about_count, p_value_text, plural
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.changes.difference import StepDifference
@@ -212,7 +212,7 @@ def _answer_text(answer: AnswerCount) -> str:
 def _response_lines(name: str, answer: AnswerCount | None) -> Iterator[str]:
     if answer is not None:
         yield f"  {'a correct response' if answer.correct else 'a response'} of {name}:"
-        yield from (f"    | {visible(line)}" for line in answer.response.strip().splitlines() or ["(empty)"])
+        yield from (f"    | {escape_controls(line)}" for line in answer.response.strip().splitlines() or ["(empty)"])
 
 
 def _print_more(n: int, what: str) -> None:

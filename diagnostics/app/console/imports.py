@@ -10,7 +10,7 @@ from oversharp.diagnostics.app.console.layout import OutputRow, print_lines, pri
 from oversharp.diagnostics.app.console.output import made_of_series, print_json, verdict_summary, warn
 from oversharp.diagnostics.app.console.verdict import print_verdict
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def show_import(result: ImportResult, as_json: bool, *, explain: bool = False) -
         print_rows([OutputRow(label="store", value=str(result.store_path), is_whole=True)])
     _warn_files(result.files)
     for path in result.unknown:
-        print(visible(f"note: {path}: unrecognized format, not read"), file=sys.stderr)
+        print(escape_controls(f"note: {path}: unrecognized format, not read"), file=sys.stderr)
     for one in result.series:
         for label, why in one.left_out.items():
             warn(f"{one.name}: left out {label}: {why}")
@@ -71,7 +71,7 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
     _warn_files(every)
     for one in series:
         for note in one.notes:
-            print(visible(f"{one.name}: {note}"), file=sys.stderr)
+            print(escape_controls(f"{one.name}: {note}"), file=sys.stderr)
         for warning in one.warnings:
             warn(f"{one.name}: {warning}")
     if not as_json:

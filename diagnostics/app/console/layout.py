@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 
 WIDTH = 80
 #: Columns of the label; values start behind it.
@@ -51,7 +51,7 @@ def print_rows(rows: Iterable[OutputRow], out: Console | None = None) -> None:
     out = out or terminal()
     for row in rows:
         for number, line in enumerate(_value_lines(row)):
-            label = f"{visible(row.label) if number == 0 else '':{LABEL_WIDTH - 1}} "
+            label = f"{escape_controls(row.label) if number == 0 else '':{LABEL_WIDTH - 1}} "
             out.print(Text.assemble((label, "bold"), (line, row.style)) if line else Text(), soft_wrap=True)
 
 
@@ -59,7 +59,7 @@ def print_lines(lines: Iterable[str], out: Console | None = None) -> None:
     """Print lines as they are, their control characters written out."""
     out = out or terminal()
     for line in lines:
-        out.print(Text(visible(line)), soft_wrap=True)
+        out.print(Text(escape_controls(line)), soft_wrap=True)
 
 
 def print_table(
@@ -115,7 +115,7 @@ def shortened_cell(text: str, most: int) -> str:
 
 
 def _value_lines(row: OutputRow) -> list[str]:
-    text = visible(row.value)
+    text = escape_controls(row.value)
     if row.is_whole:
         return text.splitlines() or [""]
     wrapped = textwrap.wrap(text, WIDTH - LABEL_WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -123,7 +123,7 @@ def _value_lines(row: OutputRow) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return " ".join(visible(text).split())
+    return " ".join(escape_controls(text).split())
 
 
 def _aligned(columns: Sequence[OutputColumn], row: Sequence[str], widths: Sequence[int]) -> str:

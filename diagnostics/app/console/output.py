@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.record import Verdict
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def print_json(summary: Mapping[str, Any]) -> None:
     """Print a JSON object; control characters of paths and names are written out."""
-    print(visible(json.dumps(summary, indent=2, default=str)))
+    print(escape_controls(json.dumps(summary, indent=2, default=str)))
 
 
 def verdict_summary(verdict: Verdict) -> Any:
@@ -26,7 +26,7 @@ def verdict_summary(verdict: Verdict) -> Any:
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    print(visible(f"warning: {text}"), file=sys.stderr)
+    print(escape_controls(f"warning: {text}"), file=sys.stderr)
 
 
 def warn_left_out(left_out: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from oversharp.diagnostics.app.console.layout import OutputRow, print_lines, pri
 from oversharp.diagnostics.app.console.output import made_of_series, print_json, verdict_summary, warn, warn_left_out
 from oversharp.diagnostics.app.console.verdict import print_verdict
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _mean_of(labels: Sequence[str]) -> str:
 def show_report(path: Path, as_json: bool) -> int:
     """Print where the report is."""
     if as_json:
-        print(visible(json.dumps({"report": str(path)})))
+        print(escape_controls(json.dumps({"report": str(path)})))
     else:
         print_rows([OutputRow(label="report", value=str(path), is_whole=True)])
     return 0
@@ -297,7 +297,7 @@ def show_drop(result: DropResult, as_json: bool) -> int:
 
 def show_compare(result: ComparisonPlan | CompareResult, as_json: bool) -> int:
     """Print the comparison, or the plan of it."""
-    print(visible(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines)))
+    print(escape_controls(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines)))
     return LEFT_OUT_EXIT_CODE if result.incomplete else 0
 
 

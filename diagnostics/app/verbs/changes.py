@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.changes.lost import LostProblems
 
 
-@checked_arguments
+@check_arguments
 def diff(
     store: Path | str,
     *,
@@ -54,7 +54,7 @@ def diff(
     return run(store_file(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
 
 
-@checked_arguments
+@check_arguments
 def lost(
     store: Path | str,
     *,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
-from oversharp.diagnostics.records.names import listed, store_file
+from oversharp.diagnostics.records.arguments import check_arguments
+from oversharp.diagnostics.records.names import as_path_list, store_file
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.store.dropping.drop import DropResult
 
 
-@checked_arguments
+@check_arguments
 def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = False, replace: bool = False) -> DropResult:
     """Remove series from a store, and keep a copy of the old store next to it.
 
@@ -46,7 +46,7 @@ def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = Fals
     from oversharp.diagnostics.store import Store
     from oversharp.diagnostics.store.dropping.drop import drop_preview, without_series
 
-    path, names = store_file(store), [str(name) for name in listed(series)]
+    path, names = store_file(store), [str(name) for name in as_path_list(series)]
     if dry_run:
         return drop_preview(path, names)
     require_report_place(path)

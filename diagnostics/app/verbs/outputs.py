@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.records.progress import ProgressSink
 
 
-@checked_arguments
+@check_arguments
 def report(
     store: Path | str,
     out: Path | str | None = None,
@@ -52,7 +52,7 @@ def report(
     )
 
 
-@checked_arguments
+@check_arguments
 def export(
     store: Path | str,
     out: Path | str | None = None,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.tasks.overlap import OverlapResult
 
 
-@checked_arguments
+@check_arguments
 def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: int = 13) -> OverlapResult:
     """Find problems of an audit in other sets, such as the training data.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.audit.plan import Plan
 
 
-@checked_arguments
+@check_arguments
 def plan(
     store: Path | str,
     *,
@@ -51,7 +51,7 @@ def plan(
     return run(store_file(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
 
 
-@checked_arguments
+@check_arguments
 def plan_cost(
     model: Path | str,
     *,

@@ -14,7 +14,7 @@ from rich.table import Table
 from oversharp.diagnostics.app.commands import Json
 from oversharp.diagnostics.app.verbs.overlap import check_problems
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.cells import visible
+from oversharp.diagnostics.records.cells import escape_controls
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.tasks.overlap import OverlapResult
@@ -48,18 +48,22 @@ check.__doc__ = check_problems.__doc__
 
 
 def _print_overlap(result: OverlapResult, out: Console) -> None:
-    out.print(escape(f"{visible(result.name)}: {plural(result.n, 'problem')}, of which"))
+    out.print(escape(f"{escape_controls(result.name)}: {plural(result.n, 'problem')}, of which"))
     table = Table(box=None, header_style="bold")
     for heading in ("in", "prompts", "same text", "same words", f"a run of {result.words} words"):
         table.add_column(heading, justify="left" if heading == "in" else "right", overflow="fold")
     for one in result.sets:
         counts = (one.n, one.same_text, one.same_words, one.shared_run)
-        table.add_row(escape(visible(one.name)), *(f"{count:,}" for count in counts))
+        table.add_row(escape(escape_controls(one.name)), *(f"{count:,}" for count in counts))
     out.print(table)
     for pair in sorted(result.found, key=lambda one: -one.shared)[:_SHOWN]:
         prompt = " ".join(pair.prompt.split())
         shown = prompt if len(prompt) <= _CHARACTERS else f"{prompt[:_CHARACTERS]}…"
         share = "" if pair.how != "shared run" else f", {100 * pair.shared:.0f} % of its runs"
-        out.print(escape(f"problem {pair.place}: {pair.how}{share}, {pair.other} {pair.other_place}: {visible(shown)}"))
+        out.print(
+            escape(
+                f"problem {pair.place}: {pair.how}{share}, {pair.other} {pair.other_place}: {escape_controls(shown)}"
+            )
+        )
     if len(result.found) > _SHOWN:
         out.print(f"and {len(result.found) - _SHOWN} more: --json has all")

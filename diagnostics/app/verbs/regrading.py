@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.records.progress import ProgressSink
 
 
-@checked_arguments
+@check_arguments
 def regrade(
     store: Path | str,
     verifier: str,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.records.progress import ProgressSink
     from oversharp.diagnostics.repair.points import RepairResult
 
 
-@checked_arguments
+@check_arguments
 def repair(
     series: Path | str | Sequence[Path | str],
     out: Path | str,

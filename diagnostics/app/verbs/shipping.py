@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.records.arguments import checked_arguments
+from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.recommendation import Recommendation
 
 
-@checked_arguments
+@check_arguments
 def ship(
     store: Path | str,
     *,

@@ -53,7 +53,7 @@ def read_shape(model: str) -> ModelShape:
 
     Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
     """
-    from oversharp.diagnostics.models.cached_passes import how_to_read
+    from oversharp.diagnostics.models.cached_passes import find_reading_rules
     from oversharp.diagnostics.models.load import empty_model
     from oversharp.diagnostics.samplers.vllm_files import token_bytes
 
@@ -75,5 +75,5 @@ def read_shape(model: str) -> ModelShape:
         kv_bytes=token_bytes(config, "bfloat16"),
         context=getattr(config, "max_position_embeddings", None),
         experts=any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")),
-        lends_prompts=how_to_read(empty).lends,
+        lends_prompts=find_reading_rules(empty).shares_prompts,
     )

@@ -1,1 +1,1 @@
-"""Removes series from a store."""
+"""Remove series from a store."""

@@ -1,7 +1,7 @@
-"""Makes a store without some of its series, and puts it in place of the old one, of which a copy is kept.
+"""Build a store without some of its series, replace the old one with it, and keep a copy of the old one.
 
-Rows that a remaining series shares stay: checkpoints, samples, grades, scores and kernels. The new file is complete
-before it replaces the old one, so that a process that is killed leaves one or the other.
+Rows that a remaining series uses stay: checkpoints, samples, grades, scores and kernels. The new file is complete
+before it replaces the old one, so a killed process leaves one or the other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.names import nearest_names, require_store_file, require_store_place
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE, listed, tokens_beside
+from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE, sql_list, tokens_beside
 
-#: Rows that go, as temporary tables; a later one may use those before it.
+#: Rows to remove, as temporary tables; a later one may use earlier ones.
 _GONE = {
     "gone_audits": "SELECT audit_id FROM other.audits SEMI JOIN gone_series USING (series)",
     "gone_checkpoints": """
@@ -30,7 +30,7 @@ _GONE = {
         UNION SELECT audit_id, panel_settings_id FROM other.audits WHERE panel_settings_id IS NOT NULL
         UNION SELECT audit_id, settings_id FROM other.audit_controls
         UNION SELECT audit_id, settings_id FROM other.confirmations""",
-    # samples of a series that was imported and not audited have settings that no audit names
+    # an imported series that was not audited has settings that no audit refers to
     "gone_settings": """
         SELECT settings_id FROM audit_settings SEMI JOIN gone_audits USING (audit_id)
         EXCEPT SELECT settings_id FROM audit_settings ANTI JOIN gone_audits USING (audit_id)
@@ -59,7 +59,7 @@ _DRAWN = "checkpoint_id IN (FROM gone_checkpoints) OR settings_id IN (FROM gone_
 _RESPONSE = "(problem_id, response_id) IN (FROM gone_responses)"
 _OF_SERIES, _OF_AUDIT = "series IN (FROM gone_series)", "audit_id IN (FROM gone_audits)"
 _OF_KERNEL = "kernel_id IN (FROM gone_kernels)"
-#: Table → which of its rows go.
+#: Table → condition of the rows to remove.
 _GOES = {
     "checkpoints": "checkpoint_id IN (FROM gone_checkpoints)",
     "series": _OF_SERIES,
@@ -95,9 +95,9 @@ _GOES = {
 
 @dataclass(frozen=True, kw_only=True)
 class DropResult:
-    """Rows that were removed from a store, or would be, and where the store is kept as it was before.
+    """Rows removed from a store (or to be removed), and the path of the copy of the old store.
 
-    ``copy_path`` is None where nothing was removed. ``checkpoints`` and ``samples`` are those of no other series.
+    ``copy_path`` is None if nothing was removed. ``checkpoints`` and ``samples`` are those that no other series has.
     """
 
     store_path: Path
@@ -112,31 +112,31 @@ class DropResult:
 
 
 def drop_preview(path: Path, series: Sequence[str]) -> DropResult:
-    """Count what ``without_series`` would remove, and change nothing. Raises as it does."""
+    """Count what ``without_series`` would remove, without changes. Raises as it does."""
     left = _series_left(path, series, read_only=True)
-    with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database, database.attached(path):
+    with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database, database.attach(path):
         _mark_gone(database, series)
-        return _counted(database, path, series, left, copy=None)
+        return _count_dropped(database, path, series, left, copy=None)
 
 
 @contextmanager
 def without_series(path: Path, series: Sequence[str], *, replace: bool = False) -> Iterator[tuple[Path, DropResult]]:
-    """Make a store without ``series``; it takes the place of the one at ``path`` when the block ends without an error.
+    """Build a store without ``series``, which replaces the one at ``path`` if the block ends without an error.
 
-    Inside the block it is at the path that is given. The old store stays next to it, as audit.before-drop.duckdb.
+    Inside the block it is at the yielded path. The old store is kept next to it, as audit.before-drop.duckdb.
 
     Raises:
-        ConfigError: these are all of its series, or a copy of an earlier drop is there and ``replace`` is not set.
-        StoreError: there is no such store or series, or another process uses it.
+        ConfigError: these are all of its series, or a copy of an earlier drop exists and ``replace`` is not set.
+        StoreError: the store or series does not exist, or another process uses the store.
     """
     copy = path.with_name(f"{path.stem}.before-drop{path.suffix}")
     left = _series_left(path, series, read_only=False)
     if copy.exists() and not replace:
-        raise ConfigError(f"{copy}: the copy of an earlier drop; remove it if it is not needed, or pass --replace")
+        raise ConfigError(f"{copy}: a copy of an earlier drop exists; remove it if it is not needed, or pass --replace")
     made = path.with_name(f"{path.stem}.dropping{path.suffix}")
     _remove(made)
     try:
-        with closing(Database(made, read_only=False, others=[path])) as database, database.attached(path):
+        with closing(Database(made, read_only=False, others=[path])) as database, database.attach(path):
             _mark_gone(database, series)
             with database.transaction():
                 for table, goes in _GOES.items():
@@ -144,28 +144,31 @@ def without_series(path: Path, series: Sequence[str], *, replace: bool = False) 
                         f"INSERT INTO {table} BY NAME SELECT * FROM other.{table} WHERE NOT coalesce({goes}, false)"
                     )
                 _take_tokens(database, tokens_beside(path))
-            result = _counted(database, path, series, left, copy)
+            result = _count_dropped(database, path, series, left, copy)
         yield made, result
         _replace(path, made, copy)
-        Database(path, read_only=False).close()  # opening it to write removes token files that it does not list
+        Database(path, read_only=False).close()  # opening it to write removes unlisted token files
     finally:
         _remove(made)
 
 
 def _series_left(path: Path, series: Sequence[str], *, read_only: bool) -> tuple[str, ...]:
-    """The other series of the store; opening it to write also ends the log of a process that was killed."""
+    """Return the other series.
+
+    Opening the store to write also replays the log of a killed process.
+    """
     require_store_place(path)
     require_store_file(path)
     with closing(Database(path, read_only=read_only)) as database:
         held = [str(row[0]) for row in database.rows("SELECT series FROM series ORDER BY series")]
     if not series:
-        raise ConfigError(f"name the series to remove; {path} holds {', '.join(held) or 'none'}")
+        raise ConfigError(f"name the series to remove; series in {path}: {', '.join(held) or 'none'}")
     unknown = next((name for name in series if name not in held), None)
     if unknown is not None:
-        raise StoreError(f"{path} holds no series {unknown!r}; {nearest_names(unknown, held)}")
+        raise StoreError(f"{path} has no series {unknown!r}; {nearest_names(unknown, held)}")
     left = tuple(name for name in held if name not in series)
     if not left:
-        raise ConfigError(f"{path} holds no other series than {', '.join(held)}; remove the file itself")
+        raise ConfigError(f"{path} has no other series than {', '.join(held)}; remove the file itself")
     return left
 
 
@@ -177,7 +180,7 @@ def _mark_gone(database: Database, series: Sequence[str]) -> None:
         database.rows(f"CREATE TEMP TABLE {table} AS {query.format(drawn=_DRAWN)}")
 
 
-def _counted(
+def _count_dropped(
     database: Database, path: Path, series: Sequence[str], left: tuple[str, ...], copy: Path | None
 ) -> DropResult:
     ((checkpoints,),) = database.rows("SELECT count(*) FROM gone_checkpoints")
@@ -196,12 +199,15 @@ def _counted(
 
 
 def _take_tokens(database: Database, folder: Path) -> None:
-    """Take over token files of the remaining series, those of several series with their own rows alone."""
+    """Copy token files of the remaining series.
+
+    Files shared with removed series are filtered by row.
+    """
     goes = f"coalesce({_DRAWN} OR {_RESPONSE}, false)"
     for name, checksum in database.rows("SELECT file, checksum FROM other.token_files ORDER BY file"):
         if not OWN_TOKEN_FILE.fullmatch(name) or not (folder / name).exists():
             continue
-        rows = f"read_parquet({listed([folder / name])})"
+        rows = f"read_parquet({sql_list([folder / name])})"
         ((gone, kept),) = database.rows(f"SELECT count(*) FILTER ({goes}), count(*) FILTER (NOT {goes}) FROM {rows}")
         if gone and kept:
             database.write_tokens(database.frame(f"FROM {rows} WHERE NOT {goes}", {}))
@@ -210,9 +216,9 @@ def _take_tokens(database: Database, folder: Path) -> None:
 
 
 def _replace(path: Path, made: Path, copy: Path) -> None:
-    """Keep the store as ``copy`` and put the one at ``made`` in its place: one renaming decides."""
+    """Keep the store as ``copy`` and move the one at ``made`` to its place, in one atomic rename."""
     if path.with_name(f"{path.name}.wal").exists():
-        raise StoreError(f"{path}: another process writes to it; end that, and run the same command again")
+        raise StoreError(f"{path}: another process writes to it; end that process, and run the same command again")
     _remove(copy)
     _link(path, copy)
     own, kept = tokens_beside(path), tokens_beside(copy)
@@ -227,7 +233,10 @@ def _replace(path: Path, made: Path, copy: Path) -> None:
 
 
 def _link(file: Path, place: Path) -> None:
-    """A second name of a file that nobody changes in place; a copy where the file system has no such names."""
+    """Hard-link a file that is never changed in place.
+
+    Copy it where the file system has no links.
+    """
     try:
         os.link(file, place)
     except OSError:
@@ -235,7 +244,7 @@ def _link(file: Path, place: Path) -> None:
 
 
 def _remove(store: Path) -> None:
-    """Remove a store that was left unfinished, or an old copy, with its log and token files."""
+    """Remove an unfinished store or an old copy, with its log and token files."""
     for file in (store, store.with_name(f"{store.name}.wal")):
         file.unlink(missing_ok=True)
     shutil.rmtree(tokens_beside(store), ignore_errors=True)

@@ -1,1 +1,4 @@
-"""What is joined or counted once for many queries of one connection: the samples of a series, the counts of a store."""
+"""Results computed once for many queries of a connection.
+
+Samples of a series, counts of a store.
+"""

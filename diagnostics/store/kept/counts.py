@@ -1,7 +1,7 @@
-"""Counts all samples of a store once, in parts of so many, for the views of counts of one connection.
+"""Count all samples of a store once, in bounded parts, for the count views of one connection.
 
-A view joins all samples with all grades at once, which takes the more memory the more there are. Counts that were made
-in parts take as much as one part, and answer every later query at once.
+A view joins all samples with all grades at once, so its memory grows with them. Counting in parts takes the memory of
+one part, and answers every later query at once.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 from oversharp.diagnostics.store.database import Database
 
-#: Is given the number of samples, and gives what is told how many more of them are done.
+#: Takes the number of samples, and returns a function that advances the progress.
 Stage: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], None]]]
-#: Samples from which on a user's query for counts is worth counting all of them first.
+#: Number of samples from which a user's query on counts first counts all samples.
 COUNTED_FROM = 1_000_000
 
-#: View of counts → what it reads of the counted samples, in the view's order.
+#: View of counts → its query on the counted samples, with columns in the view's order.
 OF_COUNTED = {
     "sampled_counts": """
         SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, n_planned
@@ -41,9 +41,9 @@ CREATE OR REPLACE TEMP TABLE counted_samples (
     series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
     problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n BIGINT, n_correct BIGINT, n_of_common BIGINT,
     correct_of_common BIGINT,
-    n_cut BIGINT,                       -- ended by the token limit; NULL where nobody tells
-    n_lenient BIGINT,                   -- accepted with several boxes, or refused by the problem's own verifier
-    wrong_cut BIGINT,                   -- these two as n_cut and n_unread of read_counts
+    n_cut BIGINT,                       -- truncated at the token limit; NULL where unknown
+    n_lenient BIGINT,                   -- accepted with several boxes, or rejected by the problem's own verifier
+    wrong_cut BIGINT,                   -- like n_cut and n_unread of read_counts
     wrong_unread BIGINT
 )
 """
@@ -59,7 +59,7 @@ FROM planned_samples AS w
 JOIN current_audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
 """
-# Of graded samples alone, as the view has them; by a number, as names and ids of 16 letters take three times as long.
+# Graded samples only, as in the view; by number, because names and ids of 16 letters take three times as long.
 _COUNT_PART = """
 INSERT INTO counted_samples
 WITH counts AS (
@@ -98,7 +98,7 @@ SELECT
 FROM counts AS n
 JOIN counted_cells AS c USING (cell)
 """
-#: Only of audits that graded again: it is a second pass over all grades.
+#: Only for audits that were graded again: it is a second pass over all grades.
 _OWN_GRADES = """
 LEFT JOIN grades AS own
     ON own.problem_id = s.problem_id
@@ -109,7 +109,7 @@ LEFT JOIN grades AS own
 
 
 def count_samples(database: Database, stage: Stage, most: int) -> None:
-    """Make ``counted_samples``, at most ``most`` samples at a time, or those of one problem."""
+    """Create ``counted_samples``, reading at most ``most`` samples at a time, or those of one problem."""
     run = database.rows
     run(_COUNTED)
     run(_COUNTED_CELLS)
@@ -124,9 +124,9 @@ def count_samples(database: Database, stage: Stage, most: int) -> None:
 
 
 def problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple[str, str, int]]:
-    """The first and the last problem of every part of at most ``most`` samples, and how many it has.
+    """Yield the first and last problem of every part of at most ``most`` samples, and the number of samples.
 
-    ``cells``: what has ``problem_id`` and ``n_planned``. A problem with more samples is a part of its own.
+    ``cells`` is a relation with ``problem_id`` and ``n_planned``. A problem with more samples is a separate part.
     """
     part: list[str] = []
     n = 0

@@ -1,9 +1,9 @@
-"""Joins the samples of a series with their grades once, for many queries: narrow tables that one connection has.
+"""Join the samples of a series with their grades once, for many queries, as narrow tables of one connection.
 
-Every view of graded samples makes that join anew, which is most of what measures, verdict and report ask of a store.
-While a series is kept, these views read its samples from here, and those of other series as ever. Of ``graded_samples``
-only ``KEPT_COLUMNS`` are there then. The join is made in parts of so many samples, so that its memory stays the same;
-what is kept lies in a database in memory that is compressed after each of them.
+Every view of graded samples repeats that join, which is most of the cost of measures, verdict and report. While a
+series is kept, these views read its samples from here, and those of other series as usual; ``graded_samples`` then has
+only ``KEPT_COLUMNS``. The join is done in parts of bounded size, to bound its memory; the result is in an in-memory
+database, which is compressed after each part.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from oversharp.diagnostics.store.kept.counts import (
     problem_ranges,
 )
 
-#: Samples that are joined at once.
+#: Samples joined at once.
 SAMPLES_PER_PART = 3_000_000
 
-#: What the kept ``graded_samples`` has: nothing that is as long as a response.
+#: Columns of the kept ``graded_samples``: none as long as a response.
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
     "reconsiders", "common", "n_planned", "n_common", "reward",
 )  # fmt: skip
-#: Read of the texts, which takes two thirds of a join: only where it is asked for.
+#: Columns derived from texts, which take two thirds of a join: only on request.
 OF_TEXTS = ("strategy", "looped", "reconsiders")
-#: What it has not.
+#: Columns it lacks.
 NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reason")
-#: Views that stand on the kept ones as they do on the others.
+#: Views on top of the kept views.
 _ON_TOP = ("problem_counts", "sampled_counts", "read_counts")
 
 _CELLS = """
@@ -65,7 +65,7 @@ CREATE TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOL
 CREATE TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
 CREATE TABLE {base} (cell INTEGER, response_id VARCHAR, correct BOOLEAN, logp_sum_raw DOUBLE, n BIGINT);
 """
-# The text is left behind before the join with the grades: what a join holds in memory is a few words a sample.
+# Texts are dropped before the join with the grades, to keep the join's memory to a few words per sample.
 _PART = """
 CREATE OR REPLACE TEMP TABLE kept_part AS
 WITH said AS (
@@ -121,7 +121,7 @@ _FROM_PART = (
     GROUP BY cell, response_id
     """,
 )
-#: View → what it reads of one kept series, with the columns in the view's order.
+#: View → its query on one kept series, with columns in the view's order.
 _KEPT = {
     "graded_samples": """
         SELECT {columns}
@@ -153,7 +153,10 @@ _NAMES = ("cells", "samples", "answers", "greedy", "base")
 
 
 class KeptSamples:
-    """The kept series of one connection. Whoever writes samples or grades meanwhile does not see them in the views."""
+    """Kept series of one connection.
+
+    The views do not show samples or grades written in the meantime.
+    """
 
     def __init__(self, database: Database, *, for_user: bool) -> None:
         self._database = database
@@ -164,27 +167,27 @@ class KeptSamples:
         self._counted = False
 
     @contextmanager
-    def of(self, series: str, *, texts: bool = True) -> Iterator[None]:
-        """Keep ``series`` inside the block; nothing happens where a block around this one keeps it.
+    def keep(self, series: str, *, texts: bool = True) -> Iterator[None]:
+        """Keep ``series`` inside the block; no effect if an outer block keeps it.
 
-        Without ``texts`` no text is read, and ``graded_samples`` lacks ``OF_TEXTS``.
-        Raises ``StoreError`` where the store cannot be read.
+        Without ``texts`` no text is read, and ``graded_samples`` lacks ``OF_TEXTS``. Raises ``StoreError`` where the
+        store cannot be read.
         """
         if series in self._kept:
             if texts and series in self._without_texts:
-                raise ValueError(f"{series} is kept without what is read of texts by a block around this one")
+                raise ValueError(f"an outer block keeps {series} without the columns derived from texts")
             yield
             return
         try:
-            with self._database.explained():
+            with self._database.explain_errors():
                 self._keep(series, texts=texts)
             yield
         finally:
             self._drop(series)
 
     @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Have the views read everything inside the block, with all their columns."""
+    def bypass(self) -> Iterator[None]:
+        """Make the views read everything inside the block, with all columns."""
         kept, self._kept = self._kept, {}
         try:
             if kept:
@@ -196,21 +199,21 @@ class KeptSamples:
                 self._see()
 
     def count(self, stage: Stage) -> None:
-        """Count all samples once, for the views of counts until the store is closed.
+        """Count all samples once, for the count views until the store is closed.
 
-        ``counted_samples`` has the counts with ``n_cut`` and ``n_lenient``. Not while a series is kept. ``stage`` gets
-        the number of samples, and what it gives is told how many of them are counted. Raises ``StoreError``.
+        ``counted_samples`` has the counts with ``n_cut`` and ``n_lenient``. Must not be called while a series is kept.
+        ``stage`` gets the number of samples and returns the progress function. Raises ``StoreError``.
         """
-        with self._database.explained():
+        with self._database.explain_errors():
             count_samples(self._database, stage, SAMPLES_PER_PART)
             for view, query in OF_COUNTED.items():
                 self._make(view, query)
             self._counted = True
 
     def count_for(self, sql: str) -> None:
-        """Count all samples first where a user's query names counts of more than ``COUNTED_FROM`` of them.
+        """Count all samples first if a user's query names counts of more than ``COUNTED_FROM`` of them.
 
-        The views would join all of them at once: of ten million that took eleven times the memory.
+        The views would join all at once: with ten million samples that took eleven times the memory.
         """
         if not self._for_user or self._counted or self._kept or not NAMES_COUNTS.search(sql):
             return
@@ -219,7 +222,7 @@ class KeptSamples:
             self.count(lambda n: nullcontext(lambda counted: None))
 
     def _keep(self, series: str, *, texts: bool) -> None:
-        # connections of one process to one file share what is attached
+        # connections of one process to one file share attached databases
         home = f"kept_{token_hex(8)}"
         tables = {name: f"{home}.{name}" for name in _NAMES}
         run = self._database.rows
@@ -231,7 +234,7 @@ class KeptSamples:
         run(_TABLES.format(**tables))
         patterns = run("SELECT strategy_regex FROM current_audits WHERE series = ?", [series])
         pattern = "'" + str(patterns[0][0]).replace("'", "''") + "'" if patterns else "''"
-        # a pattern that is a parameter would be compiled for every sample
+        # a pattern passed as parameter would be compiled for every sample
         part = _PART.format(**tables, of_texts=_OF_TEXTS.format(pattern=pattern) if texts else _NO_TEXTS)
         for first, last, _ in problem_ranges(self._database, tables["cells"], SAMPLES_PER_PART):
             run(part, {"first": first, "last": last})
@@ -242,7 +245,7 @@ class KeptSamples:
         self._see()
 
     def _drop(self, series: str) -> None:
-        if self._kept.pop(series, None) is None:  # it never came to that
+        if self._kept.pop(series, None) is None:  # keeping failed before
             return
         self._without_texts.discard(series)
         self._see()
@@ -250,11 +253,11 @@ class KeptSamples:
         self._database.rows(f"DETACH {self._homes.pop(series)}")
 
     def _see(self) -> None:
-        """Have the views read what is kept."""
+        """Make the views read the kept tables."""
         if not self._kept:
             for view in (*_ON_TOP, *_KEPT):
                 self._database.rows(f"DROP VIEW IF EXISTS temp.{view}")
-            self._database.see_views()
+            self._database.refresh_views()
             return
         for view, kept in _KEPT.items():
             columns = self._columns()
@@ -267,13 +270,13 @@ class KeptSamples:
         self._database.rows(f"CREATE OR REPLACE TEMP VIEW {view} AS {query}")
 
     def _columns(self) -> str:
-        """Those of ``graded_samples``; what one kept series lacks, none has: it would be unknown without a reason."""
+        """Return the columns of ``graded_samples``, without those that one kept series lacks."""
         return ", ".join(name for name in KEPT_COLUMNS if not (self._without_texts and name in OF_TEXTS))
 
     def _others(self, view: str) -> str:
-        """The rows of all series that are not kept."""
+        """Return the query of the rows of all series that are not kept."""
         columns = self._columns() if view == "graded_samples" else "*"
-        # the name stands for what is kept: here it has to be all of them, with all columns
+        # the name refers to the kept view: here it must be all series, with all columns
         whole = _view_queries()["graded_samples"]
         query = _view_queries()[view].replace("FROM graded_samples", f"FROM ({whole})")
         return f"SELECT {columns} FROM ({query}) WHERE series NOT IN ({_texts(list(self._kept))})"
@@ -281,7 +284,7 @@ class KeptSamples:
 
 @cache
 def _view_queries() -> dict[str, str]:
-    """What every view of ``views.sql`` selects, by its name."""
+    """Return the query of every view in ``views.sql``, by name."""
     script = (Path(__file__).parents[1] / "views.sql").read_text(encoding="utf-8")
     return dict(re.findall(r"^CREATE OR REPLACE (?:TEMP )?VIEW (\w+) AS\n(.*?);$", script, re.MULTILINE | re.DOTALL))
 

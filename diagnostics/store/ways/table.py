@@ -1,4 +1,7 @@
-"""Reads and writes the ways of correct responses: first what each is, then which of a problem are one way."""
+"""Read and write the ways of correct responses.
+
+First their signatures, then the way of each.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ import pandas as pd
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.ways.contract import Signature
 
-#: Texts that are read at a time, fewer where they are long, and responses whose ways are joined at a time.
+#: Texts read at a time (fewer if long), and responses whose ways are merged at a time.
 TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000
-#: Texts that are read at first, before their lengths are known, and characters that are read at a time.
+#: Texts read first, before their lengths are known, and characters read at a time.
 FIRST_TEXTS, CHARACTERS_AT_ONCE = 512, 1 << 25
 
-#: Of the grades that count, which have each response once: there are many more samples.
-_UNREAD = """
+#: Via the grades that count, which have each response once: there are many more samples.
+_PENDING = """
 WITH unread AS (
     SELECT g.problem_id, g.response_id
     FROM current_audits AS a
@@ -39,7 +42,7 @@ ORDER BY place
 _TEXTS = """
 SELECT problem_id, response_id, text
 FROM samples
--- the bounds let DuckDB pass over the parts of the table that hold none of them
+-- the bounds let DuckDB skip parts of the table without such rows
 WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
 ORDER BY rowid
 """
@@ -52,7 +55,7 @@ WHERE reader = $reader AND problem_id IN (
 GROUP BY problem_id
 ORDER BY problem_id
 """
-#: How often each was drawn, at any checkpoint of any series: equal for all of them.
+#: With the number of draws at any checkpoint of any series, so that ways are the same for all.
 _SIGNED = """
 WITH drawn AS (
     SELECT problem_id, response_id, count(*) AS n
@@ -69,24 +72,26 @@ ORDER BY problem_id, response_id
 
 
 class WaysTable:
-    """The table ``response_ways`` of one store."""
+    """The table ``response_ways`` of a store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def has_any(self) -> bool:
-        """Whether any way was read."""
+        """Whether any way is stored."""
         return bool(self._database.rows("SELECT 1 FROM response_ways LIMIT 1"))
 
-    def unread(self, series: str, reader: str) -> list[int]:
-        """Where correct responses to the problems of a series lie that ``reader`` has not read; each text once.
+    def find_unread(self, series: str, reader: str) -> list[int]:
+        """Return the row positions of correct responses of a series' problems without a signature.
 
-        Those of other series that share the problems are among them. Raises ``StoreError``.
+        Each text once.
+
+        Includes responses of other series to the same problems. Raises ``StoreError``.
         """
-        return [int(row[0]) for row in self._database.rows(_UNREAD, {"series": series, "reader": reader})]
+        return [int(row[0]) for row in self._database.rows(_PENDING, {"series": series, "reader": reader})]
 
     def texts(self, places: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Frames ``problem_id, response_id, text`` of the responses that lie there, in order, some at a time."""
+        """Yield frames ``problem_id, response_id, text`` of these row positions, in order, some at a time."""
         start, size = 0, FIRST_TEXTS
         while start < len(places):
             block = list(places[start : start + size])
@@ -97,21 +102,21 @@ class WaysTable:
             size = max(1, min(TEXTS_AT_ONCE, int(CHARACTERS_AT_ONCE / characters)))
 
     def keep_only(self, reader: str) -> None:
-        """Forget what others read: classes of two readers, or of two versions of one, are not to be compared."""
+        """Delete the ways of other readers or versions: their classes are not comparable."""
         if self._database.rows("SELECT 1 FROM response_ways WHERE reader <> ? LIMIT 1", [reader]):
             with self._database.transaction():
                 self._database.rows("DELETE FROM response_ways WHERE reader <> ?", [reader])
 
     def add(self, reader: str, rows: pd.DataFrame, signatures: Sequence[Signature]) -> None:
-        """Commit what was read; the names of the ways follow with ``join``."""
+        """Commit signatures; the names of the ways follow with ``join``."""
         frame = rows[["problem_id", "response_id"]].assign(
-            strategy=[one.strategy for one in signatures],
-            operations=[one.operations or None for one in signatures],
-            final_step=[one.final or None for one in signatures],
-            written=[one.written or None for one in signatures],
-            steps=[None if one.why else list(one.steps) for one in signatures],
-            parts=[None if one.why else list(one.parts) for one in signatures],
-            why=[one.why for one in signatures],
+            strategy=[signature.strategy for signature in signatures],
+            operations=[item.operations or None for item in signatures],
+            final_step=[entry.final or None for entry in signatures],
+            written=[element.written or None for element in signatures],
+            steps=[None if member.why else list(member.steps) for member in signatures],
+            parts=[None if candidate.why else list(candidate.parts) for candidate in signatures],
+            why=[current.why for current in signatures],
         )
         with self._database.transaction():
             self._database.insert(
@@ -125,8 +130,8 @@ class WaysTable:
                 reader=reader,
             )
 
-    def unjoined(self, reader: str) -> list[list[str]]:
-        """Problems with a response whose way has no name yet, as many at a time as may be joined at once."""
+    def find_unjoined(self, reader: str) -> list[list[str]]:
+        """Return problems with a response whose way has no name yet, in groups that may be merged at once."""
         groups: list[list[str]] = []
         held = JOINED_AT_ONCE
         for problem_id, n in self._database.rows(_UNJOINED, {"reader": reader}):
@@ -137,8 +142,8 @@ class WaysTable:
             held += int(n)
         return groups
 
-    def signed(self, reader: str, problem_ids: Sequence[str]) -> pd.DataFrame:
-        """``problem_id, response_id, signature, n`` of every known response of some problems; n: times drawn."""
+    def load_signatures(self, reader: str, problem_ids: Sequence[str]) -> pd.DataFrame:
+        """Return ``problem_id, response_id, signature, n`` of every known response of some problems; n: times drawn."""
         frame = self._database.frame(_SIGNED, {"reader": reader, "problem_ids": list(problem_ids)})
         signatures = [
             Signature(strategy=row.strategy, steps=tuple(row.steps), parts=tuple(row.parts), written=row.written or "")

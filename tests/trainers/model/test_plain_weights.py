@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.model.plain_weights import count_plain_weights, plain_weights
-from tests.trainers.runs import with_adapter
+from tests.trainers.runs import apply_adapter
 
 
 def test_a_plain_model_gives_its_live_tensors(model_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_plain_model_gives_its_live_tensors(model_path: Path) -> None:
 def test_adapters_are_merged_and_the_model_stays_as_it_was(model_path: Path) -> None:
     plain = AutoModelForCausalLM.from_pretrained(model_path)
     names = {name for name, _ in plain.named_parameters()}
-    adapted = with_adapter(plain)
+    adapted = apply_adapter(plain)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
     merged = AutoModelForCausalLM.from_pretrained(model_path)
     given = dict(plain_weights(adapted))

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from oversharp.trainers.model.plain_weights import plain_weights
 from oversharp.trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint, rounded_to
-from tests.trainers.runs import with_adapter
+from tests.trainers.runs import apply_adapter
 
 
 def fingerprint(*, engine: float, own: float) -> Fingerprint:
@@ -49,7 +49,7 @@ def test_an_engine_that_moved_by_a_bit_is_not_stale() -> None:
 
 
 def test_rounded_networks_have_their_adapters_merged_first_and_are_themselves_again(model_path: Path) -> None:
-    adapted = with_adapter(AutoModelForCausalLM.from_pretrained(model_path))
+    adapted = apply_adapter(AutoModelForCausalLM.from_pretrained(model_path))
     merged = AutoModelForCausalLM.from_pretrained(model_path)
     merged.load_state_dict(dict(plain_weights(adapted)), strict=False)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}

@@ -28,7 +28,7 @@ from oversharp.trainers.rollouts.vllm_fingerprint import own_columns
 from oversharp.trainers.rollouts.vllm_plan import engine_footprint
 from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
 from tests.trainers.batches import check_ends, p_value, text_of
-from tests.trainers.runs import VLLM_SIZES, Notes, loaded_from, metrics, model_on_hub, with_adapter
+from tests.trainers.runs import VLLM_SIZES, Notes, apply_adapter, loaded_from, metrics, model_on_hub
 from tests.vllm_here import runs_or_must_run
 
 if not runs_or_must_run():
@@ -352,7 +352,7 @@ def test_the_footprint_is_what_the_engine_holds_and_bounds_it(plain: Trained, st
 
 def test_adapters_are_merged_on_the_way(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = loaded_from(start, end_ids=ENDS)
-    policy = replace(policy, model=with_adapter(policy.model))
+    policy = replace(policy, model=apply_adapter(policy.model))
     with monkeypatch.context() as patch:
         patch.setattr(plain.engine, "_policy", policy)
         plain.engine.sync()
