@@ -16,8 +16,8 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from benchmarks.calibration.real_life_series import Outcome, Rates, logit_normal, of_counts
-from oversharp.diagnostics.audit.dependence import dependence_in_order
-from oversharp.diagnostics.audit.repeats import SampledCheckpoint, repeats
+from oversharp.diagnostics.audit.independence.dependence import dependence_in_order
+from oversharp.diagnostics.audit.independence.repeats import SampledCheckpoint, repeats
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.rule import rule

@@ -109,7 +109,8 @@ def _fields(record: Any, meanings: Mapping[str, str]) -> str:
     rows = (
         ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
     )
-    for one in fields(record):
+    # dataclasses list inherited fields first; the reader looks for the record's own
+    for one in sorted(fields(record), key=lambda field: field.name not in inspect.get_annotations(record)):
         kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", str(one.type)).replace("|", "\\|")
         rest = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
         rows.append(f"| `{one.name}` | {kind} |{rest}")

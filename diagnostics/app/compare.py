@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from oversharp.diagnostics.app.compare_config import ComparedRun, Comparison
 from oversharp.diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
-from oversharp.diagnostics.audit.prepare import sampling_settings
+from oversharp.diagnostics.audit.settings import sampling_settings
 from oversharp.diagnostics.models.devices import pick_device
 from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 from oversharp.diagnostics.records.amounts import plural
@@ -265,7 +265,15 @@ def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
     base = Checkpoint(step=0, label="base", path=first.folder, kind="full", weights_hash="")
     pick_device(config.device)
     sampler, _ = choose_sampler(config.sampler, [base], device=config.device)
-    settings = sampling_settings(config, base, sampler=sampler)
+    chat = bool(config.chat)
+    settings = sampling_settings(
+        config,
+        base,
+        sampler=sampler,
+        chat=chat,
+        chat_args=config.chat_args if chat else None,
+        dtype=config.dtype,
+    )
     for problem in problems:
         prompt_ids = encode_prompt(first.loaded.tokenizer, problem, settings)
         require_fit(first.loaded, problem, prompt_ids, n_response=settings.max_tokens)

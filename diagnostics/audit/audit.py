@@ -157,16 +157,16 @@ def _audit(
         drawn = draw(prepared)
         graded = grade(drawn)
         n_hotter = draw_the_one_to_ship(graded)
-        without_kernel = compute_kernels(graded) if config.kernel_problems else {}
+        without_kernel = compute_kernels(graded) if prepared.settings.kernel_problems else {}
         store, key = prepared.open.store, prepared.open.key
         prepared.open.engine.close()
         verdict = findings_and_verdict(store, key, drawn.failed, prepared.skipped, progress)
-        store.end_audit(key, provenance(command, drawn.left_out, _more(config, refused)))
+        store.end_audit(key, provenance(command, drawn.left_out, _more(prepared, refused)))
     return AuditResult(
         series=prepared.series.name,
         verdict=verdict,
         store_path=store.path,
-        report_path=config.out / "report.html",
+        report_path=store.path.parent / "report.html",
         left_out=drawn.left_out,
         without_kernel=without_kernel,
         samples_drawn=drawn.samples_drawn + n_hotter,
@@ -188,7 +188,7 @@ def _audit_shard(
         drawn = draw(prepared)
         graded = grade(drawn)
         place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
-        more = {**_more(config, refused), "shard": place}
+        more = {**_more(prepared, refused), "shard": place}
         prepared.open.store.end_audit(prepared.open.key, provenance(command, graded.drawn.left_out, more))
     return ShardResult(
         series=prepared.series.name,
@@ -235,7 +235,7 @@ def grade(drawn: DrawnAudit) -> GradedAudit:
 def draw_the_one_to_ship(graded: GradedAudit) -> int:
     """The checkpoint that would be shipped, hotter, where it is neither the base nor the last; samples drawn."""
     drawn, prepared = graded.drawn, graded.drawn.prepared
-    if prepared.controls is None:
+    if prepared.settings.controls is None:
         return 0
     from oversharp.diagnostics.audit.counts import judge  # brings scipy
 
@@ -265,7 +265,7 @@ def compute_kernels(graded: GradedAudit) -> Mapping[str, str]:
     kind = prepared.series.checkpoints[-1].kind
 
     def task(checkpoint: Checkpoint) -> Task[None]:
-        why_none = yield from compute_kernel(prepared.open, checkpoint, prepared.settings, kind)
+        why_none = yield from compute_kernel(prepared.open, checkpoint, prepared.settings.sampling, kind)
         if why_none is not None:
             without_kernel[checkpoint.label] = why_none
 
@@ -296,30 +296,32 @@ def _waves(prepared: PreparedAudit, outcome: _Outcome) -> Iterator[list[Task[Non
     base, *others = prepared.series.checkpoints
     tasks = [_draw_checkpoint(prepared, one, outcome) for one in others]
     yield [_draw_base(prepared, outcome)]
-    if prepared.config.adaptive:  # who comes later is given samples by what the earlier ones solved
-        yield [teacher_force(prepared.open, base, prepared.settings)]
+    if prepared.settings.is_adaptive:  # who comes later is given samples by what the earlier ones solved
+        yield [teacher_force(prepared.open, base, prepared.settings.sampling)]
         yield from ([task] for task in tasks)
     else:
-        yield [teacher_force(prepared.open, base, prepared.settings), *tasks]
-    yield [teacher_force(prepared.open, base, prepared.settings)]
+        yield [teacher_force(prepared.open, base, prepared.settings.sampling), *tasks]
+    yield [teacher_force(prepared.open, base, prepared.settings.sampling)]
 
 
 def _draw_base(prepared: PreparedAudit, outcome: _Outcome) -> Task[None]:
-    opened, base, n_panel = prepared.open, prepared.series.base, prepared.config.panel
+    opened, base, n_panel = prepared.open, prepared.series.base, prepared.settings.panel
     look = opened.grader.look
     if look is not None and look.strict:
         look.take()  # what an earlier call drew may be enough to stop
     planned, drew = planned_samples(opened.store, opened.key, base.checkpoint_id), outcome.pace.add_drawn
     outcome.pace.begin(base.checkpoint_id)
-    n = yield from draw_samples(opened, base, prepared.settings, planned, greedy=True, what="sample", drew=drew)
+    n = yield from draw_samples(
+        opened, base, prepared.settings.sampling, planned, greedy=True, what="sample", drew=drew
+    )
     if look is not None and (n or look.strict):
         look.take(whole=True)
     if n_panel:
         panel = dict.fromkeys((problem.problem_id for problem in opened.problems), n_panel)
         n += yield from draw_samples(
-            opened, base, prepared.panel_settings, panel, greedy=False, what="panel", drew=drew
+            opened, base, prepared.settings.panel_sampling, panel, greedy=False, what="panel", drew=drew
         )
-    controls = prepared.controls
+    controls = prepared.settings.controls
     for settings in () if controls is None else controls.colder:
         n += yield from _draw_control(prepared, base, settings, controls.n if controls else 0, outcome)
     outcome.drawn[base.checkpoint_id] = n
@@ -337,7 +339,7 @@ def _draw_control(
 
 
 def _draw_hotter(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _Outcome) -> Task[int]:
-    n, controls = 0, prepared.controls
+    n, controls = 0, prepared.settings.controls
     for settings in () if controls is None else controls.hotter:
         n += yield from _draw_control(prepared, checkpoint, settings, controls.n_hot if controls else 0, outcome)
     return n
@@ -347,16 +349,16 @@ def _draw_checkpoint(prepared: PreparedAudit, checkpoint: Checkpoint, outcome: _
     """Draw and score one checkpoint after the base; one that fails is left out, with the reason."""
     opened, checkpoint_id = prepared.open, checkpoint.checkpoint_id
     try:
-        if prepared.config.adaptive:
+        if prepared.settings.is_adaptive:
             _allocate(prepared, checkpoint)
         planned, drew = planned_samples(opened.store, opened.key, checkpoint_id), outcome.pace.add_drawn
         outcome.pace.begin(checkpoint_id)
         outcome.drawn[checkpoint_id] = yield from draw_samples(
-            opened, checkpoint, prepared.settings, planned, greedy=True, what="sample", drew=drew
+            opened, checkpoint, prepared.settings.sampling, planned, greedy=True, what="sample", drew=drew
         )
         if checkpoint is prepared.series.checkpoints[-1]:
             outcome.drawn[checkpoint_id] += yield from _draw_hotter(prepared, checkpoint, outcome)
-        yield from teacher_force(opened, checkpoint, prepared.settings)
+        yield from teacher_force(opened, checkpoint, prepared.settings.sampling)
         _tell_pace(opened, outcome, checkpoint)
     except (CheckpointError, SamplerError) as error:
         why = str(error).removeprefix(f"{checkpoint.label}: ")
@@ -375,9 +377,9 @@ def _tell_pace(opened: OpenAudit, outcome: _Outcome, checkpoint: Checkpoint) -> 
 
 def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
     """Plan the samples of one checkpoint from what the earlier ones solved, which has to be graded for that."""
-    opened, config = prepared.open, prepared.config
+    opened, settings = prepared.open, prepared.settings
     _grade_left(opened)
-    least = max(2 * max(config.ks), config.used_entropy_samples, config.panel)
+    least = max(2 * max(settings.ks), settings.entropy_samples, settings.panel)
     decided = opened.store.allocate(opened.key, checkpoint.checkpoint_id, least)
     opened.progress.note(
         f"{checkpoint.label}: {decided} of {len(opened.problems)} problems are decided, {least} samples each"
@@ -390,9 +392,7 @@ def _grade_left(opened: OpenAudit, *, with_errors: bool = False) -> None:
     grade_responses(opened.store, opened.problems, pending, key=opened.key, progress=opened.progress)
 
 
-def _more(config: AuditConfig, refused: str | None) -> dict[str, object]:
-    """What a preset set, and why an engine that was to draw did not, for the record."""
-    preset: dict[str, object] = (
-        {} if config.preset is None else {"preset": {"name": config.preset, **config.set_by_preset}}
-    )
+def _more(prepared: PreparedAudit, refused: str | None) -> dict[str, object]:
+    """Return what a preset set, and why an engine that was chosen refused the model, for the record."""
+    preset: dict[str, object] = {"preset": prepared.settings.preset} if prepared.settings.preset else {}
     return preset if refused is None else {**preset, "engine_refused": refused}

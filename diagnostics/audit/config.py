@@ -1,7 +1,8 @@
-"""Settings of an audit and of a confirmation. One dataclass field is the flag, the TOML key and the documentation.
+"""Settings of an audit: one dataclass field is the flag, the TOML key and the documentation.
 
-An audit's settings come in parts, each of which checks its own. They are base classes of ``AuditConfig``, not fields of
-it: users give every setting by one flat name, as a flag, a TOML key and an argument, and so it is kept.
+``AuditConfig`` is one flat dataclass. Nested groups of fields would make users write ``AuditConfig(sampling=…)`` and
+tables in TOML in place of ``AuditConfig(n=64)`` and ``n = 64``. Its three base classes are groups of settings that
+other commands have too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from oversharp.diagnostics.audit.controls import CONTROLS as CONTROLS  # as VERDICT below
-from oversharp.diagnostics.audit.controls import TEMPERATURES as TEMPERATURES
-from oversharp.diagnostics.audit.controls import ControlsConfig
-from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
+from oversharp.diagnostics.audit.controls import ControlRequest, require_control_temperatures
+from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # cyclopts looks up inherited fields' groups here
 from oversharp.diagnostics.audit.terms import VerdictConfig
 from oversharp.diagnostics.engine.config import ENGINE, EngineConfig
 from oversharp.diagnostics.records.arguments import check_settings
@@ -25,6 +24,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.settings import (
     comma_separated,
+    comma_separated_numbers,
     one_or_none,
     require_at_least,
     require_chat_args,
@@ -32,7 +32,7 @@ from oversharp.diagnostics.records.settings import (
     require_storable,
 )
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
-from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT below
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
@@ -46,12 +46,18 @@ PROBLEMS = Parameter(group=Group("Problems", sort_key=1))
 SERIES = Parameter(group=Group("Series and report", sort_key=2))
 SAMPLING = Parameter(group=Group("Sampling", sort_key=3))
 PANEL = Parameter(group=Group("Panel", sort_key=4))
+CONTROLS = Parameter(group=Group("Controls", sort_key=5))
 KERNEL = Parameter(group=Group("Kernel", sort_key=5))
+#: Fields that hold a list of temperatures, or of values of k.
+TEMPERATURES = Parameter(converter=comma_separated_numbers, n_tokens=1, negative=(), show_default=False)
+VALUES_OF_K = Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
 
 
+@Parameter(name="*")
+@checked_settings
 @dataclass(frozen=True, kw_only=True)
-class ProblemsConfig:
-    """What is asked.
+class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
+    """What to audit and how to sample it.
 
     Attributes
     ----------
@@ -73,29 +79,6 @@ class ProblemsConfig:
     strict
         Stop where nearly no response of the base has an answer that can be read, or nearly all are wrong and cut off;
         what was drawn is kept. By default a line says so, and the audit goes on.
-    """
-
-    problems: Annotated[Path | None, PROBLEMS] = None
-    task: Annotated[str | None, PROBLEMS] = None
-    limit: Annotated[int | None, PROBLEMS] = None
-    cluster: Annotated[str | None, PROBLEMS] = None
-    verifier: Annotated[str | None, PROBLEMS] = None
-    gold: Annotated[GoldList, PROBLEMS] = "any"
-    answer_in_thoughts: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
-    strict: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
-
-    def __post_init__(self) -> None:
-        if (self.problems is None) == (self.task is None):
-            raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
-        require_at_least("--limit", self.limit, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeriesConfig:
-    """Which series it is, and where its results go.
-
-    Attributes
-    ----------
     base
         Model before RLVR: a checkpoint directory. Default: the lowest step of the series, or the model under its
         LoRA adapters.
@@ -105,23 +88,6 @@ class SeriesConfig:
         Name of the series in the store and the report. Default: the name of its directory.
     verify_weights
         Read all weights again. Else files whose path, size and time did not change keep the hash that they had.
-    """
-
-    base: Annotated[Path | None, SERIES] = None
-    out: Annotated[Path, SERIES] = Path("audit")
-    name: Annotated[str | None, SERIES] = None
-    verify_weights: Annotated[bool, SERIES, Parameter(negative=())] = False
-
-    def __post_init__(self) -> None:
-        require_name(self.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
-    """How many responses are drawn, and how: what a sample is, no machine has a say in it.
-
-    Attributes
-    ----------
     n
         Samples per problem and checkpoint.
     n_base
@@ -163,15 +129,51 @@ class SamplingConfig:
         GPU and where the CPU multiplies in it, else float32; small models always float32. The run says which.
     strategy_regex
         A response that matches is counted as strategy "code", any other as "prose".
+    panel
+        Responses per problem sampled once from the base and teacher-forced under every checkpoint; 0 for none. As
+        many of each checkpoint's own samples are teacher-forced under the base.
+    panel_temperature
+        Temperature of those responses.
+    entropy_samples
+        Samples per problem that the token entropy is taken from.
+    controls
+        Draw the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: where
+        that is at most a quarter of the audit's samples.
+    control_n
+        Samples per problem of each of these. Default: n, or what fits into the quarter.
+    control_temperatures
+        Lower temperatures for the base, comma-separated. Default: 0.6, 0.3 and 0.15 times the audit's.
+    hot_temperatures
+        Higher temperatures for checkpoints, comma-separated. Default: 1.2 and 1.5 times the audit's.
+    kernel_problems
+        Problems whose responses go into the gradient kernel of each checkpoint; 0 switches it off.
+    kernel_responses
+        Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
+    kernel_memory_gib
+        Most memory for gradients while a kernel is computed, beside the model's own pass. Default: 1, more where
+        that saves time and is free. Where the rows do not fit, the kernel holds fewer problems.
+    ray
+        Let the workers of a Ray cluster draw, teacher-force and compute kernels: its address, or auto for the one that
+        this machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
     """
 
+    problems: Annotated[Path | None, PROBLEMS] = None
+    task: Annotated[str | None, PROBLEMS] = None
+    limit: Annotated[int | None, PROBLEMS] = None
+    cluster: Annotated[str | None, PROBLEMS] = None
+    verifier: Annotated[str | None, PROBLEMS] = None
+    gold: Annotated[GoldList, PROBLEMS] = "any"
+    answer_in_thoughts: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
+    strict: Annotated[bool, PROBLEMS, Parameter(negative=())] = False
+    base: Annotated[Path | None, SERIES] = None
+    out: Annotated[Path, SERIES] = Path("audit")
+    name: Annotated[str | None, SERIES] = None
+    verify_weights: Annotated[bool, SERIES, Parameter(negative=())] = False
     n: Annotated[int, SAMPLING] = DEFAULT_SAMPLES
     n_base: Annotated[int | None, SAMPLING] = None
     top_up: Annotated[int | None, SAMPLING] = None
     adaptive: Annotated[bool, SAMPLING, Parameter(negative=())] = False
-    k: Annotated[
-        tuple[int, ...], SAMPLING, Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
-    ] = ()
+    k: Annotated[tuple[int, ...], SAMPLING, VALUES_OF_K] = ()
     sampler: Annotated[str, SAMPLING] = "auto"
     preset: Annotated[str | None, SAMPLING] = None
     temperature: Annotated[float | None, SAMPLING] = None
@@ -185,8 +187,25 @@ class SamplingConfig:
     seed: Annotated[int, SAMPLING] = 0
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], SAMPLING] = "auto"
     strategy_regex: Annotated[str, SAMPLING] = CODE_BLOCK
+    panel: Annotated[int, PANEL] = 4
+    panel_temperature: Annotated[float, PANEL] = 0.9
+    entropy_samples: Annotated[int, PANEL] = 16
+    controls: Annotated[bool | None, CONTROLS] = None
+    control_n: Annotated[int | None, CONTROLS] = None
+    control_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
+    hot_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
+    kernel_problems: Annotated[int, KERNEL] = 8
+    kernel_responses: Annotated[int, KERNEL] = 6
+    kernel_memory_gib: Annotated[float | None, KERNEL] = None
+    ray: Annotated[
+        str | None, ENGINE, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())
+    ] = None
 
     def __post_init__(self) -> None:
+        if (self.problems is None) == (self.task is None):
+            raise ConfigError("pass either --problems FILE.jsonl or --task NAME (for example --task countdown)")
+        require_at_least("--limit", self.limit, 1)
+        require_name(self.name)
         self._require_preset()
         self._require_counts()
         self._require_distribution()
@@ -195,6 +214,14 @@ class SamplingConfig:
             re.compile(self.strategy_regex)
         except re.error as error:
             raise ConfigError(f"--strategy-regex {self.strategy_regex!r}: {error}") from None
+        self._require_panel()
+        self._require_controls()
+        self._require_kernel()
+        VerdictConfig.__post_init__(self)
+        GraderConfig.__post_init__(self)
+        EngineConfig.__post_init__(self)
+        if self.ray is not None and self.device not in (None, "cpu", "cuda"):
+            raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
 
     def _require_preset(self) -> None:
         if self.preset is None:
@@ -253,6 +280,32 @@ class SamplingConfig:
         if self.chat_args is not None:
             require_chat_args(self.chat_args)
 
+    def _require_panel(self) -> None:
+        require_at_least("--panel", self.panel, 0)
+        require_at_least("--entropy-samples", self.entropy_samples, 0)
+        require_temperature("--panel-temperature", self.panel_temperature)
+
+    def _require_controls(self) -> None:
+        require_at_least("--control-n", self.control_n, 2)
+        require_storable("--control-n", self.control_n)
+        request = self.control_request
+        if self.controls is False and request.named:
+            raise ConfigError(f"{request.named[0]}: there are no controls with --no-controls; leave one of the two out")
+        require_control_temperatures(request, self.used_temperature)
+        if self.control_n is not None and self.top_up is None and self.control_n > self.used_n_base:
+            raise ConfigError(
+                f"--control-n {self.control_n}: the base itself is drawn {self.used_n_base} times (--n-base), and more "
+                f"of a control are compared with nothing; give at most {self.used_n_base}"
+            )
+
+    def _require_kernel(self) -> None:
+        require_at_least("--kernel-problems", self.kernel_problems, 0)
+        require_at_least("--kernel-responses", self.kernel_responses, 2)
+        require_storable("--kernel-problems", self.kernel_problems)
+        require_storable("--kernel-responses", self.kernel_responses)
+        if self.kernel_memory_gib is not None and not 0 < self.kernel_memory_gib < 2**20:
+            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
+
     @property
     def ks(self) -> tuple[int, ...]:
         """The values of k in ascending order; powers of two up to n where none were named."""
@@ -301,147 +354,20 @@ class SamplingConfig:
         """``max_tokens``, else the preset's; None leaves it to the task and the model."""
         return self.max_tokens if self.max_tokens is not None or self._preset is None else self._preset.max_tokens
 
-
-@dataclass(frozen=True, kw_only=True)
-class PanelConfig:
-    """Which responses are teacher-forced.
-
-    Attributes
-    ----------
-    panel
-        Responses per problem sampled once from the base and teacher-forced under every checkpoint; 0 for none. As
-        many of each checkpoint's own samples are teacher-forced under the base.
-    panel_temperature
-        Temperature of those responses.
-    entropy_samples
-        Samples per problem that the token entropy is taken from.
-    """
-
-    panel: Annotated[int, PANEL] = 4
-    panel_temperature: Annotated[float, PANEL] = 0.9
-    entropy_samples: Annotated[int, PANEL] = 16
-
-    def __post_init__(self) -> None:
-        require_at_least("--panel", self.panel, 0)
-        require_at_least("--entropy-samples", self.entropy_samples, 0)
-        require_temperature("--panel-temperature", self.panel_temperature)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelConfig:
-    """What goes into the gradient kernel.
-
-    Attributes
-    ----------
-    kernel_problems
-        Problems whose responses go into the gradient kernel of each checkpoint; 0 switches it off.
-    kernel_responses
-        Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
-    kernel_memory_gib
-        Most memory for gradients while a kernel is computed, beside the model's own pass. Default: 1, more where
-        that saves time and is free. Where the rows do not fit, the kernel holds fewer problems.
-    """
-
-    kernel_problems: Annotated[int, KERNEL] = 8
-    kernel_responses: Annotated[int, KERNEL] = 6
-    kernel_memory_gib: Annotated[float | None, KERNEL] = None
-
-    def __post_init__(self) -> None:
-        require_at_least("--kernel-problems", self.kernel_problems, 0)
-        require_at_least("--kernel-responses", self.kernel_responses, 2)
-        require_storable("--kernel-problems", self.kernel_problems)
-        require_storable("--kernel-responses", self.kernel_responses)
-        if self.kernel_memory_gib is not None and not 0 < self.kernel_memory_gib < 2**20:
-            raise ConfigError(f"--kernel-memory-gib {self.kernel_memory_gib}: must be above 0 and below 1048576")
-
-
-@Parameter(name="*")
-@check_settings
-@dataclass(frozen=True, kw_only=True)
-class AuditConfig(
-    EngineConfig,
-    GraderConfig,
-    VerdictConfig,
-    KernelConfig,
-    ControlsConfig,
-    PanelConfig,
-    SamplingConfig,
-    SeriesConfig,
-    ProblemsConfig,
-):
-    """What to audit and how to sample it.
-
-    Attributes
-    ----------
-    ray
-        Let the workers of a Ray cluster draw, teacher-force and compute kernels: its address, or auto for the one that
-        this machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
-    """
-
-    ray: Annotated[
-        str | None, ENGINE, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())
-    ] = None
-
-    def __post_init__(self) -> None:
-        ProblemsConfig.__post_init__(self)
-        SeriesConfig.__post_init__(self)
-        SamplingConfig.__post_init__(self)
-        PanelConfig.__post_init__(self)
-        ControlsConfig.__post_init__(self)
-        self.require_beside(self.used_temperature, None if self.top_up else self.used_n_base)
-        KernelConfig.__post_init__(self)
-        VerdictConfig.__post_init__(self)
-        GraderConfig.__post_init__(self)
-        EngineConfig.__post_init__(self)
-        if self.ray is not None and self.device not in (None, "cpu", "cuda"):
-            raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
-
     @property
     def used_entropy_samples(self) -> int:
         """``entropy_samples``, which cannot be more than there are samples."""
         return min(self.entropy_samples, self.n)
 
-
-@Parameter(name="*")
-@check_settings
-@dataclass(frozen=True, kw_only=True)
-class ConfirmConfig(EngineConfig, GraderConfig):
-    """What to draw again, where its checkpoints lie now, and the engine that draws.
-
-    Attributes
-    ----------
-    series
-        Name of the series in the store; needed where there are several.
-    most
-        Draw at most this many problems that seem lost, and as many that seem gained: first those that lost every
-        correct sample, then the largest falls.
-    fresh
-        Fresh samples per problem, from the base and from the late checkpoint each; settled by the first test. Default:
-        as many as then, at first as many as the audit drew from the base.
-    path
-        Where the run directory lies now, if it was moved after the audit.
-    base
-        Where the base model lies now, if it was moved after the audit and is not in the run directory.
-    out
-        Where to write the report. Default: report.html beside the store.
-    verifier
-        Where the audit was graded by code of yours: FILE.py:function again, unchanged.
-    """
-
-    series: Annotated[str | None, SERIES] = None
-    most: Annotated[int, SAMPLING] = 20
-    fresh: Annotated[int | None, SAMPLING] = None
-    path: Annotated[Path | None, SERIES] = None
-    base: Annotated[Path | None, SERIES] = None
-    out: Annotated[Path | None, SERIES] = None
-    verifier: Annotated[str | None, SERIES] = None
-
-    def __post_init__(self) -> None:
-        EngineConfig.__post_init__(self)
-        GraderConfig.__post_init__(self)
-        require_at_least("--most", self.most, 1)
-        require_at_least("--fresh", self.fresh, 1)
-        require_storable("--fresh", self.fresh)
+    @property
+    def control_request(self) -> ControlRequest:
+        """The settings of controls."""
+        return ControlRequest(
+            wanted=self.controls,
+            n=self.control_n,
+            lower=self.control_temperatures,
+            higher=self.hot_temperatures,
+        )
 
 
 def require_temperature(flag: str, temperature: float) -> None:

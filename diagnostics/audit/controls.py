@@ -7,12 +7,9 @@ What a run gave beyond that is seen only beside it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Group, Parameter, Token
+from typing import TYPE_CHECKING
 
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.diagnostics.records.settings import require_at_least, require_storable
 from oversharp.diagnostics.records.types import SamplingSettings, content_hash
 
 if TYPE_CHECKING:
@@ -31,73 +28,30 @@ DRAWN_HOTTER = 2
 #: Fewer per problem say nothing of pass@k.
 LEAST_SAMPLES = 16
 
-CONTROLS = Parameter(group=Group("Controls", sort_key=5))
-
-
-def temperatures(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    """``--control-temperatures 0.6,0.3`` and the TOML list ``[0.6, 0.3]`` mean the same."""
-    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
-    try:
-        return tuple(float(part) for part in parts)
-    except ValueError:
-        raise ValueError(f"{','.join(parts)!r} is not a list of temperatures such as 0.6,0.3") from None
-
-
-TEMPERATURES = Parameter(converter=temperatures, n_tokens=1, negative=(), show_default=False)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ControlsConfig:
-    """What is drawn besides, to tell better from sharper.
+class ControlRequest:
+    """The user's settings of controls; None for each that is not given.
 
-    Attributes
-    ----------
-    controls
-        Draw the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: where
-        that is at most a quarter of the audit's samples.
-    control_n
-        Samples per problem of each of these. Default: n, or what fits into the quarter.
-    control_temperatures
-        Lower temperatures for the base, comma-separated. Default: 0.6, 0.3 and 0.15 times the audit's.
-    hot_temperatures
-        Higher temperatures for checkpoints, comma-separated. Default: 1.2 and 1.5 times the audit's.
+    ``wanted`` draws them whatever they cost, or never; ``n`` samples per problem at each temperature, ``lower`` ones of
+    the base and ``higher`` ones of checkpoints.
     """
 
-    controls: Annotated[bool | None, CONTROLS] = None
-    control_n: Annotated[int | None, CONTROLS] = None
-    control_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
-    hot_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
-
-    def __post_init__(self) -> None:
-        require_at_least("--control-n", self.control_n, 2)
-        require_storable("--control-n", self.control_n)
-        named = {
-            "--control-n": self.control_n,
-            "--control-temperatures": self.control_temperatures,
-            "--hot-temperatures": self.hot_temperatures,
-        }
-        given = [flag for flag, value in named.items() if value is not None]
-        if self.controls is False and given:
-            raise ConfigError(f"{given[0]}: there are no controls with --no-controls; leave one of the two out")
-
-    def require_beside(self, temperature: float, n_base: int | None) -> None:
-        """Raise ``ConfigError`` for what is no control of an audit at ``temperature``, ``n_base`` samples of its base.
-
-        None for a number that is not known yet.
-        """
-        _require("--control-temperatures", self.control_temperatures or (), above=0.0, below=temperature)
-        _require("--hot-temperatures", self.hot_temperatures or (), above=temperature, below=float("inf"))
-        if n_base is not None and self.control_n is not None and self.control_n > n_base:
-            raise ConfigError(
-                f"--control-n {self.control_n}: the base itself is drawn {n_base} times (--n-base), and more of a "
-                f"control are compared with nothing; give at most {n_base}"
-            )
+    wanted: bool | None = None
+    n: int | None = None
+    lower: tuple[float, ...] | None = None
+    higher: tuple[float, ...] | None = None
 
     @property
-    def asks_for_controls(self) -> bool:
-        """Whether the user wants them whatever they cost."""
-        named = (self.control_n, self.control_temperatures, self.hot_temperatures)
-        return self.controls is True or any(one is not None for one in named)
+    def named(self) -> list[str]:
+        """The flags that say how to draw controls, of those that are given."""
+        given = {"--control-n": self.n, "--control-temperatures": self.lower, "--hot-temperatures": self.higher}
+        return [flag for flag, value in given.items() if value is not None]
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the user wants controls whatever they cost."""
+        return self.wanted is True or bool(self.named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,21 +65,21 @@ class Controls:
 
 
 def plan_controls(
-    config: ControlsConfig, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
+    request: ControlRequest, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
 ) -> tuple[Controls | None, str]:
     """What to draw besides, or None; and a sentence that says what that costs, empty where there is nothing.
 
     ``n`` samples per problem are the audit's own from each of ``n_checkpoints`` but the base, ``n_base`` from that.
     """
-    if config.controls is False:
+    if request.wanted is False:
         return None, ""
     own = settings.temperature
-    colder = config.control_temperatures or tuple(round(own * share, 4) for share in COLDER)
-    hotter = config.hot_temperatures or tuple(round(own * share, 4) for share in HOTTER)
+    colder = request.lower or tuple(round(own * share, 4) for share in COLDER)
+    hotter = request.higher or tuple(round(own * share, 4) for share in HOTTER)
     audit = n_base + (n_checkpoints - 1) * n
     n_hotter = DRAWN_HOTTER * len(hotter)
-    if config.asks_for_controls:
-        n_cold = n_hot = config.control_n or n
+    if request.is_explicit:
+        n_cold = n_hot = request.n or n
     else:
         n_cold = min(n, int(OF_THE_BASE * MOST_OF_THE_AUDIT * audit) // len(colder))
         n_hot = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_hotter)
@@ -183,6 +137,12 @@ def control_settings(settings: SamplingSettings, temperature: float) -> Sampling
     """As the audit's own samples but for the temperature, and with random numbers of its own."""
     seed = int(content_hash("control", settings.seed, temperature), 16) % 2**31
     return replace(settings, temperature=temperature, seed=seed)
+
+
+def require_control_temperatures(request: ControlRequest, own: float) -> None:
+    """Raise ``ConfigError`` for temperatures that are no controls of an audit at the temperature ``own``."""
+    _require("--control-temperatures", request.lower or (), above=0.0, below=own)
+    _require("--hot-temperatures", request.higher or (), above=own, below=float("inf"))
 
 
 def _require(flag: str, given: Sequence[float], *, above: float, below: float) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from oversharp.diagnostics.audit.dependence import dependence_in_order
-from oversharp.diagnostics.audit.repeats import SampledCheckpoint, repeats
+from oversharp.diagnostics.audit.independence.dependence import dependence_in_order
+from oversharp.diagnostics.audit.independence.repeats import SampledCheckpoint, repeats
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError

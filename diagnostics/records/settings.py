@@ -24,6 +24,15 @@ def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
         raise ValueError(f"{','.join(parts)!r} is not a list of whole numbers such as 1,8,64") from None
 
 
+def comma_separated_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    """``--control-temperatures 0.6,0.3`` and the TOML list ``[0.6, 0.3]`` mean the same."""
+    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
+    try:
+        return tuple(float(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{','.join(parts)!r} is not a list of numbers such as 0.6,0.3") from None
+
+
 def one_or_none(_type: Any, tokens: Sequence[Token]) -> str:
     """Return the value of a flag that may be given without one; then it is empty."""
     return tokens[0].value if tokens else ""

@@ -18,7 +18,7 @@ from oversharp import open_store
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.audit import AuditResult, audit
 from oversharp.diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
-from oversharp.diagnostics.audit.prepare import with_precision
+from oversharp.diagnostics.audit.settings import resolve_dtype
 from oversharp.diagnostics.kernel import GradientKernel, KernelRow
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.amounts import short_count
@@ -239,9 +239,9 @@ def test_an_audit_in_a_precision_that_this_cpu_has_no_instructions_for_says_so(
     monkeypatch.setattr("oversharp.diagnostics.models.devices.has_products_of", lambda dtype: dtype == "float32")
     progress = Notes()
     asked = config(tmp_path, dtype="bfloat16", device="cpu")
-    assert with_precision(asked, base, None, progress) == asked
+    assert resolve_dtype(asked, base, None, progress.note) == "bfloat16"
     assert [note.partition(":")[0] for note in progress.notes] == ["--dtype bfloat16"]
-    with_precision(config(tmp_path, dtype="float32", device="cpu"), base, None, progress)
+    assert resolve_dtype(config(tmp_path, dtype="float32", device="cpu"), base, None, progress.note) == "float32"
     assert len(progress.notes) == 1
 
 

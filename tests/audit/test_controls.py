@@ -9,7 +9,7 @@ import pytest
 
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.controls import ControlsConfig, control_settings, plan_controls, with_held
+from oversharp.diagnostics.audit.controls import ControlRequest, control_settings, plan_controls, with_held
 from oversharp.diagnostics.audit.regrade import regrade
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import SamplingSettings
@@ -23,12 +23,12 @@ SETTINGS = SamplingSettings(
 )  # fmt: skip
 
 
-def plan(controls: ControlsConfig, settings: SamplingSettings = SETTINGS, *, n: int = 256, n_checkpoints: int = 9):
+def plan(controls: ControlRequest, settings: SamplingSettings = SETTINGS, *, n: int = 256, n_checkpoints: int = 9):
     return plan_controls(controls, settings, n=n, n_base=2 * n, n_checkpoints=n_checkpoints)
 
 
 def test_by_default_they_are_a_quarter_of_the_audit_and_are_announced() -> None:
-    controls, says = plan(ControlsConfig())
+    controls, says = plan(ControlRequest())
     # a quarter of 512 + 8 · 256 is 640: three fifths over three temperatures, the rest over two of two checkpoints
     assert (controls.n, controls.n_hot) == (128, 64)
     assert [one.temperature for one in controls.colder] == [0.6, 0.3, 0.15]
@@ -41,16 +41,16 @@ def test_by_default_they_are_a_quarter_of_the_audit_and_are_announced() -> None:
 
 
 def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -> None:
-    assert plan(ControlsConfig(), n=16, n_checkpoints=3) == (None, "")
-    asked, _ = plan(ControlsConfig(controls=True), n=16, n_checkpoints=3)
+    assert plan(ControlRequest(), n=16, n_checkpoints=3) == (None, "")
+    asked, _ = plan(ControlRequest(wanted=True), n=16, n_checkpoints=3)
     assert asked.n == 16
-    fewer, _ = plan(ControlsConfig(control_n=4, control_temperatures=(0.5,), hot_temperatures=(2.0,)), n=16)
+    fewer, _ = plan(ControlRequest(n=4, lower=(0.5,), higher=(2.0,)), n=16)
     assert (fewer.n, len(fewer.colder), len(fewer.hotter)) == (4, 1, 1)
-    assert plan(ControlsConfig(controls=False)) == (None, "")
+    assert plan(ControlRequest(wanted=False)) == (None, "")
 
 
 def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() -> None:
-    controls, says = plan(ControlsConfig(), replace(SETTINGS, temperature=0.5, top_p=0.9))
+    controls, says = plan(ControlRequest(), replace(SETTINGS, temperature=0.5, top_p=0.9))
     assert [one.temperature for one in controls.colder] == [0.3, 0.15, 0.075]
     assert says.endswith("under top-p 0.9 as the audit's own: the frontier is then that of the base so truncated")
 
@@ -75,7 +75,7 @@ def test_colder_draws_that_the_store_holds_are_taken_for_nothing() -> None:
     assert ([one.temperature for one in taken.colder], taken.n, taken.hotter, taken.n_hot) == ([0.6, 0.3], 8, (), 0)
     assert says.endswith("8 samples per problem of the base at each of T = 0.6, 0.3 are in the store, and are taken")
     assert with_held(None, "", replace(SETTINGS, max_tokens=9), colder) == (None, "")
-    planned, told = plan(ControlsConfig(control_temperatures=(0.6, 0.3), control_n=4))
+    planned, told = plan(ControlRequest(lower=(0.6, 0.3), n=4))
     more, told_more = with_held(planned, told, SETTINGS, colder)
     assert (more, told_more) == (
         replace(planned, n=8),

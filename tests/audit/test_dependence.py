@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.audit.counts import read_counts
-from oversharp.diagnostics.audit.dependence import dependence
+from oversharp.diagnostics.audit.independence.dependence import dependence
 from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.audit.counts import read_counts
-from oversharp.diagnostics.audit.repeats import repeated_in_blocks
+from oversharp.diagnostics.audit.independence.repeats import repeated_in_blocks
 from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 

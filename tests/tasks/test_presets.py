@@ -9,7 +9,7 @@ import pytest
 from oversharp.diagnostics.app.compare_config import read_comparison
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.prepare import sampling_settings
+from oversharp.diagnostics.audit.settings import sampling_settings
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import SamplingSettings
@@ -41,7 +41,10 @@ PAPERS = {
 
 def settings_of(series: Path, **given: Any) -> SamplingSettings:
     base = find_series([series], base=None, name=None).base
-    return sampling_settings(AuditConfig(task="benchmark:math500", **given), base, sampler="transformers")
+    config = AuditConfig(task="benchmark:math500", **given)
+    return sampling_settings(
+        config, base, sampler="transformers", chat=bool(config.chat), chat_args=None, dtype="float32"
+    )
 
 
 @pytest.mark.parametrize("name", PRESETS)

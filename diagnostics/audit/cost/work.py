@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.controls import ControlsConfig, plan_controls
+from oversharp.diagnostics.audit.controls import ControlRequest, plan_controls
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import SamplingSettings
 
@@ -48,7 +48,7 @@ class AuditSize:
     def controls(self) -> int:
         """Responses per problem at other temperatures, all together; 0 where they would cost too much."""
         planned, _ = plan_controls(
-            ControlsConfig(control_n=self.control_n),
+            ControlRequest(n=self.control_n),
             SamplingSettings(sampler="vllm"),
             n=self.n,
             n_base=2 * self.n,

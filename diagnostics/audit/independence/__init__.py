@@ -1,0 +1,1 @@
+"""Checks whether the samples of a checkpoint are independent draws."""

@@ -1,0 +1,318 @@
+"""Settings of an audit, resolved once from its configuration, its series and its store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.controls import Controls, plan_controls, with_held
+from oversharp.diagnostics.audit.terms import settled_terms
+from oversharp.diagnostics.engine.config import EngineConfig
+from oversharp.diagnostics.engine.local import EngineSpec
+from oversharp.diagnostics.models.chat import choose_chat, require_usable, trained_with_chat
+from oversharp.diagnostics.models.precision import choose_dtype
+from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.records.types import (
+    DEFAULT_MAX_TOKENS,
+    AuditKey,
+    Checkpoint,
+    Problem,
+    SamplingSettings,
+    Series,
+    VerdictTerms,
+    content_hash,
+)
+from oversharp.diagnostics.samplers import lora_ranks
+from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.missing import HeldDraws, finished_samples, held_controls, held_draws
+from oversharp.diagnostics.tasks import suggested_max_tokens
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.models.load import Dtype
+
+Note = Callable[[str], None]
+
+#: Rough length of a token, for estimates.
+CHARACTERS_PER_TOKEN = 4
+
+
+class SamplerChoice(Protocol):
+    """Chooses a sampler on the machine that samples; see ``samplers.choose_sampler``."""
+
+    def __call__(
+        self, name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, held: str | None = None
+    ) -> tuple[str, str]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Resolved settings of one audit. No step after ``resolve`` reads the configuration.
+
+    ``n`` and ``n_base`` include ``--top-up``. ``panel_sampling`` is how the panel is sampled, ``controls`` what is
+    sampled at other temperatures (None: nothing). ``engine`` is what the sampling and scoring engine is built from;
+    ``uses_ray`` that Ray's workers run it. ``preset`` holds the name of ``--preset`` and the settings that it decided.
+    """
+
+    sampling: SamplingSettings
+    panel_sampling: SamplingSettings
+    n: int
+    n_base: int
+    ks: tuple[int, ...]
+    panel: int
+    entropy_samples: int
+    is_adaptive: bool
+    is_strict: bool
+    kernel_problems: int
+    kernel_responses: int
+    strategy_regex: str
+    terms: VerdictTerms
+    controls: Controls | None
+    engine: EngineSpec
+    uses_ray: bool
+    preset: Mapping[str, object]
+
+    def key(self, series: str, problems: Sequence[Problem]) -> AuditKey:
+        """Return the identity of the audit of these problems in the store."""
+        problem_ids = [problem.problem_id for problem in problems]
+        compared = (series, self.sampling.settings_id, problem_ids, self.n, self.n_base, self.ks)
+        panel = (self.panel_sampling.settings_id, self.panel)
+        kernel = (self.kernel_problems, self.kernel_responses)
+        taken = (self.entropy_samples, self.strategy_regex, self.is_adaptive)
+        return AuditKey(
+            audit_id=content_hash(*compared, *panel, *kernel, *taken),
+            series=series,
+            settings_id=self.sampling.settings_id,
+            n=self.n,
+            n_base=self.n_base,
+            entropy_samples=self.entropy_samples,
+            panel=self.panel,
+            panel_settings_id=self.panel_sampling.settings_id,
+            kernel_problems=self.kernel_problems,
+            kernel_responses=self.kernel_responses,
+            ks=self.ks,
+            strategy_regex=self.strategy_regex,
+            terms=self.terms,
+        )
+
+
+def resolve(
+    config: AuditConfig,
+    series: Series,
+    problems: Sequence[Problem],
+    store: Store,
+    *,
+    choose_sampler: SamplerChoice,
+    note: Note,
+) -> Settings:
+    """Resolve every setting that the configuration leaves open; nothing is written to the store.
+
+    An audit that continues keeps the chat, precision and sampler of the samples in the store. ``note`` prints each
+    choice that the user did not make. Raises ``ConfigError`` for settings that contradict the store, ``SamplerError``
+    for a sampler or chat template that cannot be used.
+    """
+    held = held_draws(store, series.name)
+    chat, chat_args = _resolve_chat(config, series, problems, held, note)
+    dtype = resolve_dtype(config, series.base, held, note)
+    name, why = choose_sampler(
+        config.sampler, series.checkpoints, device=config.device, held=None if held is None else held.sampler
+    )
+    sampling = sampling_settings(config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=dtype)
+    if chat and (held is None or not held.chat):
+        require_usable(series.base, sampling)
+    store.require_regex("--strategy-regex", config.strategy_regex)
+    counts = _resolve_counts(store, config, series, sampling, problems)
+    terms = settled_terms(store, series.name, config)
+    settings = Settings(
+        sampling=sampling,
+        panel_sampling=_panel_sampling(config, sampling),
+        n=counts.n,
+        n_base=counts.used_n_base,
+        ks=counts.ks,
+        panel=config.panel,
+        entropy_samples=counts.used_entropy_samples,
+        is_adaptive=config.adaptive,
+        is_strict=config.strict,
+        kernel_problems=config.kernel_problems,
+        kernel_responses=config.kernel_responses,
+        strategy_regex=config.strategy_regex,
+        terms=terms,
+        controls=_resolve_controls(store, counts, series, problems, sampling, note),
+        engine=EngineSpec(
+            config=EngineConfig(**{one.name: getattr(config, one.name) for one in fields(EngineConfig)}),
+            dtype=dtype,
+            sampler_name=name,
+            why=why,
+            lora_ranks=lora_ranks(series.checkpoints),
+            kernel_memory_gib=config.kernel_memory_gib,
+        ),
+        uses_ray=config.ray is not None,
+        preset={} if config.preset is None else {"name": config.preset, **config.set_by_preset},
+    )
+    if held is None:
+        _estimate_kernel_memory(settings, series, problems, note)
+    if config.controls is False:
+        audit_id = settings.key(series.name, problems).audit_id
+        if len(store.frame("FROM audit_controls WHERE audit_id = $id", id=audit_id)):
+            note("--no-controls: none are drawn; those of an earlier call are in the store, and are reported")
+    return settings
+
+
+def _resolve_chat(
+    config: AuditConfig, series: Series, problems: Sequence[Problem], held: HeldDraws | None, note: Note
+) -> tuple[bool, str | None]:
+    """Return whether to use the chat template, and its arguments: as asked for, as before, else as suits the series.
+
+    Raises ``SamplerError`` for a system turn or arguments without a chat template.
+    """
+    chat_args = _canonical_json(config.chat_args)
+    if config.chat is not None:
+        return config.chat, chat_args if config.chat else None
+    if config.preset is not None and config.prompt_template is None:  # the preset's template writes the turns itself
+        return False, None
+    if held is not None and held.chat is not None:
+        if not held.chat and (config.system_prompt or config.chat_args):
+            raise ConfigError("the store's samples were asked without a chat; pass --chat to draw new ones with one")
+        return held.chat, (chat_args or held.chat_args) if held.chat else None
+    choice = choose_chat(
+        series.base,
+        problems,
+        own_words=config.used_prompt_template != "{prompt}",
+        trained=trained_with_chat(series.path),
+        needed_by="--system-prompt" if config.system_prompt else "--chat-args" if config.chat_args else None,
+    )
+    if choice.says is not None:
+        note(choice.says)
+    return choice.chat, chat_args if choice.chat else None
+
+
+def _canonical_json(chat_args: str | None) -> str | None:
+    """Return the JSON object in one way of writing, since it identifies samples; None for one without entries."""
+    given: dict[str, object] = {} if chat_args is None else json.loads(chat_args)
+    return json.dumps(given, sort_keys=True, ensure_ascii=False) if given else None
+
+
+def resolve_dtype(config: AuditConfig, base: Checkpoint, held: HeldDraws | None, note: Note) -> Dtype:
+    """Return the model's precision; for ``--dtype auto`` as before, else as suits the base and the device."""
+    if config.dtype == "auto" and held is not None and held.dtype is not None:
+        return cast("Dtype", held.dtype)
+    from oversharp.diagnostics.models.devices import pick_device, slow_products_note  # they bring torch
+
+    if config.dtype != "auto":
+        if slow := slow_products_note("--dtype", config.dtype, pick_device(config.device)):
+            note(slow)
+        return config.dtype
+    dtype, why = choose_dtype(base, pick_device(config.device))
+    if dtype != "float32":
+        note(f"computing in {dtype}, {why}; --dtype float32 is more exact")
+    return dtype
+
+
+def sampling_settings(
+    config: AuditConfig, base: Checkpoint, *, sampler: str, chat: bool, chat_args: str | None, dtype: str
+) -> SamplingSettings:
+    """Return the settings that identify a sample."""
+    return SamplingSettings(
+        sampler=sampler,
+        temperature=config.used_temperature,
+        top_p=config.used_top_p,
+        top_k=config.top_k,
+        max_tokens=config.asked_max_tokens or suggested_max_tokens(config.task) or _default_max_tokens(base),
+        prompt_template=config.used_prompt_template,
+        system_prompt=config.system_prompt,
+        chat=chat,
+        seed=config.seed,
+        dtype=dtype,
+        chat_args=chat_args,
+    )
+
+
+def _panel_sampling(config: AuditConfig, sampling: SamplingSettings) -> SamplingSettings:
+    """Return the settings of the panel: its own temperature and seed, no truncation.
+
+    With the audit's seed the panel would share its random numbers with the samples that pass@k is estimated from.
+    """
+    seed = int(content_hash("panel", config.seed), 16) % 2**31
+    return replace(sampling, temperature=config.panel_temperature, top_p=1.0, top_k=0, seed=seed)
+
+
+def _default_max_tokens(base: Checkpoint) -> int:
+    """Return 1,024, or half of the model's context where that is less."""
+    path = (base.base_path or base.path) / "config.json"
+    context_tokens = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
+    return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)
+
+
+def _resolve_counts(
+    store: Store, config: AuditConfig, series: Series, sampling: SamplingSettings, problems: Sequence[Problem]
+) -> AuditConfig:
+    """Return the configuration with the numbers of samples that ``--top-up`` comes to, checked as if given by hand.
+
+    It counts from the last audit that ended: one that was killed is continued, not topped up again.
+    """
+    more = config.top_up
+    if more is None:
+        return config
+    problem_ids = [problem.problem_id for problem in problems]
+    finished = finished_samples(store, series.name, sampling.settings_id, problem_ids)
+    if finished is None:
+        raise ConfigError(
+            f"--top-up {more}: {store.path} has no finished audit of series {series.name!r} with these problems and "
+            "settings; run it without --top-up first"
+        )
+    n, n_base = finished
+    return replace(config, n=n + more, n_base=n_base + more * n_base // n, top_up=None)
+
+
+def _resolve_controls(
+    store: Store,
+    config: AuditConfig,
+    series: Series,
+    problems: Sequence[Problem],
+    sampling: SamplingSettings,
+    note: Note,
+) -> Controls | None:
+    """Return the controls that are affordable or asked for, and the free ones that the store has already."""
+    request = config.control_request
+    controls, says = plan_controls(
+        request, sampling, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
+    )
+    if config.controls is None and not request.is_explicit:
+        problem_ids = [problem.problem_id for problem in problems]
+        controls, says = with_held(
+            controls, says, sampling, held_controls(store, series.base.checkpoint_id, problem_ids)
+        )
+    if says:
+        note(says)
+    return controls
+
+
+def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequence[Problem], note: Note) -> None:
+    """Warn before sampling where the gradient kernels of full models may not fit into memory."""
+    base = series.base
+    if not (settings.kernel_problems and settings.panel) or settings.uses_ray:
+        return  # the lead does not know a worker's free memory
+    if series.checkpoints[-1].kind != "full" or base.kind != "full":
+        return  # the gradients of an adapter are small
+    from oversharp.diagnostics.kernel.memory_plan import foresee  # brings torch
+    from oversharp.diagnostics.models.devices import pick_device
+    from oversharp.diagnostics.models.load import outline_path
+
+    try:
+        outline = outline_path(base.path)
+    except CheckpointError:
+        return  # raised again when the model is loaded
+    prompt_tokens = max(len(problem.prompt) for problem in problems) // CHARACTERS_PER_TOKEN
+    given = settings.engine.kernel_memory_gib
+    says = foresee(
+        outline.model,
+        pick_device(settings.engine.config.device),
+        n_rows=2 * settings.kernel_problems * settings.kernel_responses,
+        row_tokens=prompt_tokens + settings.sampling.max_tokens,
+        response_tokens=settings.sampling.max_tokens,
+        memory_bytes=None if given is None else int(given * 2**30),
+    )
+    if says is not None:
+        note(f"kernel: {says}")
