@@ -27,7 +27,7 @@ PRELOADED = (
 )
 #: Commits as small beside a trial's samples as they are beside those of a large run.
 SMALL_COMMITS = {
-    "oversharp.diagnostics.audit.stages.GRADES_PER_COMMIT": 64,
+    "oversharp.diagnostics.engine.grading.GRADES_PER_COMMIT": 64,
     "oversharp.diagnostics.audit.stages.TOKENS_PER_COMMIT": 64,
     "oversharp.diagnostics.ingest.batch.SAMPLES_PER_COMMIT": 48,
     "oversharp.diagnostics.ingest.batch.SAMPLES_PER_BLOCK": 16,

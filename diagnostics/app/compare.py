@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from oversharp.diagnostics.app.compare_config import ComparedRun, Comparison
-from oversharp.diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
+from oversharp.diagnostics.audit.audit import AuditResult, audit, reload_verdicts
 from oversharp.diagnostics.audit.settings import sampling_settings
 from oversharp.diagnostics.models.devices import pick_device
 from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
@@ -191,7 +191,7 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
     names = tuple(one.series for one in audits)
     report = build_report(audits[0].store_path, audits[0].report_path, series=names)
     return CompareResult(
-        audits=with_last_verdicts(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out
+        audits=reload_verdicts(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out
     )
 
 

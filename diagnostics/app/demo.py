@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oversharp.diagnostics.app.report import write_report
-from oversharp.diagnostics.audit.audit import AuditResult, audit, with_last_verdicts
+from oversharp.diagnostics.audit.audit import AuditResult, audit, reload_verdicts
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.progress import ProgressSink
@@ -36,7 +36,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
         results[earlier] = audited(earlier)
     last = results[ALGORITHMS[-1]]
     write_report(last.store_path, last.report_path)  # one report shows all series of the store
-    return with_last_verdicts(tuple(results.values()))
+    return reload_verdicts(tuple(results.values()))
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:

@@ -64,80 +64,80 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     problems
         JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
     task
-        Named problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
+        Problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
     limit
-        Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro as many at random, by the seed.
+        Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro a random sample, by the seed.
     cluster
-        Further field of the problems that says which are related, as variants of a template or questions of one
-        document: those of one value are. none: each stands for itself. Default: cluster, else group.
+        Field of the problems with the name of their cluster, such as variants of a template or questions of one
+        document. none: problems are independent. Default: cluster, else group.
     verifier
-        Who grades, in place of what the problems name: a verifier, or FILE.py:function, code of yours that is run.
+        Grader, in place of the problems' own: a verifier, or FILE.py:function, which runs your code.
     gold
-        Where a problem's answer is a list: whether a response must state any or all of its members.
+        If a problem's answer is a list: whether a response must state any or all of its members.
     answer_in_thoughts
-        Accept a box in a model's thoughts where nothing is stated behind them.
+        Accept a box in a model's thoughts if no answer follows them.
     strict
-        Stop where nearly no response of the base has an answer that can be read, or nearly all are wrong and cut off;
-        what was drawn is kept. By default a line says so, and the audit goes on.
+        Stop if nearly no response of the base has a parsed answer, or nearly all are wrong and truncated; the samples
+        are kept. By default the audit prints a warning and continues.
     base
-        Model before RLVR: a checkpoint directory. Default: the lowest step of the series, or the model under its
-        LoRA adapters.
+        Model before RLVR: a checkpoint directory. Default: the lowest step of the series, or the model of its LoRA
+        adapters.
     out
         Directory for audit.duckdb and report.html. The same directory continues an earlier audit.
     name
         Name of the series in the store and the report. Default: the name of its directory.
     verify_weights
-        Read all weights again. Else files whose path, size and time did not change keep the hash that they had.
+        Hash all weights again. Default: files with unchanged path, size and time keep their hash.
     n
         Samples per problem and checkpoint.
     n_base
-        Samples per problem from the base: its noise enters every comparison. Default: twice n.
+        Samples per problem from the base, whose noise enters every comparison. Default: twice n.
     top_up
-        Add this many samples per problem to what the last finished audit of the series drew; base and k grow with it.
+        Add this many samples per problem to the last finished audit of the series; those of the base and k grow too.
     adaptive
-        Draw fewer samples, but at least twice the largest k, of problems that every earlier checkpoint solved always or
-        never. Earlier checkpoints alone decide, so that the estimates stay unbiased.
+        Draw fewer samples, at least twice the largest k, of problems that every earlier checkpoint solved always or
+        never. A checkpoint's own samples have no effect on their number, so estimates stay unbiased.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     sampler
-        Engine that draws the responses: transformers, vllm, or one of another package. auto takes vLLM where it runs.
+        Sampler: transformers, vllm, or one of another package. auto uses vLLM where it runs.
     preset
-        Ask and sample as a paper did: sets prompt template, temperature, top-p and max tokens where you do not. See
-        oversharp explain.
+        Prompt and sampling settings of a paper: prompt template, temperature, top-p and max tokens, unless you give
+        them. See oversharp explain.
     temperature
         Sampling temperature. Default: the preset's, else 1.
     top_p
-        Nucleus mass; 1 switches it off. Default: the preset's, else 1.
+        Nucleus mass; 1 turns it off. Default: the preset's, else 1.
     top_k
-        Keep only the top_k likeliest tokens; 0 switches it off.
+        Keep only the top_k most likely tokens; 0 turns it off.
     max_tokens
-        Longest response in tokens. Default: the preset's, else what the task asks for, else 1024.
+        Longest response in tokens. Default: the preset's, else the task's, else 1024.
     prompt_template
         Text around every prompt; must contain {prompt}. Default: the preset's, else the prompt alone.
     system_prompt
         System turn; needs a chat template.
     chat
-        Make the prompt the user turn of the tokenizer's chat template, or with --no-chat ask it bare. Default: what the
-        samples in the store were asked with, else as the run was trained, else with the template where the tokenizer
-        has one and neither --prompt-template nor the problems write turns themselves. The run says which.
+        Make the prompt the user turn of the tokenizer's chat template; --no-chat gives the bare prompt. Default: as the
+        samples in the store, else as the run was trained, else with the template if the tokenizer has one and neither
+        --prompt-template nor the problems contain turns. A line shows which.
     chat_args
-        What else the chat template is given, a JSON object such as {"enable_thinking": false}.
+        Further arguments of the chat template, a JSON object such as {"enable_thinking": false}.
     seed
-        Seeds every random draw of the audit.
+        Seed of every random draw of the audit.
     dtype
-        Precision of the model. auto: what the samples in the store were drawn in, else that of the base's weights on a
-        GPU and where the CPU multiplies in it, else float32; small models always float32. The run says which.
+        Precision of the model. auto: that of the samples in the store, else that of the base's weights on a GPU and on
+        a CPU with instructions for it, else float32; small models always float32. A line shows which.
     strategy_regex
-        A response that matches is counted as strategy "code", any other as "prose".
+        A response that matches counts as strategy "code", any other as "prose".
     panel
-        Responses per problem sampled once from the base and teacher-forced under every checkpoint; 0 for none. As
-        many of each checkpoint's own samples are teacher-forced under the base.
+        Responses per problem that are sampled once from the base and teacher-forced under every checkpoint; 0 for none.
+        The same number of each checkpoint's own samples is teacher-forced under the base.
     panel_temperature
         Temperature of those responses.
     entropy_samples
-        Samples per problem that the token entropy is taken from.
+        Samples per problem that the token entropy is computed from.
     controls
-        Draw the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: where
+        Sample the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: if
         that is at most a quarter of the audit's samples.
     control_n
         Samples per problem of each of these. Default: n, or what fits into the quarter.
@@ -146,15 +146,15 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     hot_temperatures
         Higher temperatures for checkpoints, comma-separated. Default: 1.2 and 1.5 times the audit's.
     kernel_problems
-        Problems whose responses go into the gradient kernel of each checkpoint; 0 switches it off.
+        Problems whose responses are in the gradient kernel of each checkpoint; 0 turns it off.
     kernel_responses
-        Responses of each of these problems, from the panel and the modes, and as many own samples of the checkpoint.
+        Responses of each of these problems, from the panel and the modes, and the same number of the checkpoint's own.
     kernel_memory_gib
-        Most memory for gradients while a kernel is computed, beside the model's own pass. Default: 1, more where
-        that saves time and is free. Where the rows do not fit, the kernel holds fewer problems.
+        Most memory for gradients while a kernel is computed, besides the model's own pass. Default: 1, more where that
+        saves time and is free. If the rows do not fit, the kernel has fewer problems.
     ray
-        Let the workers of a Ray cluster draw, teacher-force and compute kernels: its address, or auto for the one that
-        this machine belongs to. Without an address, use all of this machine. A worker may die; its work is done again.
+        Sample, teacher-force and compute kernels on the workers of a Ray cluster: its address, or auto for the cluster
+        of this machine. Without an address, use all of this machine. If a worker dies, another does its work again.
     """
 
     problems: Annotated[Path | None, PROBLEMS] = None
@@ -230,7 +230,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             raise ConfigError(f"--preset {self.preset!r} is unknown; {nearest_names(self.preset, PRESETS)}")
         if self.chat and self.prompt_template is None:
             raise ConfigError(
-                f"--chat: the template of --preset {self.preset} holds the turns of a chat already; leave --chat out, "
+                f"--chat: the template of --preset {self.preset} has the turns of a chat already; leave --chat out, "
                 "or give --prompt-template too"
             )
 
@@ -241,7 +241,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         if self.top_up is None:
             self._require_samples_enough()
         elif self.n != DEFAULT_SAMPLES or self.n_base is not None:
-            raise ConfigError("--top-up adds to the samples that are there: leave --n and --n-base out")
+            raise ConfigError("--top-up adds to the existing samples: leave --n and --n-base out")
         require_at_least("--top-up", self.top_up, 1)
         require_storable("--n", self.used_n_base)
         require_storable("--top-up", self.top_up)
@@ -256,13 +256,13 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         if self.adaptive and 2 * max(self.ks) >= self.n:
             raise ConfigError(
                 f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
-                f"twice the largest k; name a smaller --k, for example --k {max(1, self.n // 8)}"
+                f"twice the largest k; give a smaller --k, for example --k {max(1, self.n // 8)}"
             )
 
     def _require_distribution(self) -> None:
         require_temperature("--temperature", self.used_temperature)
         if not 0 < self.used_top_p <= 1:
-            raise ConfigError(f"--top-p {self.used_top_p}: must lie in (0, 1]")
+            raise ConfigError(f"--top-p {self.used_top_p}: must be in (0, 1]")
         for flag, value, least in (
             ("--top-k", self.top_k, 0),
             ("--max-tokens", self.max_tokens, 1),
@@ -308,14 +308,14 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """The values of k in ascending order; powers of two up to n where none were named."""
+        """The values of k in ascending order; by default powers of two up to n."""
         if self.k:
             return tuple(sorted(set(self.k)))
         return tuple(2**power for power in range(self.n.bit_length()))
 
     @property
     def used_n_base(self) -> int:
-        """Samples per problem from the base; twice ``n`` where no number was named."""
+        """Samples per problem from the base; by default twice ``n``."""
         return 2 * self.n if self.n_base is None else self.n_base
 
     @property
@@ -324,27 +324,27 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def set_by_preset(self) -> dict[str, str | float | int]:
-        """The settings that the preset decides: those that nothing else names."""
+        """The settings that the preset decides: those that the user does not give."""
         named = () if self._preset is None else PRESET_SETTINGS
         return {name: getattr(self._preset, name) for name in named if getattr(self, name) is None}
 
     @property
     def used_temperature(self) -> float:
-        """``temperature``; the preset's, else 1, where none was named."""
+        """``temperature``; the preset's, else 1, by default."""
         if self.temperature is not None:
             return self.temperature
         return 1.0 if self._preset is None else self._preset.temperature
 
     @property
     def used_top_p(self) -> float:
-        """``top_p``; the preset's, else 1, where none was named."""
+        """``top_p``; the preset's, else 1, by default."""
         if self.top_p is not None:
             return self.top_p
         return 1.0 if self._preset is None else self._preset.top_p
 
     @property
     def used_prompt_template(self) -> str:
-        """``prompt_template``; the preset's, else the bare prompt, where none was named."""
+        """``prompt_template``; the preset's, else the bare prompt, by default."""
         if self.prompt_template is not None:
             return self.prompt_template
         return "{prompt}" if self._preset is None else self._preset.prompt_template
@@ -371,6 +371,6 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
 
 def require_temperature(flag: str, temperature: float) -> None:
-    """Raise ``ConfigError`` for a temperature that nothing can be sampled at."""
+    """Raise ``ConfigError`` for a temperature that is not finite and above 0."""
     if not 0 < temperature < math.inf:
-        raise ConfigError(f"{flag} {temperature}: must be a number above 0 (greedy is always sampled besides)")
+        raise ConfigError(f"{flag} {temperature}: must be a number above 0 (a greedy response is always sampled too)")

@@ -1,8 +1,8 @@
-"""Tests by fresh samples which problems are lost or gained: the audit's samples only name candidates.
+"""Confirmation: test with fresh samples which problems are lost or gained; the audit only names candidates.
 
-The counts that chose a problem cannot test it: among many problems some seem lost by chance alone. So the candidates
-are drawn again, at the base and at the last checkpoint, with another seed and nothing else changed. Nor can a test be
-repeated until it says yes: who was tested once stays in every later test, and with as many samples as then.
+The counts that chose a problem cannot test it: among many problems some seem lost by chance. So the candidates are
+sampled again, at the base and at the last checkpoint, with another seed and the same settings. A test cannot be
+repeated until it is significant: a tested problem stays in every later test, with the same number of samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
-from oversharp.diagnostics.records.shard import finish
 from oversharp.diagnostics.records.types import (
     AuditKey,
     Change,
@@ -70,7 +69,7 @@ JOIN grades AS g
 WHERE s.settings_id = $settings_id AND NOT s.greedy AND s.sample_index < $fresh
 GROUP BY ALL
 """
-# of any audit of these samples: an audit begun anew draws none anew
+# of any audit of these samples: a new audit shares them
 _TESTED = """
 SELECT problem_id, min(change) AS change, max(n_late) AS fresh
 FROM confirmations
@@ -82,9 +81,9 @@ ORDER BY change DESC, problem_id
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmResult:
-    """The problems that were drawn afresh at ``checkpoint``, lost before gained, and what it took.
+    """The problems that were sampled again at ``checkpoint``, lost before gained, and their tests.
 
-    On each side those of the shortlist come first and in its order, then ``n_earlier`` that earlier runs drew.
+    On each side the shortlist comes first, in its order, then ``n_earlier`` problems of earlier runs.
     """
 
     series: str
@@ -103,9 +102,9 @@ class ConfirmResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shortlist:
-    """Problem id → how it seems to have changed, between these two checkpoints (their ids).
+    """Problem id → how it seems to have changed between two checkpoints (their ids).
 
-    ``fresh`` are the samples per problem that were tested before, None where none were.
+    ``fresh`` is the number of samples per problem of earlier tests, None without one.
     """
 
     changes: Mapping[str, Change]
@@ -116,24 +115,22 @@ class _Shortlist:
 
 
 def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink | None = None) -> ConfirmResult:
-    """Draw the problems that seem lost or gained again, and test them; the report is the caller's to write.
+    """Sample the problems that seem lost or gained again, and test them. The caller writes the report.
 
-    The shortlist comes from the base and the pooled last third of the checkpoints, as the verdict does: the more
-    samples, the fewer problems that noise alone put there. Fresh samples are drawn from the last of these checkpoints,
-    for that is the model that people keep. Samples are committed in batches: killed, the same command continues, and
-    once it has ended it draws none.
+    The shortlist comes from the base and the pooled last third of the checkpoints, as the verdict does: more samples
+    put fewer problems there by noise. Fresh samples come from the last of these checkpoints, the model that people
+    keep. Samples are committed in batches: killed, the same command continues; after its end it samples nothing.
 
-    A second look does not help: every problem that was ever tested at this late checkpoint is tested again with those
-    of the shortlist, p values are corrected over all of them (Holm), and all rows are written anew. The number of fresh
-    samples is settled by the first test, the default from then on: to add samples until p is small enough, even if each
-    look took new ones alone, would err more often than 5 % the more looks there are. Only the shortlist can grow, which
-    makes each test harder; who lets it grow until a new problem is confirmed still errs more often than 5 %, so choose
-    ``most`` before you look.
+    A second look gains nothing. Every problem that was ever tested at this late checkpoint is tested again with those
+    of the shortlist, p values are corrected over all of them (Holm), and all rows are rewritten. The first test fixes
+    the number of fresh samples: adding samples until p is small would err more often than 5 %, even if each look used
+    new ones alone. Only the shortlist can grow, which makes each test harder. Growing it until a problem is confirmed
+    still errs more often than 5 %, so choose ``most`` before you look.
 
     Raises:
-        ConfigError: ``fresh`` differs from what was tested before, or the series has no checkpoints to draw from.
-        StoreError: no such store or audit, or the audit has no graded samples to choose from.
-        CheckpointError: a checkpoint is not where it was, or holds other weights than those audited.
+        ConfigError: ``fresh`` differs from the number tested before, or the series has no checkpoints to sample.
+        StoreError: no such store or audit, or the audit has no graded samples.
+        CheckpointError: a checkpoint was moved, or has other weights than those audited.
         SamplerError: the audit's sampler cannot run here, or fails.
     """
     progress = progress or SilentProgress()
@@ -143,19 +140,19 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
         key = stored_key(store, choose_series(store, config.series))
         _require_checkpoints(store, key)
         settings = fresh_settings(stored_settings(store, key.settings_id))
-        listed = _with_tested(store, _shortlist(store, key, config.most), settings)
+        listed = _add_tested(store, _shortlist(store, key, config.most), settings)
         problems = stored_problems(store, list(listed.changes))
         _require_verifiers(problems, config)
         fresh = config.fresh or listed.fresh or key.n_base
         if listed.fresh not in (None, fresh):
             raise ConfigError(
-                f"--fresh {fresh}: these problems were tested with {plural(listed.fresh, 'fresh sample')} each; to "
-                "change that after a look would be to test until it says yes; leave --fresh out"
+                f"--fresh {fresh}: these problems were tested with {plural(listed.fresh, 'fresh sample')} each; "
+                "another number after a look would make the test invalid; leave --fresh out"
             )
         drawn = _draw(store, key, listed, problems, settings, fresh, config, progress)
         pending = find_ungraded_drawn(store, settings.settings_id, list(listed.changes))
         grade_responses(store, problems, pending, key=key, progress=progress)
-        tested = _tested(store, listed, settings, fresh)
+        tested = _test_changes(store, listed, settings, fresh)
         store.add_confirmations(key.audit_id, listed.late_id, settings.settings_id, tested)
         late = store.frame(_PLACES, series=key.series, checkpoint_id=listed.late_id).iloc[0]
     return ConfirmResult(
@@ -173,12 +170,12 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
 
 
 def confirm_report_path(store_path: Path, config: ConfirmConfig) -> Path:
-    """Where the report of a confirmation goes."""
+    """Return the path of a confirmation's report."""
     return config.out or store_path.parent / "report.html"
 
 
 def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> None:
-    """Raise ``ConfigError`` or ``VerifierError`` where the problems cannot be graded here, before anything is drawn."""
+    """Raise ``ConfigError`` or ``VerifierError`` where the problems cannot be graded here."""
     if config.verifier is not None:
         named_verifier(config.verifier, config.grader_limits)
     with Verifiers() as verifiers:
@@ -200,7 +197,7 @@ def _require_checkpoints(store: Store, key: AuditKey) -> None:
 
 
 def fresh_settings(settings: SamplingSettings) -> SamplingSettings:
-    """The audit's sampling settings with another seed: another id, so fresh samples never count in the audit."""
+    """Return the audit's settings with another seed, so another id: fresh samples never count in the audit."""
     return replace(settings, seed=int(content_hash("confirm", settings.seed), 16) % 2**31)
 
 
@@ -210,7 +207,7 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
         lambda rows: bool((rows["n"] == rows["n_planned"]).all())
     )
     complete = whole[whole].index.to_frame(index=False).sort_values(["is_base", "step"], ascending=[False, True])
-    complete = complete.drop_duplicates("checkpoint_id")  # weights that come again have the very same samples
+    complete = complete.drop_duplicates("checkpoint_id")  # repeated weights share their samples
     counts = counts[counts["step"].isin(complete["step"])]
     base_ids = complete.loc[complete["is_base"], "checkpoint_id"].tolist()
     trained_ids = complete.loc[~complete["is_base"], "checkpoint_id"].tolist()
@@ -235,12 +232,12 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
     return _Shortlist(changes=changes, base_id=base_ids[0], late_id=window_ids[-1])
 
 
-def _with_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) -> _Shortlist:
-    """The shortlist and all that was ever tested, with the direction of then: to try the other is a second test."""
-    held = store.frame(_TESTED, settings_id=settings.settings_id, checkpoint_id=listed.late_id)
-    if held.empty:
+def _add_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) -> _Shortlist:
+    """Add every problem that was ever tested, in the direction of that test: the other one is a second test."""
+    earlier = store.frame(_TESTED, settings_id=settings.settings_id, checkpoint_id=listed.late_id)
+    if earlier.empty:
         return listed
-    tested = cast(dict[str, Change], dict(zip(held["problem_id"], held["change"], strict=True)))
+    tested = cast(dict[str, Change], dict(zip(earlier["problem_id"], earlier["change"], strict=True)))
     every = {problem_id: tested.get(problem_id, change) for problem_id, change in listed.changes.items()} | {
         problem_id: change for problem_id, change in tested.items() if problem_id not in listed.changes
     }
@@ -248,7 +245,7 @@ def _with_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) -
         listed,
         changes=dict(sorted(every.items(), key=lambda one: one[1], reverse=True)),  # stable; "lost" before "gained"
         n_earlier=len(every) - len(listed.changes),
-        fresh=int(held["fresh"].max()),
+        fresh=int(earlier["fresh"].max()),
     )
 
 
@@ -262,14 +259,14 @@ def _draw(
     config: ConfirmConfig,
     progress: ProgressSink,
 ) -> int:
-    """Draw what is missing; where nothing is, the checkpoints are not even looked for."""
+    """Draw the missing samples; where none is missing, the checkpoints need not exist any more."""
     planned = dict.fromkeys(listed.changes, fresh)
     if not any(
         missing_samples(store, settings.settings_id, checkpoint_id, planned, greedy=False)
         for checkpoint_id in (listed.base_id, listed.late_id)
     ):
         return 0
-    pair = _located(store, key, listed, config)
+    pair = _locate_pair(store, key, listed, config)
     both = " and ".join(checkpoint.label for checkpoint in pair)
     progress.note(
         f"series {key.series}: {plural(fresh, 'fresh sample')} of each of {plural(len(planned), 'problem')} from {both}"
@@ -296,55 +293,57 @@ def _draw(
     ):
         audit = OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress)
         return sum(
-            finish(draw_samples(audit, checkpoint, settings, planned, greedy=False, what="confirm"))
+            sum(draw_samples(audit, {checkpoint: planned}, settings, greedy=False, stage="confirm").values())
             for checkpoint in pair
         )
 
 
-def _located(store: Store, key: AuditKey, listed: _Shortlist, config: ConfirmConfig) -> tuple[Checkpoint, Checkpoint]:
-    """Base and late checkpoint on disk, both with the weights that were audited."""
+def _locate_pair(
+    store: Store, key: AuditKey, listed: _Shortlist, config: ConfirmConfig
+) -> tuple[Checkpoint, Checkpoint]:
+    """Return base and late checkpoint on disk, both with the weights that were audited."""
     places = [
         store.frame(_PLACES, series=key.series, checkpoint_id=checkpoint_id).iloc[0]
         for checkpoint_id in (listed.base_id, listed.late_id)
     ]
-    base_path, late_path = (_path_now(place, config.path) for place in places)
+    base_path, late_path = (_current_path(place, config.path) for place in places)
     base_path = base_path if config.base is None else config.base
     for place, path in zip(places, (base_path, late_path), strict=True):
         if not path.is_dir():
             inside = Path(place["path"]).is_relative_to(place["run"])
-            mend = "--path with the run directory" if inside else "--base with the base model's directory"
-            raise CheckpointError(f"{place['checkpoint']}: {path} is not there any more; pass {mend} as it lies now")
+            hint = "--path with the run directory" if inside else "--base with the base model's directory"
+            raise CheckpointError(f"{place['checkpoint']}: {path} does not exist any more; pass {hint} where it is now")
     checkpoints = find_series([late_path], base=base_path).checkpoints
     # an audit of an earlier version drew from the untrained adapter on the base
-    found = {one.checkpoint_id: one for it in checkpoints for one in (it, it.trained)}
+    by_id = {one.checkpoint_id: one for it in checkpoints for one in (it, it.trained)}
     for place, path in zip(places, (base_path, late_path), strict=True):
-        if place["checkpoint_id"] not in found:
+        if place["checkpoint_id"] not in by_id:
             raise CheckpointError(
-                f"{place['checkpoint']}: {path} holds other weights than those that were audited "
-                f"({place['checkpoint_id']}); restore them, or pass --path or --base with where they lie"
+                f"{place['checkpoint']}: {path} has other weights than those that were audited "
+                f"({place['checkpoint_id']}); restore them, or pass --path or --base with the directory that has them"
             )
     base, late = (
-        replace(found[place["checkpoint_id"]], label=str(place["checkpoint"]), step=int(place["step"]))
+        replace(by_id[place["checkpoint_id"]], label=str(place["checkpoint"]), step=int(place["step"]))
         for place in places
     )
     return base, late
 
 
-def _path_now(place: pd.Series, run_now: Path | None) -> Path:
+def _current_path(place: pd.Series, run_now: Path | None) -> Path:
     path, run = Path(place["path"]), Path(place["run"])
     if run_now is None or not path.is_relative_to(run):
         return path
     return run_now / path.relative_to(run)
 
 
-def _tested(store: Store, listed: _Shortlist, settings: SamplingSettings, fresh: int) -> list[Confirmation]:
+def _test_changes(store: Store, listed: _Shortlist, settings: SamplingSettings, fresh: int) -> list[Confirmation]:
     counts = store.frame(_FRESH_COUNTS, settings_id=settings.settings_id, fresh=fresh)
     correct = counts.set_index(["checkpoint_id", "problem_id"])["n_correct"]
     rows = [
         (problem_id, change, int(correct[listed.base_id, problem_id]), int(correct[listed.late_id, problem_id]))
         for problem_id, change in listed.changes.items()
     ]
-    # who gained fell when read backwards
+    # a gain is a fall in the other direction
     before_P = np.array([base if change == "lost" else late for _, change, base, late in rows], dtype=np.int64)
     after_P = np.array([late if change == "lost" else base for _, change, base, late in rows], dtype=np.int64)
     p_P = fisher_fell(before_P, fresh, after_P, fresh)

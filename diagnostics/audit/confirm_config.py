@@ -21,26 +21,26 @@ from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 @checked_settings
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig(EngineConfig, GraderConfig):
-    """What to draw again, where its checkpoints lie now, and the engine that draws.
+    """Which problems to sample again, where their checkpoints are now, and the engine that samples.
 
     Attributes
     ----------
     series
         Name of the series in the store; needed where there are several.
     most
-        Draw at most this many problems that seem lost, and as many that seem gained: first those that lost every
-        correct sample, then the largest falls.
+        Most problems that seem lost, and as many that seem gained: first those that lost every correct sample, then
+        the largest falls.
     fresh
-        Fresh samples per problem, from the base and from the late checkpoint each; settled by the first test. Default:
-        as many as then, at first as many as the audit drew from the base.
+        Fresh samples per problem, from the base and from the late checkpoint each; fixed by the first test. Default: as
+        many as then, at first as many as the audit drew from the base.
     path
-        Where the run directory lies now, if it was moved after the audit.
+        Run directory, if it was moved after the audit.
     base
-        Where the base model lies now, if it was moved after the audit and is not in the run directory.
+        Directory of the base model, if it was moved after the audit and is not in the run directory.
     out
         Where to write the report. Default: report.html beside the store.
     verifier
-        Where the audit was graded by code of yours: FILE.py:function again, unchanged.
+        FILE.py:function again, unchanged, if code of yours graded the audit.
     """
 
     series: Annotated[str | None, SERIES] = None

@@ -1,7 +1,7 @@
-"""Controls: the base drawn sharper, and a checkpoint drawn hotter, beside the audit's own samples.
+"""Controls: the base sampled at lower temperatures, and checkpoints at higher ones.
 
-A rise of pass@1 with a fall of pass@k is what drawing the base at a lower temperature does too, without any training.
-What a run gave beyond that is seen only beside it.
+Sampling the base at a lower temperature raises pass@1 and lowers pass@k too, without any training. Only a comparison
+with it shows what a run gained beyond that.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from oversharp.diagnostics.records.types import SamplingSettings, content_hash
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Of the audit's own temperature. Down to .15 because pass@k of a sharp draw falls steeply below about .3 (the demo's
-#: base loses 1 point of pass@128 down to T = .45, 19 points down to .15): a coarser grid would end before the runs do.
+#: Factors of the audit's own temperature. Down to .15 because pass@k falls steeply below about .3: the demo's base
+#: loses 1 point of pass@128 down to T = .45 and 19 points down to .15. A coarser grid would end before the runs do.
 COLDER = (0.6, 0.3, 0.15)
 HOTTER = (1.2, 1.5)
-#: Of the audit's own samples, what the controls may cost where nobody asked for them.
+#: Samples of the controls as a share of the audit's own, where the user did not ask for controls.
 MOST_OF_THE_AUDIT = 0.25
-#: Of that, what goes to the base: its frontier is what every checkpoint is compared with.
+#: The base's part of them: every checkpoint is compared with its frontier.
 OF_THE_BASE = 0.6
-#: The last checkpoint, and the one to ship where that is another.
+#: Checkpoints that are sampled at higher temperatures: the last, and the one to ship.
 DRAWN_HOTTER = 2
-#: Fewer per problem say nothing of pass@k.
+#: Fewest samples per problem that tell pass@k from noise.
 LEAST_SAMPLES = 16
 
 
@@ -67,9 +67,9 @@ class Controls:
 def plan_controls(
     request: ControlRequest, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
 ) -> tuple[Controls | None, str]:
-    """What to draw besides, or None; and a sentence that says what that costs, empty where there is nothing.
+    """Return the controls, or None, and a line on their cost, empty without controls.
 
-    ``n`` samples per problem are the audit's own from each of ``n_checkpoints`` but the base, ``n_base`` from that.
+    ``n`` is the audit's own number of samples per problem from each of ``n_checkpoints``, ``n_base`` that of the base.
     """
     if request.wanted is False:
         return None, ""
@@ -84,7 +84,7 @@ def plan_controls(
         n_cold = min(n, int(OF_THE_BASE * MOST_OF_THE_AUDIT * audit) // len(colder))
         n_hot = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_hotter)
         if n_cold < LEAST_SAMPLES:
-            return None, ""  # the measures say that --controls draws them
+            return None, ""  # the measures name --controls as what they lack
     more = f"at most {100 * (n_cold * len(colder) + n_hot * n_hotter) / audit:.0f} % more samples"
     says = (
         f"controls: {n_cold} samples per problem of the base at each of T = {_listed(colder)}; {n_hot} of the last "
@@ -99,12 +99,12 @@ def plan_controls(
     return controls, says + _truncated(settings)
 
 
-def with_held(
+def add_stored_controls(
     controls: Controls | None, says: str, settings: SamplingSettings, held: Mapping[str, tuple[float, int]]
 ) -> tuple[Controls | None, str]:
-    """What was planned and nobody asked for, and what costs nothing: colder draws of this base that the store holds.
+    """Return the controls with those that cost nothing: lower temperatures of this base that the store has already.
 
-    ``held`` are temperature and samples per problem by settings id.
+    ``held`` maps settings id to (temperature, samples per problem) in the store.
     """
     colder = {one.settings_id: one for t, _ in held.values() if (one := control_settings(settings, t))}
     free = [
@@ -115,26 +115,25 @@ def with_held(
         least = min(known.get(one.settings_id, 0) for one in controls.colder)
         if least <= controls.n:
             return controls, says
-        return replace(controls, n=least), f"{says}; {least} of the base at each are in the store, and are taken"
+        return replace(controls, n=least), f"{says}; {least} of the base at each are in the store and are used"
     if not free:
         return None, says
     free.sort(key=lambda one: -one[0].temperature)
     n = min(n for _, n in free)
     listed = _listed([one.temperature for one, _ in free])
-    told = f"controls: {n} samples per problem of the base at each of T = {listed} are in the store, and are taken"
-    return Controls(n=n, n_hot=0, colder=tuple(one for one, _ in free), hotter=()), told
+    line = f"controls: {n} samples per problem of the base at each of T = {listed} are in the store and are used"
+    return Controls(n=n, n_hot=0, colder=tuple(one for one, _ in free), hotter=()), line
 
 
 def _truncated(settings: SamplingSettings) -> str:
-    """What to know of temperatures that act before a truncation: the sharpened base is then the truncated one too."""
-    law = [f"top-p {settings.top_p:g}"] if settings.top_p < 1.0 else []
-    law += [f"top-k {settings.top_k}"] if settings.top_k else []
-    own = f"under {' and '.join(law)} as the audit's own"
-    return f", {own}: the frontier is then that of the base so truncated" if law else ""
+    """Return a remark on top-p and top-k, which truncate after the temperature is applied; empty without them."""
+    limits = [f"top-p {settings.top_p:g}"] if settings.top_p < 1.0 else []
+    limits += [f"top-k {settings.top_k}"] if settings.top_k else []
+    return f", with {' and '.join(limits)} as in the audit's own samples" if limits else ""
 
 
 def control_settings(settings: SamplingSettings, temperature: float) -> SamplingSettings:
-    """As the audit's own samples but for the temperature, and with random numbers of its own."""
+    """Return the audit's own settings at another temperature, with a separate seed."""
     seed = int(content_hash("control", settings.seed, temperature), 16) % 2**31
     return replace(settings, temperature=temperature, seed=seed)
 
@@ -150,9 +149,9 @@ def _require(flag: str, given: Sequence[float], *, above: float, below: float) -
         if not above < one < below:
             side = "below" if below < float("inf") else "above"
             own = below if below < float("inf") else above
-            raise ConfigError(f"{flag} {one:g}: must lie above 0 and {side} the audit's own temperature, {own:g}")
+            raise ConfigError(f"{flag} {one:g}: must be above 0 and {side} the audit's own temperature, {own:g}")
     if len(set(given)) < len(given):
-        raise ConfigError(f"{flag} {_listed(given)}: names a temperature twice")
+        raise ConfigError(f"{flag} {_listed(given)}: has a temperature twice")
 
 
 def _listed(given: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""Reads the counts of a series from the store and judges them: the verdict."""
+"""Counts of a series, read from the store, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ SELECT
     count(*) FILTER (correct) AS n_correct,
     -- the first half of the base's samples chose the dominant mode and does not count here
     count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
-    count(finish_reason) AS n_ended,  -- NULL: another tool drew the sample and did not tell
+    count(finish_reason) AS n_ended,  -- NULL: another tool sampled and did not record it
     count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') AS n_truncated,
-    -- neither how it ended nor what became of the grading: whether it was read is not known
+    -- neither finish reason nor grading state: unknown whether it was parsed
     count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
     count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
-    -- truncated and timed-out samples are unread, whatever number their text breaks off at
+    -- truncated and timed-out samples are unparsed, whatever number their text ends with
     count(*) FILTER (
         correct OR (lenient AND finish_reason IS DISTINCT FROM 'length' AND state IS DISTINCT FROM 'timeout')
     ) AS n_lenient,
@@ -134,17 +134,17 @@ ORDER BY n DESC, why
 def judge(
     store: Store, key: AuditKey, failed: Mapping[str, str] | None = None, skipped: Mapping[str, str] | None = None
 ) -> Verdict:
-    """The verdict on the series of ``key``, its current audit.
+    """Return the verdict on the current audit of the series of ``key``.
 
-    ``failed`` maps checkpoints (their ids) that had to be left out, ``skipped`` those (their labels) that never came
-    into the audit, to the reason. Raises ``StoreError`` where the store cannot be read.
+    ``failed`` maps checkpoint ids that could not be sampled, ``skipped`` labels of those that could not be read, to the
+    reason. Raises ``StoreError``.
     """
     return verdict_of(read_counts(store, key, failed or {}, skipped or {}))
 
 
 def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
-    """Read what a verdict on the series of ``key`` is made of. Raises ``StoreError``."""
-    with store.kept.keep(key.series, texts=False):
+    """Read the counts that a verdict on the series of ``key`` uses. Raises ``StoreError``."""
+    with store.kept.of(key.series, texts=False):
         return _read_counts(store, key, failed, skipped)
 
 
@@ -162,22 +162,22 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     if planned.empty:
         raise StoreError(f"{store.path}: the audit of series {key.series!r} has no problems: the store is damaged")
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
-    believed = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
+    base_first = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
     drawn = [
-        SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in believed if one.why is None
+        SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in base_first if one.why is None
     ]
     texts = has_texts(store, key.series)
-    # counts are all alike, and no copies; nor are greedy responses
+    # imported counts and greedy responses are equal without being copies
     again = {} if is_greedy or not texts else repeats(store, key.series, drawn)
     checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
     trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
-    cluster_P = numbered_clusters(problems["cluster"])
+    cluster_P = number_clusters(problems["cluster"])
     modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
     n_measured = int(counts["n_measured"].sum())
     rows = store.frame(_CONTROLS, series=key.series)
     compared = {one.step for one in checkpoints if one.why is None}
     fault = first_fault(store, key.audit_id) if counts["n_failed"].any() else None
-    controls = tuple(one for one in _controls(rows, index) if one.step in compared)
+    controls = tuple(one for one in _read_controls(rows, index) if one.step in compared)
     return SeriesCounts(
         series=key.series,
         base=checkpoints[base],
@@ -189,15 +189,13 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         skipped=skipped,
         cluster_P=cluster_P,
         n_near_duplicates=0 if not texts or problems["cluster"].notna().any() else _n_near_duplicates(problems),
-        guess_rate=_guess_rate(store, key, problems),
+        guess_rate=_resolve_guess_rate(store, key, problems),
         looks=Looks(
             number=look_number(store, key.series, compared_steps(trained)),
             declared=key.terms.looks,
             runs=key.terms.runs,
         ),
-        sharper=None
-        if rows.empty
-        else _sharper(store, key.series, checkpoints[base], float(rows["own_temperature"].iloc[0]), controls, index),
+        sharper=_read_sharper_draws(store, key.series, checkpoints[base], rows, controls, index),
         controls=controls,
         dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
@@ -237,15 +235,15 @@ def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | N
 
 
 def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault | None) -> str | None:
-    """Why there is no verdict where a checkpoint that would be compared has too many samples without a grade."""
+    """Return why there is no verdict: a compared checkpoint has too many samples without a grade; None otherwise."""
     if fault is None or counts.empty:
         return None
     by_step = counts.groupby("step", as_index=False)[["n", "n_failed"]].sum()
     return why_no_verdict(by_step.merge(planned[["step", "checkpoint"]].drop_duplicates("step"), on="step"), fault)
 
 
-def _controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:
-    """What was drawn at other temperatures, where every problem has its samples."""
+def _read_controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:
+    """Yield the controls whose every problem has its samples."""
     for (step, checkpoint, weights, temperature), own in rows.groupby(
         ["step", "checkpoint", "checkpoint_id", "temperature"], sort=False
     ):
@@ -261,10 +259,21 @@ def _controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCoun
             )
 
 
-def _sharper(
-    store: Store, series: str, base: CheckpointCounts, own: float, controls: Sequence[ControlCounts], ids: pd.Index
+def _read_sharper_draws(
+    store: Store,
+    series: str,
+    base: CheckpointCounts,
+    rows: pd.DataFrame,
+    controls: Sequence[ControlCounts],
+    ids: pd.Index,
 ) -> SharperDraws | None:
-    """The base at temperatures below ``own``, the audit's; None where it was drawn at none."""
+    """Return the base's samples below the audit's temperature; None where there are none.
+
+    ``rows`` are the stored counts of ``controls``.
+    """
+    if rows.empty:
+        return None
+    own = float(rows["own_temperature"].iloc[0])
     colder = [one for one in controls if one.step == base.step and one.temperature < own]
     if not colder:
         return None
@@ -281,12 +290,12 @@ def _sharper(
 
 
 def compared_steps(trained: Sequence[CheckpointCounts]) -> list[int]:
-    """The steps of the checkpoints that can be compared with the base."""
+    """Return the steps of the checkpoints that can be compared with the base."""
     return [one.step for one in trained if one.why is None]
 
 
-def numbered_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
-    """A number for the cluster of each problem; None where no two problems share one."""
+def number_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
+    """Return the number of each problem's cluster; None where no two problems share one."""
     if not names.dropna().duplicated().any():
         return None
     cluster_P, named = pd.factorize(names, sort=True)
@@ -295,22 +304,22 @@ def numbered_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
     return cluster_P.astype(np.int64)
 
 
-def stored_cluster_numbers(store: Store, key: AuditKey) -> Int[np.ndarray, " problem"] | None:
-    """The clusters of an audit's problems, ordered by problem id. Raises ``StoreError``."""
-    return numbered_clusters(store.frame(_PROBLEMS, audit_id=key.audit_id)["cluster"])
+def read_cluster_numbers(store: Store, key: AuditKey) -> Int[np.ndarray, " problem"] | None:
+    """Return the clusters of an audit's problems, ordered by problem id. Raises ``StoreError``."""
+    return number_clusters(store.frame(_PROBLEMS, audit_id=key.audit_id)["cluster"])
 
 
 def _n_near_duplicates(problems: pd.DataFrame) -> int:
     return int(near_duplicates(problems["prompt"].tolist(), problems["task"].tolist()).sum())
 
 
-def stored_guess_rate(store: Store, key: AuditKey) -> GuessRate:
-    """The guess rate that a verdict on the audit ``key`` reckons with. Raises ``StoreError``."""
-    return _guess_rate(store, key, store.frame(_PROBLEMS, audit_id=key.audit_id))
+def read_guess_rate(store: Store, key: AuditKey) -> GuessRate:
+    """Return the false-accept rate that a verdict on the audit ``key`` uses. Raises ``StoreError``."""
+    return _resolve_guess_rate(store, key, store.frame(_PROBLEMS, audit_id=key.audit_id))
 
 
-def _guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> GuessRate:
-    """The largest share of wrong responses that a grader accepts: as the user says, else as the graders know."""
+def _resolve_guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> GuessRate:
+    """Return the largest false-accept rate of the graders: the user's, else the graders' own."""
     if key.terms.guess_rate is not None:
         return GuessRate(share=key.terms.guess_rate, source="given")
     rates = [
@@ -330,9 +339,9 @@ def _known_rate(share: float | None) -> GuessRate:
 
 
 def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]:
-    """Why the checkpoint of a step cannot be compared, as far as its samples do not matter.
+    """Return step → why its checkpoint cannot be compared, whatever its samples.
 
-    A step with the weights of another one has its very samples: they are no evidence a second time.
+    A step with the weights of an earlier one shares its samples, which must not count twice.
     """
     reasons: dict[int, str] = {}
     first: dict[str, str] = {}

@@ -1,10 +1,10 @@
-"""Computes findings and verdict, only where they are not up to date.
+"""Findings and verdict, recomputed only where they are out of date.
 
-They are made from every row of their series in the tables (samples with their text, grades, scores, token
-log-probabilities, kernels, training responses, …), the settings of the audit, what was left out and why, the source of
-oversharp and the versions of the packages it computes with. They are up to date while all of that, and they themselves,
-are what is on record. Whatever cannot be told is computed anew: without a record, with findings that somebody changed,
-or with measures of other packages, whose code is not known here.
+They depend on every row of their series in the tables (samples with their text, grades, scores, token
+log-probabilities, kernels, training responses, …), the settings of the audit, what was left out and why, the source
+code of oversharp and the versions of the packages it computes with. They are up to date while hashes of all that, and
+of the findings themselves, equal the recorded ones. Without a record, with findings that somebody changed, or with
+measures of other packages, whose code is not known here, they are recomputed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_VERIFIERS = """verifier IN (
     JOIN audits AS a USING (series)
     WHERE a.audit_id = $audit_id
 )"""
-#: Which rows of each table findings and verdict may rest on: a view joins them, and would be hashed for longer.
+#: Rows of each table that findings and verdict may depend on. Tables, since hashing the views that join them is slower.
 EVIDENCE: Mapping[str, str] = MappingProxyType(
     {
         "series": _OF_SERIES,
@@ -80,26 +80,26 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "kernel_values": _OF_KERNELS,
     }
 )
-#: Tables that are none: results, what was logged, the audit's settings, which its key has, and what stands for
+#: Tables that findings do not depend on: results, logs, the audit's settings (its key has them), and the index of
 #: ``response_tokens``.
 NO_EVIDENCE = (
     *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events"),
     "response_ways",  # read from the samples whenever findings are made
 )
-#: Taken as the code is loaded, not when it has run for hours: what somebody edits meanwhile is not what ran.
+#: Hashed when the code is loaded: after hours of work the files may no longer be the code that ran.
 _CODE = code_hash("oversharp.diagnostics")
 
 
-def findings_and_verdict(
+def update_verdict(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
-    """Measure and judge, or keep what is up to date; the arguments are those of ``measure.conclude``."""
-    what = findings_of(key.series)
-    evidence = _evidence(store, key, failed, skipped)
-    if evidence is not None and recorded_derivations(store.path).get(what) == _results(store, key, evidence):
+    """Compute findings and verdict unless they are up to date; the arguments are those of ``measure.conclude``."""
+    name = findings_of(key.series)
+    evidence = _hash_evidence(store, key, failed, skipped)
+    if evidence is not None and recorded_derivations(store.path).get(name) == _derivation(store, key, evidence):
         verdict = store.verdict(key.series)
         if verdict is not None:
-            progress.note(f"findings and verdict of {key.series} stand: nothing that they rest on has changed")
+            progress.note(f"findings and verdict of {key.series} are up to date")
             return verdict
 
     from oversharp.diagnostics.audit.measure import conclude, measure  # they bring scipy
@@ -108,11 +108,11 @@ def findings_and_verdict(
         measure(store, key, failed, progress)
         verdict = conclude(store, key, failed, skipped, progress)
     if evidence is not None:
-        record_derivation(store.path, what, _results(store, key, evidence))
+        record_derivation(store.path, name, _derivation(store, key, evidence))
     return verdict
 
 
-def _evidence(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> str | None:
+def _hash_evidence(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> str | None:
     if _CODE is None:
         return None
     sources = [f"FROM {table} AS r WHERE {rows}" for table, rows in EVIDENCE.items()]
@@ -120,9 +120,9 @@ def _evidence(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: M
     return digest(_CODE, astuple(key), sorted(failed.items()), sorted(skipped.items()), states)
 
 
-def _results(store: Store, key: AuditKey, evidence: str) -> Derivation:
+def _derivation(store: Store, key: AuditKey, evidence: str) -> Derivation:
     own = """(SELECT * REPLACE (json_merge_patch(document, '{"shipping": null}') AS document) FROM verdicts)"""
-    # which checkpoint to ship depends on other series too, and whatever audit concludes on those writes it
+    # the recommendation depends on other series too; their audits rewrite it here
     tables = [own if name == "verdicts" else f'"{name}"' for name in _RESULTS]
     sources = [f"FROM {table} AS r WHERE series = $series" for table in tables]
     return Derivation(made_from=evidence, made=digest(relation_states(store, sources, series=key.series)))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from oversharp.diagnostics.audit.counts import compared_steps, numbered_clusters, read_counts, stored_guess_rate
+from oversharp.diagnostics.audit.counts import compared_steps, number_clusters, read_counts, read_guess_rate
 from oversharp.diagnostics.audit.shipping import settle_shipping
 from oversharp.diagnostics.engine.ways import read_ways
 from oversharp.diagnostics.measures import all_measures
@@ -64,14 +64,14 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
     frames = _frames(store, key, [one for one in measures.values() if one.compute is not None])
     problems = store.frame("SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $id", id=key.audit_id)
     n_problems = len(problems)
-    cluster_P = numbered_clusters(problems["cluster"])
+    cluster_P = number_clusters(problems["cluster"])
     evidence = Evidence(
         checkpoints=present,
         frames=frames,
         n=key.n,
         ks=key.ks,
         cluster_of={} if cluster_P is None else dict(zip(problems["problem_id"], cluster_P.tolist(), strict=True)),
-        guess_rate=stored_guess_rate(store, key).share,
+        guess_rate=read_guess_rate(store, key).share,
     )
     recorded, texts = is_recorded(store, key.series), has_texts(store, key.series)
     n_listed = frames["mode_logps"]["problem_id"].nunique()

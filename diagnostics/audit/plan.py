@@ -1,4 +1,4 @@
-"""Plans how large an audit must be to find a loss that one names, and what it costs."""
+"""Plan: how large an audit must be to find a loss of a given size, and its cost in samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from pandas import isna
 
-from oversharp.diagnostics.audit.counts import stored_cluster_numbers, stored_guess_rate
+from oversharp.diagnostics.audit.counts import read_cluster_numbers, read_guess_rate
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
@@ -21,7 +21,7 @@ from oversharp.diagnostics.verdict.counts import GuessRate
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, window_size
 
-#: Simulated audits of one size that are asked whether guesses explain what they found, and where their chance starts.
+#: Simulated audits of one size in which false accepts may explain the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000
 DEFAULT_CHECKPOINTS = 8
@@ -29,11 +29,10 @@ DEFAULT_CHECKPOINTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """What a plan starts from: the audited series, its base's counts, and what its samples cost.
+    """The audited series that a plan starts from: its base's counts, and the cost of its samples.
 
-    ``n_checkpoints`` counts the trained checkpoints, without the base; ``tokens_per_sample`` is a mean over all of them
-    and the base, None where another tool drew them and did not tell. ``cluster_P`` is None where each problem stands
-    for itself.
+    ``n_checkpoints`` counts the trained checkpoints, without the base. ``tokens_per_sample`` is a mean over all of them
+    and the base, None where another tool sampled and did not record it. ``cluster_P`` is None without clusters.
     """
 
     series: str
@@ -49,7 +48,7 @@ class Pilot:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedChange:
-    """The mean change of pass@``k`` that a planted loss makes, a probability; below 0 where it falls."""
+    """Mean change of pass@``k`` by a planted loss, a probability; negative for a fall."""
 
     k: int
     change: float
@@ -57,11 +56,11 @@ class PlantedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedLoss:
-    """What a planted loss does to pass@k: at smaller k than the named one, there, and at ``k_largest``, where most.
+    """Changes of pass@k by a planted loss: at smaller k, at the given k, and at ``k_largest``, where it is largest.
 
-    ``k_largest`` is up to half of the base's samples. ``share_lost`` of the problems are never solved again, None for
-    a diffuse loss, which is a little of many. Of the falls that the cheapest audit finds (else the one of the greatest
-    power), ``guessed`` are labelled guessing; None where it finds none.
+    ``k_largest`` is at most half of the base's samples. ``share_lost`` of the problems are never solved again; None for
+    a diffuse loss, which lowers many problems a little. Of the falls that the cheapest audit finds (else the one of the
+    highest power), the share ``guessed`` is explained by false accepts; None where it finds none.
     """
 
     law: Law
@@ -73,9 +72,9 @@ class PlantedLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class RelatedProblems:
-    """Clusters of the audited problems, and how many times the planned problems they may take.
+    """Clusters of the audited problems, and the factor by which they may raise the number of problems needed.
 
-    ``most_times`` is the largest design effect, where the problems of a cluster rise and fall as one. Source: Kish
+    ``most_times`` is the largest design effect, where the problems of a cluster change together. Source: Kish
     1965, Survey Sampling, §5.4: 1 + (size − 1)·ρ at ρ = 1, with sizes weighted by themselves.
     """
 
@@ -83,10 +82,10 @@ class RelatedProblems:
     most_times: float
 
     @classmethod
-    def of(cls, cluster_P: Int[np.ndarray, " problem"]) -> RelatedProblems:
-        """Of the clusters that number these problems.
+    def from_clusters(cls, cluster_P: Int[np.ndarray, " problem"]) -> RelatedProblems:
+        """Return the design effect of these clusters.
 
-        >>> RelatedProblems.of(np.array([0, 0, 0, 1]))  # (3² + 1²) / 4
+        >>> RelatedProblems.from_clusters(np.array([0, 0, 0, 1]))  # (3² + 1²) / 4
         RelatedProblems(n_clusters=2, most_times=2.5)
         """
         _, size_G = np.unique(cluster_P, return_counts=True)
@@ -95,11 +94,11 @@ class RelatedProblems:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Audits that were considered, by problems and samples, and the cheapest with the wanted power, None if none has.
+    """Possible audits by problems and samples, and the cheapest with the wanted power, None if none has it.
 
-    ``present`` is the power of the audit in the store, None where it has no trained checkpoint. ``drop`` is the fall of
-    pass@``k`` in probability, from ``base_pass_at_k``, that each loss in ``planted`` makes. ``guess_rate`` of wrong
-    responses may be accepted, says ``guess_source``. ``related`` is None where no clusters are named.
+    ``present`` is the power of the audit in the store, None without a trained checkpoint. Each loss in ``planted``
+    lowers pass@``k`` by ``drop``, a probability, from ``base_pass_at_k``. ``guess_rate`` is the false-accept rate,
+    ``guess_source`` where it comes from. ``related`` is None without clusters.
     """
 
     series: str
@@ -130,43 +129,43 @@ def plan(
     wanted: float = 0.8,
     n_checkpoints: int | None = None,
 ) -> Plan:
-    """Power and cost of audits of several sizes for a fall of pass@``k`` by ``drop_points`` (percentage points).
+    """Return power and cost of audits of several sizes, for a fall of pass@``k`` by ``drop_points`` percentage points.
 
     ``k``: by default half of the audit's n. Two losses of that size are planted, each the same in every audit of the
     plan: a diffuse one (a winner-take-all expansion of the base's success rates, as strong as it takes) and a
     concentrated one (as few problems as it takes are never solved again, the others rise). An audit has the wanted
-    power if it has it for both. A loss that cannot take that much is left out. The same store gives the same plan.
+    power if it has it for both. A kind of loss that cannot be that large is left out. The plan is deterministic.
 
-    Found means that both keys hold, so that the verdict says that pass@k fell on problems like these; it is read once.
-    Whether accepted guesses explain the fall does not depend on the size of the audit where the lost rates are as small
-    as the guess rate: ``PlantedLoss.guessed`` says which part of the falls would be labelled guessing.
+    Found means that both keys are significant, so that the verdict generalizes to the population of problems; it is
+    read once. Whether false accepts explain the fall does not depend on the audit's size where the lost success rates
+    are as small as the false-accept rate: ``PlantedLoss.guessed`` is the share of falls that would get that label.
 
-    The power is an upper estimate. Real losses scatter more from problem to problem than the planted ones, and the
-    churn from checkpoint to checkpoint is not simulated: all late checkpoints have the same success rates, so that a
-    fall of their pooled samples is also the mean of their falls, which is what a verdict states. Problems lose
-    independently of each other: where clusters are named, ``Plan.related`` bounds what that leaves out.
+    The power is an upper bound. Real losses scatter more between problems than the planted ones, and changes between
+    checkpoints are not simulated: all late checkpoints have the same success rates, so that a fall of their pooled
+    samples is also the mean of their falls, which is what a verdict states. Problems lose independently; with clusters,
+    ``Plan.related`` bounds the effect of that assumption.
 
     Raises:
-        ConfigError: a number outside its range, or a fall that no loss of this kind can cause.
+        ConfigError: a number outside its range, or a fall larger than any loss can cause.
         StoreError: the store has no such audit, or no graded samples of its base.
     """
     if not 0 < drop_points <= 100:
-        raise ConfigError(f"--drop {drop_points:g}: must lie above 0 and at most at 100 points of pass@k")
+        raise ConfigError(f"--drop {drop_points:g}: must be above 0 and at most 100 points of pass@k")
     if not 0 < wanted < 1:
-        raise ConfigError(f"--power {wanted:g}: must lie between 0 and 1, for example 0.8")
+        raise ConfigError(f"--power {wanted:g}: must be between 0 and 1, for example 0.8")
     if n_checkpoints is not None and n_checkpoints < 1:
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at least 1")
     if n_checkpoints is not None and n_checkpoints > MOST_CHECKPOINTS:
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
-        pilot = read_pilot(store, choose_series(store, series))
-    used_k = _used_k(k, pilot)
+        pilot = read_pilot(store, chosen_series(store, series))
+    used_k = _resolve_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)
     if not pilot.correct_P.any():
         raise ConfigError(
             f"series {pilot.series!r}: its base solved none of its {plural(len(pilot.correct_P), 'problem')} in "
-            f"{plural(pilot.n_base, 'sample')} each: nothing within its reach can be lost; plan with easier problems, "
+            f"{plural(pilot.n_base, 'sample')} each: nothing that it solves can be lost; plan with easier problems, "
             "or more samples of the base"
         )
     if not losses:
@@ -185,7 +184,7 @@ def plan(
     enough = [audit for audit in audits if audit.power >= wanted]
     cheapest = min(enough, key=lambda audit: audit.samples, default=None)
     best = cheapest or max(audits, key=lambda audit: audit.power)
-    told = audit_design(best.n_problems, best.n, used_checkpoints)
+    design_of_best = audit_design(best.n_problems, best.n, used_checkpoints)
     present = None
     if pilot.n_checkpoints:
         design = audit_design(rates.n_problems, pilot.n, pilot.n_checkpoints, n_base=pilot.n_base)
@@ -195,7 +194,7 @@ def plan(
         drop=drop_points / 100,
         k=used_k,
         base_pass_at_k=rates.pass_at_k(used_k),
-        planted=tuple(_planted(rates, loss, used_k, pilot, told) for loss in losses),
+        planted=tuple(_describe_loss(rates, loss, used_k, pilot, design_of_best) for loss in losses),
         guess_rate=pilot.guess_rate.share,
         guess_source=pilot.guess_rate.source,
         wanted=wanted,
@@ -205,12 +204,12 @@ def plan(
         audits=tuple(audits),
         cheapest=cheapest,
         present=present,
-        related=None if pilot.cluster_P is None else RelatedProblems.of(pilot.cluster_P),
+        related=None if pilot.cluster_P is None else RelatedProblems.from_clusters(pilot.cluster_P),
     )
 
 
 def read_pilot(store: Store, series: str) -> Pilot:
-    """What the current audit of ``series`` says for a plan.
+    """Read the pilot of a plan: the current audit of ``series``.
 
     Raises ``StoreError`` without a graded sample of its base.
     """
@@ -241,34 +240,34 @@ def read_pilot(store: Store, series: str) -> Pilot:
         n_base=int(audit["n_base"]),
         n_checkpoints=int(sampled["n_checkpoints"]),
         tokens_per_sample=None if isna(sampled["tokens_per_sample"]) else float(sampled["tokens_per_sample"]),
-        guess_rate=stored_guess_rate(store, key),
-        cluster_P=stored_cluster_numbers(store, key),
+        guess_rate=read_guess_rate(store, key),
+        cluster_P=read_cluster_numbers(store, key),
     )
 
 
-def _used_k(k: int | None, pilot: Pilot) -> int:
+def _resolve_k(k: int | None, pilot: Pilot) -> int:
     most = max(1, pilot.n_base // 2)
     if k is None:
         return max(1, min(pilot.n // 2, most))
     if not 1 <= k <= most:
         raise ConfigError(
-            f"--k {k}: must lie between 1 and {most}, half of the {pilot.n_base} samples per problem that series "
+            f"--k {k}: must be between 1 and {most}, half of the {pilot.n_base} samples per problem that series "
             f"{pilot.series!r} has of its base"
         )
     return k
 
 
-def _planted(rates: BaseRates, loss: Loss, k: int, pilot: Pilot, told: Design) -> PlantedLoss:
-    """What the loss does at k = 1, 8, 32, 128, … and at ``k``, and what guesses explain in audits of ``told``."""
+def _describe_loss(rates: BaseRates, loss: Loss, k: int, pilot: Pilot, design: Design) -> PlantedLoss:
+    """Return the loss's effect at k = 1, 8, 32, 128, … and ``k``, and what false accepts explain in such audits."""
     looked_at = sorted({k, *inference_ks(max(2, pilot.n_base))})
     change_at = dict(zip(looked_at, rates.changes(loss, looked_at), strict=True))
     k_largest = min(change_at, key=lambda at: change_at[at])
     shown = sorted({1, k, k_largest, *(2 * 4**power for power in range(1, k.bit_length()) if 2 * 4**power < k)})
-    rng = np.random.default_rng([_SEED, told.n_problems, told.n])
+    rng = np.random.default_rng([_SEED, design.n_problems, design.n])
     return PlantedLoss(
         law=loss.law,
         share_lost=rates.share_lost(loss) if isinstance(loss, ConcentratedLoss) else None,
         changes=tuple(PlantedChange(k=at, change=change_at[at]) for at in shown),
         k_largest=k_largest,
-        guessed=guessed(rates, loss, told, guess_share=pilot.guess_rate.share, runs=_GUESSED_RUNS, rng=rng),
+        guessed=guessed(rates, loss, design, guess_share=pilot.guess_rate.share, runs=_GUESSED_RUNS, rng=rng),
     )

@@ -1,18 +1,15 @@
-"""Prepares an audit: finds problems and checkpoints, opens store and engine, and registers what is to be compared."""
+"""Preparation of an audit: find problems and checkpoints, open the store, resolve the settings, open the engine."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.settings import CHARACTERS_PER_TOKEN, Settings, resolve
+from oversharp.diagnostics.audit.settings import Settings, resolve
 from oversharp.diagnostics.audit.stages import OpenAudit
 from oversharp.diagnostics.engine.first_look import FirstLook
 from oversharp.diagnostics.engine.grading import Grader
@@ -20,49 +17,33 @@ from oversharp.diagnostics.engine.local import Engine
 from oversharp.diagnostics.engine.ray_pool import open_pool
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.diagnostics.records.pace import Pace
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.shard import WHOLE, Shard
-from oversharp.diagnostics.records.types import (
-    AuditKey,
-    Problem,
-    Series,
-)
+from oversharp.diagnostics.records.types import AuditKey, Problem, Series
 from oversharp.diagnostics.samplers import choose_sampler
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.series.rollouts import read_training_responses
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import cost_before
-from oversharp.diagnostics.store.missing import (
-    OtherDraw,
-    samples_to_draw,
-    stored_controls,
-    stored_draws,
-)
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note
 from oversharp.diagnostics.tasks.clusters import clusters_of
-
-if TYPE_CHECKING:
-    pass
 
 #: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
 TRAINING_PER_PROBLEM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedAudit:
+class PreparedAudit(OpenAudit):
     """An audit that is registered in its store and can sample.
 
     ``skipped`` checkpoints could not be read (label → reason). ``whole_id`` is the id of the whole audit; for a shard
-    it differs from that of ``open.key``.
+    it differs from that of ``key``.
     """
 
-    open: OpenAudit
     settings: Settings
     series: Series
     whole_id: str
-    skipped: dict[str, str]
+    skipped: Mapping[str, str]
 
 
 def prepare(
@@ -109,12 +90,17 @@ def prepare(
         label=series.base.label,
         max_tokens=settings.sampling.max_tokens,
         n_problems=len(problems),
-        strict=settings.is_strict,
+        is_strict=settings.is_strict,
         note=progress.note,
     )
     grader = stack.enter_context(Grader(store, key, problems, look=look, note=progress.note))
     return PreparedAudit(
-        open=OpenAudit(store=store, key=key, engine=engine, grader=grader, problems=problems, progress=progress),
+        store=store,
+        key=key,
+        engine=engine,
+        grader=grader,
+        problems=problems,
+        progress=progress,
         settings=settings,
         series=series,
         whole_id=settings.key(series.name, every_problem).audit_id,
@@ -157,52 +143,8 @@ def _register(
     )
 
 
-def pace_of(prepared: PreparedAudit) -> Pace:
-    """All that the checkpoints lack: own samples and greedy responses, the panel, controls."""
-    settings, opened = prepared.settings, prepared.open
-    controls = settings.controls
-    base, last = prepared.series.base, prepared.series.checkpoints[-1]
-    besides = []
-    if settings.panel:
-        besides.append(OtherDraw(base.checkpoint_id, settings.panel_sampling.settings_id, settings.panel))
-    if controls is not None:
-        besides += [OtherDraw(base.checkpoint_id, one.settings_id, controls.n) for one in controls.colder]
-        if last is not base:
-            besides += [OtherDraw(last.checkpoint_id, one.settings_id, controls.n_hot) for one in controls.hotter]
-    lacking = samples_to_draw(opened.store, opened.key, besides)
-    perhaps = 0
-    if controls is not None and len(prepared.series.checkpoints) > 2:  # the one to ship may be none of these two
-        perhaps = controls.n_hot * len(controls.hotter) * len(opened.problems)
-    return Pace(lacking, began=time.monotonic(), perhaps=perhaps, fewer=settings.is_adaptive)
-
-
-def tell_cost(prepared: PreparedAudit, pace: Pace) -> None:
-    """Say how much there is to draw, and what it takes as far as the store knows; else a rough guess."""
-    store, key, note = prepared.open.store, prepared.open.key, prepared.open.progress.note
-    note(pace.start_line(max_tokens=prepared.settings.sampling.max_tokens))
-    cost = cost_before(store, key)
-    guess = _guessed(prepared, pace) if cost.n == 0 else ""
-    note(guess or pace.cost_line(cost, free_bytes=shutil.disk_usage(store.path.parent).free))
-
-
-def _guessed(prepared: PreparedAudit, pace: Pace) -> str:
-    """How long sampling may take, of the model that is the base; nothing of workers elsewhere."""
-    if prepared.settings.uses_ray:
-        return ""
-    from oversharp.diagnostics.audit.cost.guess import sampling_guess
-
-    prompts = [len(problem.prompt) for problem in prepared.open.problems]
-    return sampling_guess(
-        str(prepared.series.base.path),
-        n_samples=pace.total,
-        max_tokens=prepared.settings.sampling.max_tokens,
-        prompt_tokens=sum(prompts) / len(prompts) / CHARACTERS_PER_TOKEN,
-        device=prepared.settings.engine.config.device,
-    )
-
-
 def _require_device(config: AuditConfig) -> None:
-    """Refuse a device that is named and not there before anything is said or done; workers of Ray see their own."""
+    """Raise ``ConfigError`` for a ``--device`` that is not there; Ray's workers check theirs."""
     if config.device is not None and config.ray is None:
         from oversharp.diagnostics.models.devices import pick_device  # brings torch
 
@@ -224,7 +166,7 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
 
 
 def _register_training(store: Store, series: Series, n: int, shard: Shard, progress: ProgressSink) -> None:
-    """Of the ``n`` responses per interval that an audit scores of the training batches, those of the shard."""
+    """Register the training responses to score: of ``n`` per interval between checkpoints, those of the shard."""
     steps = [checkpoint.step for checkpoint in series.checkpoints]
     training, faults = read_training_responses(series.path, steps, limit=n)
     for fault in faults:

@@ -1,7 +1,7 @@
-"""Grades stored responses by another verifier: a second series of the same samples, with a verdict of its own.
+"""Regrading: grade stored responses with another verifier, as a second series with a separate verdict.
 
-Nothing is sampled and no grade is lost: grades are kept by verifier. The second series shares checkpoints and samples
-with the first; its audit names the verifier whose grades count.
+Nothing is sampled and no grade is lost, since grades are stored by verifier. The second series shares checkpoints and
+samples with the first; its audit names the verifier whose grades count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oversharp.diagnostics.audit.freshness import findings_and_verdict
+from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.terms import require_share
 from oversharp.diagnostics.engine.grading import grade_responses
 from oversharp.diagnostics.records.cells import short_repr
@@ -36,11 +36,11 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 
 @dataclass(frozen=True, kw_only=True)
 class RegradeResult:
-    """Both verdicts, and where the verifiers differ.
+    """Both verdicts, and the difference between the verifiers.
 
-    ``own_verifiers`` grade ``of_series``. ``left_out``: problems (the user's id, or ours) whose gold ``verifier``
-    cannot read → why. ``n_samples`` counts the drawn samples that both graded, ``n_disagreed`` those that one alone
-    accepts.
+    ``own_verifiers`` grade ``of_series``. ``left_out`` maps problems (the user's id, else ours) whose gold answer
+    ``verifier`` cannot parse to the reason. ``n_samples`` counts the samples that both graded, ``n_disagreed`` those
+    that only one accepts.
     """
 
     series: str
@@ -61,7 +61,7 @@ class RegradeResult:
 
 
 def regraded_name(series: str, verifier: str) -> str:
-    """What the series of the same samples under another verifier is called.
+    """Return the name of the series of the same samples under another verifier.
 
     >>> regraded_name("grpo", "math")
     'grpo (math)'
@@ -79,21 +79,20 @@ def regrade(
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
-    """Grade the responses of ``series`` (default: the only one that was not made here) by ``verifier`` too.
+    """Grade the responses of ``series`` with ``verifier`` too; by default of the only series that was not made here.
 
-    Of a series that ``verifier`` grades already, grades by older rules are made again in place; ``of_verdict`` is the
-    verdict before. Goes up to the verdict, which is told the same of looks and runs as that of ``series``;
-    ``guess_rate`` is the share of wrong responses that ``verifier`` accepts; ``limits`` bound one that is code of the
-    user's. The report is the caller's to write.
-    Killed, the same command continues; run again, it grades what came since. Problems whose gold the verifier
-    cannot read are left out of the second series, and named.
+    If ``verifier`` grades the series already, outdated grades are recomputed in place, and ``of_verdict`` is the
+    verdict before. The verdict has the looks and runs of that of ``series``. ``guess_rate`` is the false-accept rate of
+    ``verifier``; ``limits`` bound a verifier that is the user's code. The caller writes the report.
+    Killed, the same command continues; run again, it grades new samples. Problems whose gold answer the verifier cannot
+    parse are left out of the second series, and listed.
 
     Raises:
         VerifierError: there is no verifier of that name.
-        ConfigError: the series is graded by this verifier and today's rules already, a name is needed to choose one,
-            or the guess rate is no share.
-        ProblemError: the verifier can read the gold of no problem.
-        StoreError: no such store or audit, or another series has the name of the second one.
+        ConfigError: the series is graded by this verifier and today's rules already, ``series`` is needed to choose
+            one, or the false-accept rate is not from 0 to 1.
+        ProblemError: the verifier can parse the gold answer of no problem.
+        StoreError: no such store or audit, or another series has the second one's name.
     """
     progress = progress or SilentProgress()
     if limits is not None:
@@ -104,27 +103,25 @@ def regrade(
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path) as store:
-        first = stored_key(store, _first_series(store, series))
+        first = stored_key(store, _choose_series(store, series))
         if not has_texts(store, first.series):
             raise ConfigError(f"--series {first.series}: only counts were imported; there are no responses to grade")
         if _own_verifiers(store, first) == [verifier]:
-            return _again(store, first, verifier, guess_rate, progress)
-        problems, left_out = _readable(store, first, verifier)
+            return _regrade_in_place(store, first, verifier, guess_rate, progress)
+        problems, left_out = _split_problems(store, first, verifier)
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
         pending = find_ungraded(store, key, with_errors=True)
         grade_responses(store, problems, pending, key=key, progress=progress)
         failed, skipped = left_out_checkpoints(store, first.series)
-        verdict = findings_and_verdict(store, key, failed, skipped, progress)
+        verdict = update_verdict(store, key, failed, skipped, progress)
         regraded = {"series": first.series, "verifier": verifier, "problems_left_out": left_out}
-        left_out_labels = {**skipped, **_labelled(store, first.series, failed)}
+        left_out_labels = {**skipped, **_label_failed(store, first.series, failed)}
         store.end_audit(key, provenance(command, left_out_labels, {"regraded": regraded}))
-        n_samples, n_disagreed = _disagreement(store, key.series)
+        n_samples, n_disagreed = _count_disagreements(store, key.series)
         own = sorted({problem.verifier for problem in stored_problems(store, [p.problem_id for p in problems])})
-        of_verdict = findings_and_verdict(
-            store, first, failed, skipped, progress
-        )  # what of its changes the grader makes
+        of_verdict = update_verdict(store, first, failed, skipped, progress)  # its explanations compare both graders
     return RegradeResult(
         series=key.series,
         of_series=first.series,
@@ -142,8 +139,8 @@ def regrade(
     )
 
 
-def _first_series(store: Store, named: str | None) -> str:
-    """The named series, or the only one whose problems' own verifiers grade it."""
+def _choose_series(store: Store, named: str | None) -> str:
+    """Return the named series, or the only one that its problems' own verifiers grade."""
     if named is None:
         own = [
             str(name)
@@ -154,14 +151,14 @@ def _first_series(store: Store, named: str | None) -> str:
         if len(own) == 1:
             return own[0]
         if own:
-            raise ConfigError(f"{store.path} holds several series; pass --series with one of: {', '.join(own)}")
-    chosen = choose_series(store, named)
+            raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(own)}")
+    chosen = chosen_series(store, named)
     if stored_key(store, chosen).verifier is not None:
         raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; name the series that it was made of")
     return chosen
 
 
-def _problems(store: Store, key: AuditKey) -> list[Problem]:
+def _read_problems(store: Store, key: AuditKey) -> list[Problem]:
     ids = store.frame(
         "SELECT problem_id FROM audit_problems WHERE audit_id = $audit_id ORDER BY position", audit_id=key.audit_id
     )["problem_id"].tolist()
@@ -169,13 +166,13 @@ def _problems(store: Store, key: AuditKey) -> list[Problem]:
 
 
 def _own_verifiers(store: Store, key: AuditKey) -> list[str]:
-    return sorted({problem.verifier for problem in _problems(store, key)})
+    return sorted({problem.verifier for problem in _read_problems(store, key)})
 
 
-def _again(
+def _regrade_in_place(
     store: Store, key: AuditKey, verifier: str, guess_rate: float | None, progress: ProgressSink
 ) -> RegradeResult:
-    """The series itself by today's rules of its own verifier, where some of its grades are by others."""
+    """Recompute the series' grades that are by older rules of its own verifier."""
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
     pending = find_ungraded(store, key, with_errors=True)
@@ -183,7 +180,7 @@ def _again(
         raise ConfigError(
             f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"
         )
-    problems = _problems(store, key)
+    problems = _read_problems(store, key)
     before = store.verdict(key.series)
     grade_responses(store, problems, pending, key=key, progress=progress)
     failed, skipped = left_out_checkpoints(store, key.series)
@@ -192,7 +189,7 @@ def _again(
         of_series=key.series,
         verifier=verifier,
         own_verifiers=(verifier,),
-        verdict=findings_and_verdict(store, key, failed, skipped, progress),
+        verdict=update_verdict(store, key, failed, skipped, progress),
         of_verdict=before,
         n_problems=len(problems),
         n_graded=len(pending),
@@ -204,9 +201,9 @@ def _again(
     )
 
 
-def _readable(store: Store, first: AuditKey, verifier: str) -> tuple[list[Problem], dict[str, str]]:
-    """The problems of the first audit as ``verifier`` is to see them, and those whose gold it cannot read."""
-    problems = _problems(store, first)
+def _split_problems(store: Store, first: AuditKey, verifier: str) -> tuple[list[Problem], dict[str, str]]:
+    """Return the problems with ``verifier``, and those whose gold answer it cannot parse (id → reason)."""
+    problems = _read_problems(store, first)
     readable: list[Problem] = []
     left_out: dict[str, str] = {}
     with Verifiers() as verifiers:
@@ -220,7 +217,9 @@ def _readable(store: Store, first: AuditKey, verifier: str) -> tuple[list[Proble
                 readable.append(asked)
     if not readable:
         why = next(iter(left_out.values()), "it has none")
-        raise ProblemError(f"--verifier {verifier}: reads the gold of no problem of series {first.series!r} ({why})")
+        raise ProblemError(
+            f"--verifier {verifier}: can parse the gold answer of no problem of series {first.series!r} ({why})"
+        )
     return readable, left_out
 
 
@@ -232,26 +231,26 @@ def _register(
         first,
         audit_id=content_hash("regraded", first.audit_id, verifier, problem_ids),
         series=regraded_name(first.series, verifier),
-        kernel_problems=0,  # a kernel does not depend on the verifier; the first series has it
+        kernel_problems=0,  # the first series has the kernel, which does not depend on the verifier
         kernel_responses=0,
         verifier=verifier,
-        terms=replace(first.terms, guess_rate=guess_rate),  # what was said of another grader says nothing of this one
+        terms=replace(first.terms, guess_rate=guess_rate),  # the first grader's rate is not this one's
     )
-    _refuse_namesake(store, key)
-    store.add_series(_same_checkpoints(store, first.series, key.series))
+    _require_free_name(store, key)
+    store.add_series(_copy_series(store, first.series, key.series))
     clusters = stored_clusters(store, first.audit_id)
     store.begin_audit(key, settings=None, panel_settings=None, problem_ids=problem_ids, clusters=clusters)
     store.share_plan(first, key)
     return key
 
 
-def _refuse_namesake(store: Store, key: AuditKey) -> None:
+def _require_free_name(store: Store, key: AuditKey) -> None:
     held = store.frame("SELECT verifier FROM current_audits WHERE series = $series", series=key.series)["verifier"]
     if len(held) and held.iloc[0] != key.verifier:
-        raise StoreError(f"{store.path}: holds a series called {key.series!r} that was not made by `oversharp regrade`")
+        raise StoreError(f"{store.path}: has a series called {key.series!r} that was not made by `oversharp regrade`")
 
 
-def _same_checkpoints(store: Store, series: str, name: str) -> Series:
+def _copy_series(store: Store, series: str, name: str) -> Series:
     rows = store.frame(
         """
         SELECT s.path AS run, s.layout, c.checkpoint_id, c.checkpoint, c.step, c.path, k.kind
@@ -280,12 +279,12 @@ def _same_checkpoints(store: Store, series: str, name: str) -> Series:
     )
 
 
-def _labelled(store: Store, series: str, failed: Mapping[str, str]) -> dict[str, str]:
+def _label_failed(store: Store, series: str, failed: Mapping[str, str]) -> dict[str, str]:
     rows = store.frame("SELECT checkpoint_id, checkpoint FROM series_checkpoints WHERE series = $series", series=series)
     return {str(row.checkpoint): failed[row.checkpoint_id] for row in rows.itertuples() if row.checkpoint_id in failed}
 
 
-def _disagreement(store: Store, series: str) -> tuple[int, int]:
+def _count_disagreements(store: Store, series: str) -> tuple[int, int]:
     row = store.frame(
         """
         SELECT count(*) AS n, count(*) FILTER (correct <> own_correct) AS n_disagreed

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.controls import Controls, plan_controls, with_held
-from oversharp.diagnostics.audit.terms import settled_terms
+from oversharp.diagnostics.audit.controls import Controls, add_stored_controls, plan_controls
+from oversharp.diagnostics.audit.terms import resolve_terms
 from oversharp.diagnostics.engine.config import EngineConfig
 from oversharp.diagnostics.engine.local import EngineSpec
 from oversharp.diagnostics.models.chat import choose_chat, require_usable, trained_with_chat
@@ -124,7 +124,7 @@ def resolve(
         require_usable(series.base, sampling)
     store.require_regex("--strategy-regex", config.strategy_regex)
     counts = _resolve_counts(store, config, series, sampling, problems)
-    terms = settled_terms(store, series.name, config)
+    terms = resolve_terms(store, series.name, config)
     settings = Settings(
         sampling=sampling,
         panel_sampling=_panel_sampling(config, sampling),
@@ -281,7 +281,7 @@ def _resolve_controls(
     )
     if config.controls is None and not request.is_explicit:
         problem_ids = [problem.problem_id for problem in problems]
-        controls, says = with_held(
+        controls, says = add_stored_controls(
             controls, says, sampling, held_controls(store, series.base.checkpoint_id, problem_ids)
         )
     if says:

@@ -1,4 +1,4 @@
-"""Reads the series of a store, and says which of their checkpoints to ship."""
+"""Which checkpoint to ship, of the series of a store that can be compared."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 
-#: Samples of another tool know no weights: two series have one base where they have its very samples. The parts are
-#: hashed as one text: hashes of several columns are joined linearly, so that equal changes of two rows would cancel.
+#: Imported samples have no weights: two series share a base where they share its samples. The columns are hashed as one
+#: text: hashes of several columns are combined linearly, so that equal changes of two rows would cancel.
 _BASE = """
 SELECT c.checkpoint_id, bit_xor(hash(concat_ws('/', s.problem_id, s.sample_index, s.response_id))) AS samples
 FROM series_checkpoints AS c
@@ -46,8 +46,8 @@ GROUP BY ALL
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Read:
-    """A series of the store. ``alike``: what series whose checkpoints can be compared have in common."""
+class _SeriesRead:
+    """A series of the store. Series can be compared if their ``alike`` is equal."""
 
     judged: JudgedSeries
     alike: Hashable
@@ -63,10 +63,10 @@ def ship(
     held_out: bool = False,
     memory_gib: float | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Which checkpoint to ship of ``series`` (default: all), one recommendation for those that can be compared.
+    """Return one recommendation per group of comparable series, of ``series`` (default: all).
 
-    These have the same base, problems, clusters, sampling settings and grader; in the order of their names, repaired
-    ones last. With ``held_out`` one half of the problems chooses and the other certifies.
+    Comparable series have the same base, problems, clusters, sampling settings and grader. They are sorted by name,
+    repaired ones last. With ``held_out`` one half of the problems chooses and the other certifies.
 
     Raises:
         ConfigError: ``allow_loss_points`` is no number of points from 0 to below 100.
@@ -78,91 +78,93 @@ def ship(
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
         store.bound_memory(memory_gib)
-        reads = [_read(store, name) for name in _names(store, series)]
+        reads = [_read_series(store, name) for name in _series_names(store, series)]
         return tuple(
-            _with_paths(store, _over(group, allow_loss_points / 100, held_out=held_out)) for group in _comparable(reads)
+            _add_paths(store, _recommend(group, allow_loss_points / 100, held_out=held_out))
+            for group in _group_comparable(reads)
         )
 
 
 def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Verdict:
-    """``verdict`` with what is shipped of all series that can be compared with it, which all their verdicts then say.
+    """Return ``verdict`` with the recommendation over all comparable series, and write it to their verdicts.
 
-    So console, view and report say the same of each, and what ``ship`` says without ``--series``. ``counts`` are those
-    of ``verdict``, which is not in the store yet.
+    So the console, the viewer and the report show the same for each, and what ``ship`` prints without ``--series``.
+    ``counts`` are those of ``verdict``, which is not in the store yet.
     """
-    if len(_names(store, None)) < 2:
-        return verdict  # it says that of itself alone
-    own = _read(store, counts.series, counts=counts, verdict=verdict)
-    others = [_known(store, name) for name in _names(store, None) if name != counts.series]
-    group = _ordered([own, *(one for one in others if one.alike == own.alike)])
+    if len(_series_names(store, None)) < 2:
+        return verdict  # its recommendation is over itself alone
+    own = _read_series(store, counts.series, counts=counts, verdict=verdict)
+    others = [_read_cached(store, name) for name in _series_names(store, None) if name != counts.series]
+    group = _sort_series([own, *(one for one in others if one.alike == own.alike)])
     if len(group) < 2:
         return verdict
-    said = _over(group, 0.0, held_out=False)
-    _have_verdicts_say(store, said, [one for one in group if one is not own])
-    return replace(verdict, shipping=_of(said, verdict.series))
+    recommendation = _recommend(group, 0.0, held_out=False)
+    _write_recommendation(store, recommendation, [one for one in group if one is not own])
+    return replace(verdict, shipping=_restrict(recommendation, verdict.series))
 
 
 def settle_merged(store_path: Path) -> None:
-    """Have the verdicts of series that came from several stores say what is shipped of all that can be compared."""
+    """Recompute the recommendation in every verdict, after the series of several stores were merged."""
     with Store.open(store_path) as store:
         judged = [str(name) for name in store.frame("SELECT series FROM verdicts ORDER BY series")["series"]]
         if len(judged) < 2:
             return
-        for group in _comparable([_read(store, name) for name in judged]):
+        for group in _group_comparable([_read_series(store, name) for name in judged]):
             if len(group) > 1:
-                _have_verdicts_say(store, _over(group, 0.0, held_out=False), group)
+                _write_recommendation(store, _recommend(group, 0.0, held_out=False), group)
 
 
 def settle_left(store_path: Path) -> None:
     """Compute the recommendation in every verdict again, after series that it was compared with were removed."""
     with Store.open(store_path) as store:
         judged = [str(name) for name in store.frame("SELECT series FROM verdicts ORDER BY series")["series"]]
-        for group in _comparable([_read(store, name) for name in judged]):
-            _have_verdicts_say(store, _over(group, 0.0, held_out=False), group)
+        for group in _group_comparable([_read_series(store, name) for name in judged]):
+            _write_recommendation(store, _recommend(group, 0.0, held_out=False), group)
 
 
-def _have_verdicts_say(store: Store, said: Recommendation, group: Sequence[_Read]) -> None:
+def _write_recommendation(store: Store, recommendation: Recommendation, group: Sequence[_SeriesRead]) -> None:
     for one in group:
         held = store.verdict(one.judged.counts.series)
         if held is not None:
-            store.replace_verdict(stored_key(store, held.series), replace(held, shipping=_of(said, held.series)))
+            store.replace_verdict(
+                stored_key(store, held.series), replace(held, shipping=_restrict(recommendation, held.series))
+            )
 
 
-def _of(said: Recommendation, series: str) -> Recommendation:
-    """What the verdict on ``series`` keeps: base, own checkpoints, and what may be the best; not all of every run."""
-    kept = (one for one in said.steps if one.is_base or one.series == series or one.may_be_best)
-    return replace(said, steps=tuple(kept))
+def _restrict(recommendation: Recommendation, series: str) -> Recommendation:
+    """Keep what the verdict on ``series`` needs: base, own checkpoints, and candidates for the best of the others."""
+    kept = (one for one in recommendation.steps if one.is_base or one.series == series or one.may_be_best)
+    return replace(recommendation, steps=tuple(kept))
 
 
-#: Series that this process has read, by store, series and what its findings were made from: a process that audits many
-#: runs into one store reads each of them once.
-_KNOWN: dict[tuple[str, str, str], _Read] = {}
+#: Series by store, name and hash of the evidence: a process that audits many runs into one store reads each once.
+_CACHE: dict[tuple[str, str, str], _SeriesRead] = {}
 
 
-def _known(store: Store, series: str) -> _Read:
+def _read_cached(store: Store, series: str) -> _SeriesRead:
     held = recorded_derivations(store.path).get(findings_of(series))
     if held is None:
-        return _read(store, series)
+        return _read_series(store, series)
     place = (str(store.path.resolve()), series, held.made_from)
-    if place not in _KNOWN:
-        _KNOWN[place] = _read(store, series)
-    return _KNOWN[place]
+    if place not in _CACHE:
+        _CACHE[place] = _read_series(store, series)
+    return _CACHE[place]
 
 
-def _comparable(reads: Sequence[_Read]) -> list[list[_Read]]:
-    """The series in groups whose checkpoints can be compared, each with the trained before the repaired."""
-    groups: dict[Hashable, list[_Read]] = {}
-    for one in _ordered(reads):
+def _group_comparable(reads: Sequence[_SeriesRead]) -> list[list[_SeriesRead]]:
+    """Return the series in comparable groups, in each trained before repaired ones."""
+    groups: dict[Hashable, list[_SeriesRead]] = {}
+    for one in _sort_series(reads):
         groups.setdefault(one.alike, []).append(one)
     return list(groups.values())
 
 
-def _ordered(reads: Sequence[_Read]) -> list[_Read]:
-    """By name, repaired series last: what they share with the run that they were made of has its name there."""
+def _sort_series(reads: Sequence[_SeriesRead]) -> list[_SeriesRead]:
+    """Sort by name, repaired series last: a checkpoint that they share with their run keeps the run's name."""
     return sorted(reads, key=lambda one: (one.is_repaired, one.judged.counts.series))
 
 
-def _over(group: Sequence[_Read], allowed_loss: float, *, held_out: bool) -> Recommendation:
+def _recommend(group: Sequence[_SeriesRead], allowed_loss: float, *, held_out: bool) -> Recommendation:
     return recommend(
         [one.judged for one in group],
         allowed_loss=allowed_loss,
@@ -170,17 +172,19 @@ def _over(group: Sequence[_Read], allowed_loss: float, *, held_out: bool) -> Rec
     )
 
 
-def _names(store: Store, series: Sequence[str] | None) -> list[str]:
+def _series_names(store: Store, series: Sequence[str] | None) -> list[str]:
     if series is not None:
         if not series:
-            raise ConfigError("--series: names none; name the series to choose from, or leave it out for all")
-        return [choose_series(store, name) for name in dict.fromkeys(series)]
+            raise ConfigError("--series: is empty; give the series to choose from, or leave it out for all")
+        return [chosen_series(store, name) for name in dict.fromkeys(series)]
     names = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
-    return names or [choose_series(store, None)]  # which says that there is none
+    return names or [chosen_series(store, None)]  # raises: there is none
 
 
-def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None) -> _Read:
-    """A series as the store has it; ``counts`` and ``verdict`` where they are newer."""
+def _read_series(
+    store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None
+) -> _SeriesRead:
+    """Read a series; ``counts`` and ``verdict`` replace those of the store."""
     key = stored_key(store, series)
     verdict = verdict or store.verdict(series)
     if counts is None:
@@ -196,7 +200,7 @@ def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verd
     )["problem_id"]
     base = store.frame(_BASE, series=series).iloc[0]
     samples = None if isna(base["samples"]) else int(base["samples"])
-    return _Read(
+    return _SeriesRead(
         judged=judged,
         alike=(
             samples if is_recorded(store, series) else str(base["checkpoint_id"]),
@@ -210,8 +214,8 @@ def _read(store: Store, series: str, *, counts: SeriesCounts | None = None, verd
     )
 
 
-def _with_paths(store: Store, said: Recommendation) -> Recommendation:
-    """With the folder of every checkpoint; None where another tool drew the samples, and nobody saw the weights."""
+def _add_paths(store: Store, recommendation: Recommendation) -> Recommendation:
+    """Add the directory of every checkpoint; None for imported samples, whose weights are unknown."""
     rows = store.frame(
         """
         SELECT series, step, path
@@ -222,8 +226,8 @@ def _with_paths(store: Store, said: Recommendation) -> Recommendation:
     )
     paths = {(str(row.series), int(row.step)): str(row.path) for row in rows.itertuples()}
 
-    def placed(one: ShippingStep) -> ShippingStep:
+    def add_path(one: ShippingStep) -> ShippingStep:
         return replace(one, path=paths.get((one.series, one.step)))
 
-    chosen = None if said.recommended is None else placed(said.recommended)
-    return replace(said, recommended=chosen, steps=tuple(map(placed, said.steps)))
+    chosen = None if recommendation.recommended is None else add_path(recommendation.recommended)
+    return replace(recommendation, recommended=chosen, steps=tuple(map(add_path, recommendation.steps)))

@@ -1,35 +1,39 @@
-"""The stages of an audit, and of a confirmation: draw, which grades too, teacher-force, compute the gradient kernel.
+"""Stages of an audit and of a confirmation: sample (and grade), teacher-force, compute the gradient kernels.
 
-Each reads what the store has, does what is missing and commits in small transactions. Those that a model computes are
-tasks: they yield where other checkpoints may go on.
+Each stage asks the store what is missing, has the engine do it, and commits in small transactions. A stage works on
+one or several checkpoints; ``OnError`` decides what the failure of one of them means.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oversharp.diagnostics.engine.grading import Grader
+from oversharp.diagnostics.engine.jobs import ComputedKernel, ForceJob, Job, KernelJob, SampleJob
 from oversharp.diagnostics.engine.local import AuditEngine
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.errors import CheckpointError, KernelError, KernelTooLargeError, SamplerError
+from oversharp.diagnostics.records.errors import KernelTooLargeError, OversharpError
 from oversharp.diagnostics.records.progress import ProgressSink
-from oversharp.diagnostics.records.shard import Task
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.kernel_panel import plan_kernel, upper_triangle
-from oversharp.diagnostics.store.missing import find_unforced, find_unrepeated, missing_samples
+from oversharp.diagnostics.store.kernel_panel import KernelPlan, plan_kernel, upper_triangle
+from oversharp.diagnostics.store.missing import missing_samples, unforced, unrepeated
 
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
-#: Panel responses per checkpoint that are scored twice, to see how far rounding alone moves a log-probability.
+#: Panel responses per checkpoint that are scored twice, to measure the rounding error of a log-probability.
 REPEATED_SCORES = 64
+
+#: Called with a checkpoint whose job failed, and why; the stage goes on with the others unless it raises.
+OnError = Callable[[Checkpoint, OversharpError], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAudit:
-    """An audit whose store and engine are open; ``key`` names it in the store. ``grader`` grades what is drawn."""
+    """An open store and engine; ``key`` identifies the audit in the store, ``grader`` grades samples as they come."""
 
     store: Store
     key: AuditKey
@@ -39,146 +43,257 @@ class OpenAudit:
     progress: ProgressSink
 
 
+def raise_error(_: Checkpoint, error: OversharpError) -> None:
+    """Raise the error: nothing can be done without this checkpoint."""
+    raise error
+
+
 def draw_samples(
     audit: OpenAudit,
-    checkpoint: Checkpoint,
+    planned: Mapping[Checkpoint, Mapping[str, int]],
     settings: SamplingSettings,
-    planned: Mapping[str, int],
     *,
     greedy: bool,
-    what: str,
-    drew: Callable[[str, int], object] = lambda checkpoint_id, count: None,
-) -> Task[int]:
-    """Draw the samples of one checkpoint that the store lacks, and grade them; returns how many were drawn.
+    stage: str,
+    on_error: OnError = raise_error,
+    on_drawn: Callable[[str, int], object] = lambda checkpoint_id, count: None,
+) -> Mapping[str, int]:
+    """Draw the samples that the store lacks, and grade them.
 
-    ``planned``: problem id → samples wanted. ``what`` names the stage to the user and in the events of the audit.
-    ``drew`` hears the checkpoint's id and how many more are in the store.
-    Raises ``UnreadableError`` where a first look at the base stops the audit.
+    Args:
+        planned: checkpoint → problem id → samples wanted.
+        greedy: whether the greedy response of each problem is wanted too.
+        stage: name of the stage in progress lines and events.
+        on_drawn: called with the checkpoint's id and the number of samples that were just committed.
+
+    Returns:
+        Checkpoint id → samples drawn.
+
+    Raises:
+        UnreadableError: a first look at the base's grades stops the audit.
     """
-    missing = missing_samples(audit.store, settings.settings_id, checkpoint.checkpoint_id, planned, greedy=greedy)
-    total = sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
-    if not total:
-        return 0
+    jobs, n_missing = [], 0
+    for checkpoint, wanted in planned.items():
+        missing = missing_samples(audit.store, settings.settings_id, checkpoint.checkpoint_id, wanted, greedy=greedy)
+        if missing:
+            n_missing += sum(len(indices) + lacks_greedy for indices, lacks_greedy in missing.values())
+            jobs.append(SampleJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, missing=missing))
+    drawn = Counter[str]()
+    if not jobs:
+        return drawn
     start = time.perf_counter()
-    with audit.progress.stage(f"{what} {checkpoint.label}", total) as advance:
-        for batch in audit.engine.sample(checkpoint, audit.problems, missing, settings):
-            if batch:
-                audit.store.add_samples(settings.settings_id, checkpoint.checkpoint_id, batch)
-                audit.grader.take(batch)
-                advance(len(batch))
-                drew(checkpoint.checkpoint_id, len(batch))
-            yield
+    with audit.progress.stage(_title(stage, jobs), n_missing) as advance:
+        for result in audit.engine.run(jobs):
+            checkpoint_id, samples = result.checkpoint.checkpoint_id, result.samples
+            if samples:
+                audit.store.add_samples(settings.settings_id, checkpoint_id, samples)
+                audit.grader.take(samples)
+                advance(len(samples))
+                drawn[checkpoint_id] += len(samples)
+                on_drawn(checkpoint_id, len(samples))
+            if result.error is not None:
+                on_error(result.checkpoint, result.error)
         graded_s = audit.grader.finish()
-    wall_s = time.perf_counter() - start - graded_s
-    audit.store.log_event(audit.key, what, wall_s=wall_s, rows=total, checkpoint_id=checkpoint.checkpoint_id)
-    return total
+    _log(audit, stage, drawn, wall_s=time.perf_counter() - start - graded_s)
+    return drawn
 
 
-def teacher_force(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings) -> Task[None]:
-    """Teacher-force what the checkpoint has not scored yet, then a few panel responses a second time."""
-    store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
-    pending = find_unforced(store, key, checkpoint_id)
-    if len(pending):
-        start = time.perf_counter()
-        with audit.progress.stage(f"teacher-force {checkpoint.label}", len(pending)) as advance:
-            batches = audit.engine.teacher_force(checkpoint, audit.problems, pending, settings)
-            for chunk in _chunks(_counted(batches, advance), TOKENS_PER_COMMIT):
-                if chunk:
-                    store.add_forced(key, checkpoint_id, chunk)
-                yield
-        wall_s = time.perf_counter() - start
-        store.log_event(key, "teacher-force", wall_s=wall_s, rows=len(pending), checkpoint_id=checkpoint_id)
-    again = find_unrepeated(store, key, checkpoint_id, REPEATED_SCORES)
-    if len(again):
-        forced: list[ForcedResponse] = []
-        for batch in audit.engine.teacher_force(checkpoint, audit.problems, again, settings, again=True):
-            forced += batch
-            yield
-        store.add_forced_again(key, checkpoint_id, forced)
+def teacher_force(
+    audit: OpenAudit,
+    checkpoints: Sequence[Checkpoint],
+    settings: SamplingSettings,
+    on_error: OnError = raise_error,
+) -> None:
+    """Teacher-force what the checkpoints have not scored yet, then a few panel responses a second time."""
+    jobs = _force_jobs(audit, checkpoints, settings)
+    failed: set[Checkpoint] = set()
+
+    def note_failure(checkpoint: Checkpoint, error: OversharpError) -> None:
+        failed.add(checkpoint)
+        on_error(checkpoint, error)
+
+    if jobs:
+        start, scored = time.perf_counter(), Counter[str]()
+        with audit.progress.stage(_title("teacher-force", jobs), sum(len(job.responses) for job in jobs)) as advance:
+            waiting: dict[str, list[ForcedResponse]] = defaultdict(list)
+            for result in audit.engine.run(jobs):
+                advance(len(result.forced))  # before the commit, which takes minutes on a real model
+                chunk = waiting[result.checkpoint.checkpoint_id]
+                chunk += result.forced
+                if sum(response.n_tokens for response in chunk) >= TOKENS_PER_COMMIT:
+                    _commit_scores(audit, waiting, result.checkpoint.checkpoint_id, scored)
+                if result.error is not None:
+                    note_failure(result.checkpoint, result.error)
+            for checkpoint_id in list(waiting):
+                _commit_scores(audit, waiting, checkpoint_id, scored)
+        _log(audit, "teacher-force", scored, wall_s=time.perf_counter() - start)
+    _score_again(audit, [checkpoint for checkpoint in checkpoints if checkpoint not in failed], settings, on_error)
 
 
-def compute_kernel(audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str) -> Task[str | None]:
-    """The gradient kernel of one checkpoint; returns why it could not be computed, and the audit goes on.
+def _force_jobs(audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings) -> list[ForceJob]:
+    jobs = []
+    for checkpoint in checkpoints:
+        responses = unforced(audit.store, audit.key, checkpoint.checkpoint_id)
+        if len(responses):
+            jobs.append(
+                ForceJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, responses=responses)
+            )
+    return jobs
 
-    Rows that do not fit into memory are no failure: the kernel then holds fewer problems, and the user is told.
-    ``kind``: what is trained in this series, a full model or an adapter.
+
+def _commit_scores(
+    audit: OpenAudit, waiting: dict[str, list[ForcedResponse]], checkpoint_id: str, scored: Counter[str]
+) -> None:
+    chunk = waiting.pop(checkpoint_id)
+    if chunk:
+        audit.store.add_forced(audit.key, checkpoint_id, chunk)
+        scored[checkpoint_id] += len(chunk)
+
+
+def _score_again(
+    audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, on_error: OnError
+) -> None:
+    """Score a few panel responses of each checkpoint a second time, in batches of another shape."""
+    jobs = []
+    for checkpoint in checkpoints:
+        responses = unrepeated(audit.store, audit.key, checkpoint.checkpoint_id, REPEATED_SCORES)
+        if len(responses):
+            jobs.append(
+                ForceJob(
+                    checkpoint=checkpoint,
+                    problems=audit.problems,
+                    settings=settings,
+                    responses=responses,
+                    is_repeat=True,
+                )
+            )
+    scores: dict[str, list[ForcedResponse]] = {job.checkpoint.checkpoint_id: [] for job in jobs}
+    for result in audit.engine.run(jobs):
+        if result.error is not None:
+            del scores[result.checkpoint.checkpoint_id]
+            on_error(result.checkpoint, result.error)
+        else:
+            scores[result.checkpoint.checkpoint_id] += result.forced
+    for checkpoint_id, forced in scores.items():
+        audit.store.add_forced_again(audit.key, checkpoint_id, forced)
+
+
+def compute_kernels(
+    audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, kind: str
+) -> Mapping[str, str]:
+    """Compute the gradient kernels; return label → reason of those that failed.
+
+    Where the rows do not fit into memory the kernel has fewer problems, which is printed and is no failure. ``kind`` is
+    what is trained in this series, a full model or an adapter.
     """
-    n_problems = audit.key.kernel_problems
-    while True:
-        try:
-            return (yield from _compute_kernel(audit, checkpoint, settings, kind, n_problems))
-        except KernelTooLargeError as error:
-            fewer = min(n_problems - 1, int(n_problems * error.share))
-            if fewer < 1:
-                why = f"{error}: not even one problem's fit"
-                audit.progress.note(f"{checkpoint.label}: no gradient kernel: {why}")
-                audit.store.add_missing_kernel(audit.key, checkpoint.checkpoint_id, why)
-                return None
-            audit.progress.note(f"{checkpoint.label}: {error}: {fewer} of {plural(n_problems, 'problem')} are taken")
-            n_problems = fewer
+    without_kernel: dict[str, str] = {}
+    n_problems = dict.fromkeys(checkpoints, audit.key.kernel_problems)
+    while n_problems:
+        plans = {
+            checkpoint: plan
+            for checkpoint, n in n_problems.items()
+            if (plan := _kernel_plan(audit, checkpoint, settings, kind, n)) is not None
+        }
+        fewer = _compute_planned(audit, plans, settings, without_kernel)
+        n_problems = {
+            checkpoint: n
+            for checkpoint, error in fewer.items()
+            if (n := _affordable_problems(audit, checkpoint, n_problems[checkpoint], error))
+        }
+    return without_kernel
 
 
-def _compute_kernel(
+def _kernel_plan(
     audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str, n_problems: int
-) -> Task[str | None]:
+) -> KernelPlan | None:
+    """Return what to compute the kernel from; None where there can be none (recorded with a reason), or is one."""
     store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
     plan = plan_kernel(store, replace(key, kernel_problems=n_problems), checkpoint, settings)
-    if plan is None or checkpoint.trained.kind != kind:
-        why = "no panel to choose responses from; run the audit with --panel 4"
-        if plan is not None:
-            why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
-        store.add_missing_kernel(key, checkpoint_id, why)
-        return None  # nothing went wrong
-    if store.link_kernel(key, checkpoint_id, plan.kernel_id):
+    if plan is None:
+        store.add_missing_kernel(key, checkpoint_id, "no panel to choose responses from; run the audit with --panel 4")
         return None
-    start = time.perf_counter()
-    try:
-        with audit.progress.stage(f"kernel {checkpoint.label}", len(plan.rows)) as advance:
-            for found in audit.engine.kernel(checkpoint.trained, audit.problems, plan.rows, settings):
-                for computed, n_tokens in found:
-                    rows = plan.rows[["problem_id", "response_id"]].assign(
-                        position=range(len(plan.rows)), logp_sum=computed.logp_sum_N, n_tokens=n_tokens
-                    )
-                    store.add_kernel(
-                        key,
-                        checkpoint_id,
-                        plan.kernel_id,
-                        certificate=computed.certificate,
-                        rows=rows,
-                        roles=plan.roles,
-                        values=upper_triangle(computed.kernel_NN),
-                    )
-                    advance(len(plan.rows))
-                yield
-    except KernelTooLargeError:
-        raise
-    except (CheckpointError, KernelError, SamplerError) as error:
-        why = str(error).removeprefix(f"{checkpoint.label}: ")
+    if checkpoint.trained.kind != kind:
+        why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
         store.add_missing_kernel(key, checkpoint_id, why)
-        return why
-    wall_s = time.perf_counter() - start
-    store.log_event(key, "kernel", wall_s=wall_s, rows=len(plan.rows), checkpoint_id=checkpoint_id)
-    return None
+        return None
+    return None if store.link_kernel(key, checkpoint_id, plan.kernel_id) else plan
 
 
-def _counted(
-    batches: Iterable[list[ForcedResponse]], advance: Callable[[int], object]
-) -> Iterator[list[ForcedResponse]]:
-    """The batches, each told of when it comes: a commit of many takes minutes on a real model."""
-    for batch in batches:
-        advance(len(batch))
-        yield batch
+def _compute_planned(
+    audit: OpenAudit,
+    plans: Mapping[Checkpoint, KernelPlan],
+    settings: SamplingSettings,
+    without_kernel: dict[str, str],
+) -> dict[Checkpoint, KernelTooLargeError]:
+    """Compute and commit kernels; return those too large for the memory, add other failures to ``without_kernel``."""
+    jobs = [
+        KernelJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, responses=plan.rows)
+        for checkpoint, plan in plans.items()
+    ]
+    too_large: dict[Checkpoint, KernelTooLargeError] = {}
+    if not jobs:
+        return too_large
+    with audit.progress.stage(_title("kernel", jobs), sum(len(job.responses) for job in jobs)) as advance:
+        start = time.perf_counter()
+        for result in audit.engine.run(jobs):
+            checkpoint, error = result.checkpoint, result.error
+            if isinstance(error, KernelTooLargeError):
+                too_large[checkpoint] = error
+            elif error is not None:
+                why = str(error).removeprefix(f"{checkpoint.label}: ")
+                audit.store.add_missing_kernel(audit.key, checkpoint.checkpoint_id, why)
+                without_kernel[checkpoint.label] = why
+            elif result.kernel is not None:
+                _commit_kernel(audit, checkpoint, plans[checkpoint], result.kernel)
+                n_rows = len(plans[checkpoint].rows)
+                advance(n_rows)
+                _log(audit, "kernel", {checkpoint.checkpoint_id: n_rows}, wall_s=time.perf_counter() - start)
+            start = time.perf_counter()
+    return too_large
 
 
-def _chunks(batches: Iterable[list[ForcedResponse]], n_tokens: int) -> Iterator[list[ForcedResponse]]:
-    """Batches joined until they hold ``n_tokens``: one file per commit, not per batch. Empty ones are passed on."""
-    chunk: list[ForcedResponse] = []
-    for batch in batches:
-        chunk += batch
-        if sum(one.n_tokens for one in chunk) >= n_tokens:
-            yield chunk
-            chunk = []
-        elif not batch:
-            yield []
-    if chunk:
-        yield chunk
+def _commit_kernel(audit: OpenAudit, checkpoint: Checkpoint, plan: KernelPlan, computed: ComputedKernel) -> None:
+    kernel = computed.kernel
+    rows = plan.rows[["problem_id", "response_id"]].assign(
+        position=range(len(plan.rows)), logp_sum=kernel.logp_sum_N, n_tokens=computed.n_tokens
+    )
+    audit.store.add_kernel(
+        audit.key,
+        checkpoint.checkpoint_id,
+        plan.kernel_id,
+        certificate=kernel.certificate,
+        rows=rows,
+        roles=plan.roles,
+        values=upper_triangle(kernel.kernel_NN),
+    )
+
+
+def _affordable_problems(audit: OpenAudit, checkpoint: Checkpoint, n_problems: int, error: KernelTooLargeError) -> int:
+    """Return how many problems' rows fit into memory; 0, recorded with the reason, where not even one's do."""
+    fewer = min(n_problems - 1, int(n_problems * error.share))
+    if fewer < 1:
+        why = f"{error}: not even one problem's fit"
+        audit.progress.note(f"{checkpoint.label}: no gradient kernel: {why}")
+        audit.store.add_missing_kernel(audit.key, checkpoint.checkpoint_id, why)
+        return 0
+    audit.progress.note(f"{checkpoint.label}: {error}: {fewer} of {plural(n_problems, 'problem')} are taken")
+    return fewer
+
+
+def _title(stage: str, jobs: Sequence[Job]) -> str:
+    """Return the stage's title in progress lines.
+
+    >>> from pathlib import Path
+    >>> checkpoint = Checkpoint(step=20, label="checkpoint-20", path=Path("."), kind="full", weights_hash="")
+    >>> job = SampleJob(checkpoint=checkpoint, problems=(), settings=SamplingSettings(sampler="vllm"), missing={})
+    >>> _title("sample", [job]), _title("sample", [job, job])
+    ('sample checkpoint-20', 'sample 2 checkpoints')
+    """
+    return f"{stage} {jobs[0].checkpoint.label if len(jobs) == 1 else plural(len(jobs), 'checkpoint')}"
+
+
+def _log(audit: OpenAudit, stage: str, rows: Mapping[str, int], *, wall_s: float) -> None:
+    """Log the rows of each checkpoint (id → rows), and its share of the stage's time."""
+    n_rows = sum(rows.values())
+    for checkpoint_id, n in rows.items():
+        audit.store.log_event(audit.key, stage, wall_s=wall_s * n / n_rows, rows=n, checkpoint_id=checkpoint_id)

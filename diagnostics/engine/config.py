@@ -1,4 +1,4 @@
-"""Settings of the engine that samples and teacher-forces: what this machine gives it."""
+"""Settings of the engine that samples and teacher-forces: its device, and its share of the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENGINE = Parameter(group=Group("Engine", sort_key=6))
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Where models run and how much of the machine they take. No sample depends on it.
+    """Where models run, and how much of the machine they use. No sample depends on it.
 
     Attributes
     ----------
@@ -29,12 +29,12 @@ class EngineConfig:
     gpu_memory_share
         Share of each GPU's memory that vLLM takes; the rest is for the model that teacher-forces.
     max_model_len
-        Longest sequence vLLM plans for, prompt and response. Default: as long as the longest prompt needs.
+        Longest sequence of prompt and response in vLLM. Default: what the longest prompt needs.
     cpu_cache_gib
-        Most memory for vLLM's KV cache where there is no GPU; a small model takes what it can fill.
+        Most memory for vLLM's KV cache without a GPU; a small model uses less.
     trust_remote_code
-        Run the code that lies beside the weights of a model that transformers does not know, with your rights on this
-        machine: only of people you trust.
+        Run the code in the directory of a model that transformers does not know, with your rights on this machine. Only
+        for models of people you trust.
     """
 
     device: Annotated[str | None, ENGINE] = None
@@ -51,4 +51,4 @@ class EngineConfig:
         require_at_least("--max-model-len", self.max_model_len, 2)
         require_at_least("--cpu-cache-gib", self.cpu_cache_gib, 1)
         if not 0 < self.gpu_memory_share <= 1:
-            raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must lie in (0, 1]")
+            raise ConfigError(f"--gpu-memory-share {self.gpu_memory_share}: must be in (0, 1]")

@@ -1,7 +1,7 @@
-"""A first look at the base's responses, minutes into an audit: whether their answers can be read at all.
+"""A first look at the base's responses, minutes into an audit: can their answers be parsed at all?
 
-A prompt without its chat template, too short a limit or another answer format than the verifier's make an audit of
-nothing, and its sampling takes hours. The look is told once, in plain words where the rates are ordinary.
+With the chat template missing, a low token limit or an answer format that the verifier does not know, hours of sampling
+measure nothing. The look prints one line, a warning where the rates are unusual.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from oversharp.diagnostics.records.errors import UnreadableError
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store import Store
 
-#: What a look must have seen before it is judged: responses, and problems, which differ. Fewer are enough if they are
-#: all that the base gives.
+#: Responses, and distinct problems, that a look needs before it is final. Fewer do if the base has no more.
 ENOUGH_RESPONSES, ENOUGH_PROBLEMS = 512, 8
-#: Shares of responses without a readable answer, or cut off: from where it is odd, and from where nothing can be said.
+#: Shares of unparsed or truncated responses: above the first a warning is printed, from the second on nothing can be
+#: measured.
 ODD, HOPELESS = 0.5, 0.9
-#: Of a response, so many characters are shown.
+#: Characters of a response that are shown.
 _SHOWN = 160
 
 _TALLY = """
 SELECT
     count(*) AS n,
     count(DISTINCT problem_id) AS n_problems,
-    count(*) FILTER (state = 'ok') AS n_read,
-    count(*) FILTER (finish_reason = 'length') AS n_cut_off,
-    count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
+    count(*) FILTER (state = 'ok') AS n_parsed,
+    count(*) FILTER (finish_reason = 'length') AS n_truncated,
+    count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unparsed,
     count(*) FILTER (correct) AS n_right
 FROM own_samples
 WHERE audit_id = $audit_id AND is_base AND NOT greedy AND correct IS NOT NULL
 """
-#: The first response that went unread, else the first one.
+#: The first unparsed response, else the first one.
 _RESPONSE = """
 SELECT s.text
 FROM own_samples AS s
@@ -47,56 +47,57 @@ LIMIT 1
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Of the base's graded samples: how many, of how many problems, and how many were read, cut off, and are right.
+    """Counts over the base's graded samples.
 
-    ``n_unread`` are wrong, and without a readable answer or cut off before one stood in a box: what the verdict counts
-    as unread.
+    ``n_right`` are correct. ``n_unparsed`` are wrong, and have no answer that can be parsed or were truncated before
+    their box: the verdict counts the same ones.
     """
 
     n: int
     n_problems: int
-    n_read: int
-    n_cut_off: int
-    n_unread: int
+    n_parsed: int
+    n_truncated: int
+    n_unparsed: int
     n_right: int
 
     @property
     def is_odd(self) -> bool:
-        """Whether most have no readable answer, or are wrong and were cut off or cannot be read."""
-        return max(self.n - self.n_read, self.n_unread) > ODD * self.n
+        """Whether most have no parsed answer, or are wrong and truncated or unparsed."""
+        return max(self.n - self.n_parsed, self.n_unparsed) > ODD * self.n
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nearly none has a readable answer, or nearly all are wrong and were cut off or cannot be read."""
-        return max(self.n - self.n_read, self.n_unread) >= HOPELESS * self.n
+        """Whether nearly none has a parsed answer, or nearly all are wrong and truncated or unparsed."""
+        return max(self.n - self.n_parsed, self.n_unparsed) >= HOPELESS * self.n
 
     @property
-    def mend(self) -> str:
-        """What to look at where it is odd."""
-        if self.n - self.n_read > ODD * self.n:
+    def hint(self) -> str:
+        """What to check where the rates are unusual."""
+        if self.n - self.n_parsed > ODD * self.n:
             return (
-                "where no answer is read nothing is measured: check the prompt (--prompt-template, --chat), "
+                "nothing is measured without parsed answers: check the prompt (--prompt-template, --chat), "
                 "--max-tokens and the verifier"
             )
-        return "many of the wrong ones were cut off and may be wrong for that: check --max-tokens and the prompt"
+        return "many wrong responses are truncated, which may be why they are wrong: check --max-tokens and the prompt"
 
-    def told(self, label: str, max_tokens: int) -> str:
-        """The rates in one line.
+    def line(self, label: str, max_tokens: int) -> str:
+        """Return the rates in one line.
 
-        >>> Tally(n=512, n_problems=8, n_read=26, n_cut_off=400, n_unread=500, n_right=2).told("checkpoint-0", 64)
-        'checkpoint-0: pass@1 so far .00: a readable answer in 26 of 512 responses to 8 problems, 400 of them cut off
-         at 64 tokens'
+        >>> Tally(n=512, n_problems=8, n_parsed=26, n_truncated=400, n_unparsed=500, n_right=2).line("checkpoint-0", 64)
+        'checkpoint-0: pass@1 so far .00; 26 of 512 responses to 8 problems have a parsed answer, 400 are truncated at
+         64 tokens'
         """
         rate = f"{self.n_right / self.n:.2f}".removeprefix("0")
         of = f"{plural(self.n, 'response')} to {plural(self.n_problems, 'problem')}"
-        cut_off = f", {self.n_cut_off:,} of them cut off at {plural(max_tokens, 'token')}" if self.n_cut_off else ""
-        return f"{label}: pass@1 so far {rate}: a readable answer in {self.n_read:,} of {of}{cut_off}"
+        truncated = f", {self.n_truncated:,} are truncated at {plural(max_tokens, 'token')}" if self.n_truncated else ""
+        return f"{label}: pass@1 so far {rate}; {self.n_parsed:,} of {of} have a parsed answer{truncated}"
 
 
 class FirstLook:
-    """Looks at the base's grades until it has seen enough; says what it sees, and with ``strict`` stops the audit.
+    """Looks at the base's grades until it has seen enough, prints its rates, and with ``is_strict`` stops the audit.
 
-    ``label`` is the base's, ``max_tokens`` the longest response, ``n_problems`` how many are asked.
+    ``label`` is the base's, ``max_tokens`` the length of the longest response, ``n_problems`` the size of the problem
+    set.
     """
 
     def __init__(
@@ -107,40 +108,40 @@ class FirstLook:
         label: str,
         max_tokens: int,
         n_problems: int,
-        strict: bool,
+        is_strict: bool,
         note: Callable[[str], None],
     ) -> None:
         #: Whether it has seen enough.
         self.settled = False
-        self.strict = strict
+        self.is_strict = is_strict
         self._store, self._key, self._note = store, key, note
         self._label, self._max_tokens = label, max_tokens
         self._enough_problems = min(ENOUGH_PROBLEMS, n_problems)
-        self._told = False
+        self._has_printed = False
 
-    def take(self, *, whole: bool = False) -> None:
-        """Look at what is graded by now, which with ``whole`` is all that will be.
+    def take(self, *, is_last: bool = False) -> None:
+        """Look at the grades so far; ``is_last``: there will be no more.
 
-        Raises ``UnreadableError`` with ``strict``, once enough was seen, where hardly a response could be read.
+        Raises ``UnreadableError`` with ``is_strict`` where hardly a response could be parsed.
         """
         if self.settled:
             return
         seen = self._tally()
         if not seen.n:
             return
-        self.settled = whole or (seen.n >= ENOUGH_RESPONSES and seen.n_problems >= self._enough_problems)
-        if self.settled and self.strict and seen.is_hopeless:
+        self.settled = is_last or (seen.n >= ENOUGH_RESPONSES and seen.n_problems >= self._enough_problems)
+        if self.settled and self.is_strict and seen.is_hopeless:
             raise UnreadableError(
-                f"--strict: {seen.told(self._label, self._max_tokens)}{self._response()}; mend the prompt "
+                f"--strict: {seen.line(self._label, self._max_tokens)}{self._response()}; fix the prompt "
                 f"(--prompt-template, --chat), --max-tokens or the verifier; samples and grades are kept in "
                 f"{self._store.path}"
             )
         if self.settled and seen.is_odd:
-            self._note(f"warning: {seen.told(self._label, self._max_tokens)}{self._response()}; {seen.mend}")
-        elif not self._told:
+            self._note(f"warning: {seen.line(self._label, self._max_tokens)}{self._response()}; {seen.hint}")
+        elif not self._has_printed:
             response = self._response() if seen.is_odd or not seen.n_right else ""
-            self._note(f"{seen.told(self._label, self._max_tokens)}{response}")
-        self._told = True
+            self._note(f"{seen.line(self._label, self._max_tokens)}{response}")
+        self._has_printed = True
 
     def _tally(self) -> Tally:
         row = self._store.frame(_TALLY, audit_id=self._key.audit_id).iloc[0]

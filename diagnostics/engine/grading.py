@@ -1,4 +1,4 @@
-"""Grades responses in blocks: of an audit while they are drawn, of a store whatever was left without a grade."""
+"""Grading of responses in blocks: of an audit while it samples, and of a store's responses that have no grade."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from oversharp.diagnostics.store.missing import BLOCK_CHARACTERS, Ungraded, grad
 from oversharp.diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
-#: Until the first look has seen enough, blocks are of so many responses, or of what came within so many seconds.
+#: Until the first look is final, a block ends after this many responses, or seconds.
 FIRST_RESPONSES, FIRST_S = 512, 30.0
 
 
 def grade_responses(
     store: Store, problems: Sequence[Problem], pending: Ungraded, *, key: AuditKey, progress: ProgressSink
 ) -> None:
-    """Grade distinct responses and commit them in blocks: no more texts than those of a block are in memory.
+    """Grade distinct responses and commit them in blocks; only the texts of one block are in memory.
 
-    A line says how many could not be graded, and why the first one could not.
+    Prints how many could not be graded, and why the first one could not.
     """
     if not len(pending):
         return
     if n_outdated := pending.n_outdated:
         graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
-        progress.note(f"{graded} by rules of another version of oversharp: by today's they are graded again")
+        progress.note(f"{graded} by the rules of another version of oversharp; grading again by today's")
     by_id = {problem.problem_id: problem for problem in problems}
-    n_failed, first = 0, None
+    n_failed, first_fault = 0, None
     start = time.perf_counter()
     with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:
         for block in pending.blocks(GRADES_PER_COMMIT):
             grades = verifiers.grade([(by_id[row.problem_id], row.text) for row in block.itertuples()])
             store.add_grades(zip(block["problem_id"], block["response_id"], block["verifier"], grades, strict=True))
-            n, fault = _faults(zip(block["verifier"], grades, strict=True))
-            n_failed, first = n_failed + n, first or fault
+            n, fault = _count_faults(zip(block["verifier"], grades, strict=True))
+            n_failed, first_fault = n_failed + n, first_fault or fault
             advance(len(block))
     store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
-    if first is not None:
+    if first_fault is not None:
         of = plural(len(pending), "response")
-        progress.note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({first.text})")
+        progress.note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({first_fault.text})")
 
 
-def _faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:
-    """How many have the state ``error``, and the first of them, of (verifier, grade)."""
+def _count_faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:
+    """Return how many (verifier, grade) have the state ``error``, and the first of them."""
     faults = [
         GradeFault(verifier=verifier, reason=grade.reason) for verifier, grade in graded if grade.state == "error"
     ]
@@ -57,10 +57,10 @@ def _faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None
 
 
 class Grader:
-    """Grades what is drawn while it is drawn, each different response once, in blocks that bound the memory.
+    """Grades samples while others are drawn, each distinct response once, in blocks that bound the memory.
 
-    It is given samples once they are committed: whatever it did not come to is graded by ``grade_responses``. ``look``
-    is taken at the base's first grades. ``note`` prints the first response that could not be graded. Use as a context
+    It gets samples after they are committed; after a kill ``grade_responses`` grades those without a grade. ``look``
+    looks at the base's first grades. ``note`` prints the first response that could not be graded. Use as a context
     manager, or ``close()`` it.
     """
 
@@ -92,11 +92,11 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """End the verifiers' processes; they start afresh if more is drawn."""
+        """End the verifiers' processes; the next samples start new ones."""
         self._verifiers.close()
 
     def take(self, samples: Iterable[Sample]) -> None:
-        """Keep the responses for the next block, and grade that if it is full.
+        """Add the responses to the next block, and grade the block if it is full.
 
         Raises ``UnreadableError`` where the first look stops the audit.
         """
@@ -110,7 +110,7 @@ class Grader:
             self._grade()
 
     def finish(self) -> float:
-        """Grade what is left; returns the seconds that grading took since the last call, which are logged."""
+        """Grade the rest; log and return the seconds that grading took since the last call."""
         self._grade()
         wall_s, n_graded = self._graded_s, self._n_graded
         self._graded_s, self._n_graded = 0.0, 0
@@ -127,12 +127,12 @@ class Grader:
         if not self._waiting:
             return
         start = time.perf_counter()
-        known = graded_today(self._store, list(self._waiting))
-        new = [(identity, text) for identity, text in self._waiting.items() if identity not in known]
+        graded = graded_today(self._store, list(self._waiting))
+        new = [(identity, text) for identity, text in self._waiting.items() if identity not in graded]
         self._waiting, self._characters, self._n_taken, self._since = {}, 0, 0, time.monotonic()
         grades = self._verifiers.grade([(self._by_id[identity[0]], text) for identity, text in new])
         self._store.add_grades((*identity, grade) for (identity, _), grade in zip(new, grades, strict=True))
-        n_failed, fault = _faults((identity[2], grade) for (identity, _), grade in zip(new, grades, strict=True))
+        n_failed, fault = _count_faults((identity[2], grade) for (identity, _), grade in zip(new, grades, strict=True))
         if fault is not None and self._note is not None:
             of = plural(len(new), "response")
             self._note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({fault.text})")

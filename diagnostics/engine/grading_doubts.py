@@ -42,7 +42,7 @@ class GradeFault:
 
 
 def first_fault(store: Store, audit_id: str) -> GradeFault | None:
-    """The first sample of an audit that could not be graded; None where all could. Raises ``StoreError``."""
+    """Return the first sample of an audit that could not be graded, None if all could. Raises ``StoreError``."""
     rows = store.frame(_FIRST_FAULT, audit_id=audit_id)
     return (
         None if rows.empty else GradeFault(verifier=str(rows["verifier"].iloc[0]), reason=str(rows["reason"].iloc[0]))
@@ -50,7 +50,7 @@ def first_fault(store: Store, audit_id: str) -> GradeFault | None:
 
 
 def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
-    """Why there is no verdict, where more than 5 % of a checkpoint's samples have no grade.
+    """Return why there is no verdict: more than 5 % of a checkpoint's samples have no grade; None otherwise.
 
     ``counts`` has a row per checkpoint: ``checkpoint, n, n_failed``, samples and those of state ``error``.
 
@@ -72,7 +72,7 @@ def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
 
 
 def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
-    """Sentences on samples without a grade, and on graders that accept all samples or none.
+    """Yield sentences on samples without a grade, and on graders that accept all samples or none.
 
     ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed``.
 

@@ -1,12 +1,9 @@
-"""The engine of an audit whose work is done by the workers of a Ray cluster. The only module that imports Ray.
+"""The engine of an audit whose jobs the workers of a Ray cluster do. The only module that imports Ray.
 
-The flow of the audit and its store stay with the process that was started, the lead. It cuts the work on a checkpoint
-into units, hands them to workers, which are Ray actors with an ``Engine`` each, and takes what comes as Parquet. A
-worker that holds a checkpoint gets more of it as long as there is any, so that models are loaded seldom. A worker may
-die: its unit is given to another, and a new worker is started where the cluster has room.
-
-Findings are those of one process to the last bit where a worker computes as that process would: transformers' batches
-are the same, since all workers make them by one plan and each computes some of them.
+The process that was started, the lead, runs the stages and writes the store. It splits each job into shards (one
+checkpoint, a block of problems) and gives them to workers, which are Ray actors with an ``Engine`` each. A worker that
+has loaded a checkpoint gets more shards of it while there are any, so that models are loaded seldom. When a worker
+dies, its shard is done again by another, and a new worker is started.
 """
 
 from __future__ import annotations
@@ -14,55 +11,37 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from dataclasses import dataclass
+from typing import Any
 
 from oversharp.diagnostics.engine.config import EngineConfig
-from oversharp.diagnostics.engine.local import EngineSpec, Missing
-from oversharp.diagnostics.engine.ray_worker import (
-    Job,
-    KernelJob,
-    SampleJob,
-    TeacherForceJob,
-    Unit,
-    UnitResult,
-    Worker,
-    WorkerPlace,
-    first_units,
-    forced_from_parquet,
-    most_tokens,
-    samples_from_parquet,
-    units_of,
-)
+from oversharp.diagnostics.engine.jobs import JOB_ERRORS, Job, JobResult, count_tokens, split_job
+from oversharp.diagnostics.engine.local import EngineSpec
+from oversharp.diagnostics.engine.ray_worker import Worker, WorkerPlace
 from oversharp.diagnostics.records.errors import ClusterError, ConfigError, OversharpError, SamplerError
 from oversharp.diagnostics.records.provenance import version
-from oversharp.diagnostics.records.shard import Task, run_in_turns
-from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
-from oversharp.diagnostics.samplers import BatchPlan, choose_sampler
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers import choose_sampler
 
-if TYPE_CHECKING:
-    from oversharp.diagnostics.kernel import GradientKernel
-
-#: What starts a Ray of its own on this machine.
+#: Addresses that start a Ray on this machine.
 HERE = ("", "local")
-#: Units that a job is cut into at least, per worker: the work that one death costs, against reading it once per unit.
-UNITS_PER_WORKER = 4
-#: Workers that may die at one unit before its checkpoint is left out, or one after the other before they are ready.
+#: Shards per worker that a stage is split into at least: more lose less at a death, and at the end of a stage.
+SHARDS_PER_WORKER = 4
+#: Response tokens of one shard at most, since the lead and the worker hold all of them: up to 36 bytes each, 150 MB.
+TOKENS_PER_SHARD = 1 << 22
+#: Workers that may die at one shard before its checkpoint is left out, or in a row before they are ready.
 MOST_DEATHS = 3
-#: Seconds without a worker or a result after which the user is told what is waited for.
+#: Seconds without a worker before the lead prints what it waits for.
 _PATIENCE_S = 30.0
-#: Seconds in which a cluster has to answer.
+#: Seconds in which a cluster must answer.
 _CONNECT_S = 10.0
 
 
 class RayPool:
-    """Where workers come from. Each takes one CPU, or as many GPUs as share one model where the cluster has GPUs."""
+    """The cluster's room for workers: each takes one CPU, or with GPUs in the cluster as many as share one model."""
 
     def __init__(self, ray: Any, config: EngineConfig, *, note: Callable[[str], None]) -> None:
         self.ray = ray
@@ -78,7 +57,7 @@ class RayPool:
     def choose_sampler(
         self, name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, held: str | None = None
     ) -> tuple[str, str]:
-        """``samplers.choose_sampler`` where a worker would be: what runs there need not run here."""
+        """Call ``samplers.choose_sampler`` on a worker's machine: what runs there need not run on the lead's."""
 
         def chosen() -> tuple[str, str] | OversharpError:
             try:
@@ -98,16 +77,16 @@ class RayPool:
             raise _no_worker(error) from error
 
     def engine(self, spec: EngineSpec) -> RayEngine:
-        """An engine whose work the workers do."""
+        """Return an engine whose jobs the workers do."""
         return RayEngine(self, spec)
 
 
 @contextmanager
 def open_pool(address: str, config: EngineConfig, *, note: Callable[[str], None]) -> Iterator[RayPool]:
-    """Join the cluster at ``address``, or start a Ray on this machine, for as long as the block lasts.
+    """Join the cluster at ``address``, or start a Ray on this machine, until the block ends.
 
-    A script that has joined one itself keeps it. Raises ``ConfigError`` if Ray is not installed, ``ClusterError`` if
-    there is no such cluster or none of its machines can be a worker.
+    A script that has called ``ray.init`` keeps its connection. Raises ``ConfigError`` if Ray is not installed,
+    ``ClusterError`` if there is no such cluster or none of its machines has room for a worker.
     """
     try:
         import ray
@@ -140,7 +119,7 @@ def _join(ray: Any, address: str) -> None:
 
 
 def _require_listener(address: str) -> None:
-    """Raise ``OSError`` if nobody listens at HOST:PORT, or ``ValueError``: Ray itself would try for many minutes."""
+    """Raise ``OSError`` if nothing listens at HOST:PORT, ``ValueError`` for other text: Ray retries for minutes."""
     if address in (*HERE, "auto"):
         return
     host, _, port = address.rpartition(":")
@@ -151,7 +130,7 @@ def _require_listener(address: str) -> None:
 
 @contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
-    """Ray tells of every death of a worker on the console, and no setting keeps it from that; we say it in a line."""
+    """Keep Ray from printing every death of a worker, which no setting does; the engine prints one line of its own."""
     module = ray._private.worker
     before = module.print_to_stdstream
     module.print_to_stdstream = lambda *_, **__: None
@@ -162,224 +141,156 @@ def _quiet(ray: Any) -> Iterator[None]:
 
 
 @dataclass(eq=False)
-class _WorkerHandle:
-    """One worker and the checkpoint that it holds; ``place`` once it has answered, ``busy`` with a unit."""
+class _JobShard:
+    """Part of a job, and how many workers died at it."""
 
-    actor: Any
-    place: WorkerPlace | None = None
-    busy: bool = False
-    holds: str | None = None
+    job: Job
+    deaths: int = 0
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.job.checkpoint
 
 
 @dataclass(eq=False)
-class _JobState:
-    """One job on its way: units to be given out, units at work, results that nobody has taken yet."""
+class _WorkerHandle:
+    """One actor: ``place`` once it has answered, the checkpoint that it ``loaded`` last, the ``shard`` it works on."""
 
-    job: Job
-    reference: Any
-    waiting: deque[tuple[Unit, int]]  # with the workers that died at it
-    n_at_work: int = 0
-    results: deque[Any] = field(default_factory=deque)
-    error: OversharpError | None = None
-
-    @property
-    def checkpoint_id(self) -> str:
-        return self.job.checkpoint.checkpoint_id
-
-    @property
-    def ended(self) -> bool:
-        return self.error is not None or not (self.waiting or self.n_at_work or self.results)
-
-    def fail(self, error: OversharpError) -> None:
-        """Give out no more of it; what is at work is not waited for."""
-        self.error = error
-        self.waiting.clear()
+    actor: Any
+    place: WorkerPlace | None = None
+    loaded: Checkpoint | None = None
+    shard: _JobShard | None = None
 
 
 class RayEngine:
-    """An ``AuditEngine`` whose jobs are cut into units and done by workers, several checkpoints side by side."""
+    """An ``AuditEngine`` that splits jobs into shards for the workers of a cluster."""
 
     def __init__(self, pool: RayPool, spec: EngineSpec) -> None:
         self._pool, self._ray = pool, pool.ray
         self._actor = self._ray.remote(Worker).options(**pool.needs, max_restarts=0, max_task_retries=0)
         self._spec = spec
-        self._workers: list[_WorkerHandle] = []
-        self._works: list[_JobState] = []
-        self._at_work: dict[Any, tuple[_WorkerHandle, _JobState | None, Unit | None, int]] = {}
-        self._said: set[str] = set()
+        #: Ray's reference to what a worker does now → the worker; first that is to answer where it is.
+        self._running: dict[Any, _WorkerHandle] = {}
+        self._idle: list[_WorkerHandle] = []
+        self._printed: set[str] = set()
         self._deaths_unready = 0
 
-    # ---------------------------------------------------------------- what an audit asks for
+    def group(self, checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
+        """Return all checkpoints as one group: they are worked on side by side."""
+        return [list(checkpoints)] if checkpoints else []
 
-    def sample(
-        self, checkpoint: Checkpoint, problems: Sequence[Problem], missing: Missing, settings: SamplingSettings
-    ) -> Iterator[list[Sample]]:
-        """Draw what is missing, see ``AuditEngine``."""
-        job = SampleJob(checkpoint=checkpoint, problems=problems, settings=settings, missing=missing)
-        return self._results(self._submit(job), samples_from_parquet)
-
-    def teacher_force(
-        self,
-        checkpoint: Checkpoint,
-        problems: Sequence[Problem],
-        responses: pd.DataFrame,
-        settings: SamplingSettings,
-        *,
-        again: bool = False,
-    ) -> Iterator[list[ForcedResponse]]:
-        """Teacher-force responses, see ``AuditEngine``."""
-        job = TeacherForceJob(
-            checkpoint=checkpoint, problems=problems, settings=settings, responses=responses, again=again
-        )
-        return self._results(self._submit(job), forced_from_parquet)
-
-    def kernel(
-        self, checkpoint: Checkpoint, problems: Sequence[Problem], responses: pd.DataFrame, settings: SamplingSettings
-    ) -> Iterator[list[tuple[GradientKernel, list[int]]]]:
-        """The gradient kernel over ``responses``, see ``AuditEngine``."""
-        job = KernelJob(checkpoint=checkpoint, problems=problems, settings=settings, responses=responses)
-        return self._results(self._submit(job), lambda kernels: kernels)
-
-    def run(self, tasks: Sequence[Task[None]]) -> None:
-        """Do all tasks side by side."""
-        run_in_turns(tasks)
+    def run(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
+        """Do the jobs side by side, see ``AuditEngine``; results come as shards end."""
+        waiting = deque(_JobShard(job=part) for job in jobs for part in self._shards(job, len(jobs)))
+        failed: set[Checkpoint] = set()
+        while len(self._running) + len(self._idle) < self._pool.n_workers and waiting:
+            self._start_worker()
+        try:
+            while waiting or any(worker.shard for worker in self._running.values()):
+                self._assign(waiting)
+                for result in self._wait(waiting):
+                    if result.checkpoint in failed:
+                        continue
+                    if result.error is not None and not isinstance(result.error, JOB_ERRORS):
+                        raise result.error
+                    if result.error is not None:  # the rest of its job is not worth doing
+                        failed.add(result.checkpoint)
+                        for shard in [shard for shard in waiting if shard.checkpoint == result.checkpoint]:
+                            waiting.remove(shard)
+                    yield result
+        finally:
+            self._abandon_shards()
 
     def close(self) -> None:
-        """Have the workers let go of their models; they end with the pool."""
-        for worker in self._workers:
+        """Have the workers free their models; the workers end with the pool."""
+        for worker in (*self._idle, *self._running.values()):
             worker.actor.close.remote()
-            worker.holds = None
+            worker.loaded = None
 
-    # ---------------------------------------------------------------- giving out and taking in
+    def _shards(self, job: Job, n_jobs: int) -> list[Job]:
+        n_for_workers = -(-SHARDS_PER_WORKER * self._pool.n_workers // n_jobs)
+        n_for_memory = -(-count_tokens(job) // TOKENS_PER_SHARD)
+        return split_job(job, max(n_for_workers, n_for_memory))
 
-    def _submit(self, job: Job) -> _JobState:
-        work = _JobState(job=job, reference=self._ray.put(job), waiting=deque((unit, 0) for unit in first_units(job)))
-        self._works.append(work)
-        while len(self._workers) < self._pool.n_workers:
-            self._start_worker()
-        self._dispatch()
-        return work
+    def _assign(self, waiting: deque[_JobShard]) -> None:
+        """Give every idle worker a shard: of the checkpoint that it has loaded, else of the one that fewest have."""
+        while waiting and self._idle:
+            worker = self._idle.pop()
+            n_loaded = Counter(other.loaded for other in (*self._idle, *self._running.values()))
+            shard = min(waiting, key=lambda one: (one.checkpoint != worker.loaded, n_loaded[one.checkpoint]))
+            waiting.remove(shard)
+            worker.shard, worker.loaded = shard, shard.checkpoint
+            self._running[worker.actor.run.remote(shard.job)] = worker
 
-    def _results(self, work: _JobState, decode: Callable[[Any], list[Any]]) -> Iterator[list[Any]]:
-        try:
-            while not work.ended:
-                if work.results:
-                    yield decode(work.results.popleft())
-                    continue
-                self._wait()
-                if not (work.results or work.ended):
-                    yield []  # there is news of another job
-            if work.error is not None:
-                raise work.error
-        finally:
-            work.waiting.clear()
-            self._works.remove(work)
-
-    def _wait(self) -> None:
-        """Return when some job has results that nobody has taken yet, or has ended."""
-        patience = count()
-        while not any(work.results or work.ended for work in self._works):
-            done, _ = self._ray.wait(list(self._at_work), num_returns=1, timeout=_PATIENCE_S)
-            if not done and next(patience) == 0 and not any(worker.place for worker in self._workers):
-                needs = ", ".join(f"{name} {number:g}" for name, number in self._pool.needs.items())
-                self._note(f"waiting for the cluster to start a worker ({needs})")
-            for reference in done:
-                self._receive(reference)
-            self._dispatch()
-
-    def _receive(self, reference: Any) -> None:
-        worker, work, unit, deaths = self._at_work.pop(reference)
-        try:
-            answer = self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError:
-            raise  # a fault in our own code
-        except self._ray.exceptions.RayError as error:
-            self._replace_worker(worker, error)
-            if work is not None and unit is not None:
-                work.n_at_work -= 1
-                self._retry(work, unit, deaths + 1, worker, error)
-            return
-        worker.busy = False
-        if work is None:
-            _require_version(answer)
-            worker.place, self._deaths_unready = answer, 0
-            return
-        work.n_at_work -= 1
-        self._accept(work, unit, answer)
-
-    def _accept(self, work: _JobState, unit: Unit | None, outcome: UnitResult) -> None:
-        for note in outcome.notes:
-            self._note(note)
-        if work.error is not None or work not in self._works:
-            return  # it failed or was broken off meanwhile
-        if outcome.error is not None:
-            work.fail(outcome.error)
-        elif isinstance(outcome.result, BatchPlan):
-            most = UNITS_PER_WORKER * self._pool.n_workers
-            work.waiting.extend((part, 0) for part in units_of(outcome.result, most, most_tokens(work.job)))
-        else:
-            work.results.append(outcome.result)
-
-    def _dispatch(self) -> None:
-        for worker in self._workers:
-            if worker.place is None or worker.busy:
+    def _wait(self, waiting: deque[_JobShard]) -> Iterator[JobResult]:
+        """Wait for one worker to answer or die, and yield the result of its shard, if there is one."""
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_PATIENCE_S)
+        if not done and not any(worker.place for worker in (*self._idle, *self._running.values())):
+            needs = ", ".join(f"{name} {number:g}" for name, number in self._pool.needs.items())
+            self._note(f"waiting for the cluster to start a worker ({needs})")
+        for reference in done:
+            worker = self._running.pop(reference)
+            shard, worker.shard = worker.shard, None
+            try:
+                answer = self._ray.get(reference)
+            except self._ray.exceptions.RayTaskError:
+                raise  # a fault in our own code
+            except self._ray.exceptions.RayError as error:
+                self._replace_worker(worker, error)
+                if shard is not None:
+                    yield from self._repeat(shard, waiting, worker, error)
                 continue
-            work = self._next_for(worker)
-            if work is None:
-                return
-            unit, deaths = work.waiting.popleft()
-            worker.busy, worker.holds = True, work.checkpoint_id
-            work.n_at_work += 1
-            reference = worker.actor.work.remote(work.reference, unit)
-            self._at_work[reference] = (worker, work, unit, deaths)
+            self._idle.append(worker)
+            if isinstance(answer, WorkerPlace):
+                _require_version(answer)
+                worker.place, self._deaths_unready = answer, 0
+                continue
+            for note in answer.notes:
+                self._note(note)
+            if shard is not None:
+                yield answer.result
 
-    def _next_for(self, worker: _WorkerHandle) -> _JobState | None:
-        """A job of the checkpoint that the worker holds, else one of whose checkpoint the fewest workers hold."""
-        waiting = [work for work in self._works if work.waiting]
-        holders = [other.holds for other in self._workers if other is not worker]
-        return min(
-            waiting,
-            key=lambda work: (work.checkpoint_id != worker.holds, holders.count(work.checkpoint_id)),
-            default=None,
+    def _repeat(
+        self, shard: _JobShard, waiting: deque[_JobShard], worker: _WorkerHandle, error: Exception
+    ) -> Iterator[JobResult]:
+        """Put a shard whose worker died back, or yield an error where too many have died at it."""
+        label, host = shard.checkpoint.label, worker.place.host if worker.place else "the cluster"
+        shard.deaths += 1
+        if shard.deaths < MOST_DEATHS:
+            waiting.appendleft(shard)
+            self._pool.note(f"{label}: a worker on {host} died ({_cause(error)}); another does its work again")
+            return
+        yield JobResult(
+            checkpoint=shard.checkpoint,
+            error=SamplerError(
+                f"{label}: {shard.deaths} workers died at the same part of its work ({_cause(error)}); give each more "
+                "memory, or lower --batch-size"
+            ),
         )
 
-    # ---------------------------------------------------------------- workers and their deaths
+    def _abandon_shards(self) -> None:
+        """Ignore the results of shards that still run, after an error ended the stage."""
+        for worker in self._running.values():
+            worker.shard = None
 
     def _start_worker(self) -> None:
         worker = _WorkerHandle(actor=self._actor.remote(self._spec, socket.gethostname()))
-        self._workers.append(worker)
-        # until it answers it gets no work: the cluster may have no room for it
-        self._at_work[worker.actor.ready.remote()] = (worker, None, None, 0)
+        # it gets no shard before it answers: the cluster may have no room for it
+        self._running[worker.actor.place.remote()] = worker
 
     def _replace_worker(self, worker: _WorkerHandle, error: Exception) -> None:
-        """Start another worker in the place of one that died, unless too many in a row died before they were ready."""
-        self._workers.remove(worker)
-        self._ray.kill(worker.actor)  # it may be cut off and not dead
+        """Start another worker, unless too many in a row died before they answered."""
+        self._ray.kill(worker.actor)  # it may be unreachable and alive
         self._deaths_unready += worker.place is None
         if self._deaths_unready < MOST_DEATHS:
             self._start_worker()
-        elif not self._workers:
+        elif not (self._idle or self._running):
             raise _no_worker(error) from error
 
-    def _retry(self, work: _JobState, unit: Unit, deaths: int, worker: _WorkerHandle, error: Exception) -> None:
-        label, where = work.job.checkpoint.label, worker.place.host if worker.place else "the cluster"
-        if work.error is not None:
-            return
-        if deaths == MOST_DEATHS:
-            work.fail(
-                SamplerError(
-                    f"{label}: {deaths} workers died at the same part of its work ({_cause(error)}); give each more "
-                    "memory, or lower --batch-size"
-                )
-            )
-            return
-        work.waiting.appendleft((unit, deaths))
-        self._pool.note(f"{label}: a worker on {where} died ({_cause(error)}); another does its work again")
-
     def _note(self, text: str) -> None:
-        """Say it once, however many workers do."""
-        if text not in self._said:
-            self._said.add(text)
+        """Print a line once, however many workers send it."""
+        if text not in self._printed:
+            self._printed.add(text)
             self._pool.note(text)
 
 

@@ -1,10 +1,9 @@
-"""Teacher forcing: what a checkpoint thinks of given responses, at temperature 1 over the full vocabulary.
+"""Teacher forcing: log-probabilities of given responses under a checkpoint, at temperature 1, no truncation.
 
 ``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats,
-from forward passes over given tokens. Logits are made at response positions only, and in chunks of positions, so that
-long responses under a large vocabulary do not fill the memory. A prompt that several responses of a batch answer is
-read once, and its keys and values are lent to all of them, where the model allows it
-(``oversharp.diagnostics.models.cached_passes``).
+from forward passes over given tokens. Logits are computed at response positions only, and in chunks of positions, so
+that long responses under a large vocabulary do not fill the memory. Responses of a batch share their prompt's KV cache
+where the model allows it (``oversharp.diagnostics.models.cached_passes``).
 """
 
 from __future__ import annotations
@@ -32,34 +31,33 @@ from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
 from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 from oversharp.diagnostics.records.errors import SamplerError
-from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
-#: exp of it is 0 in every precision.
+#: Its exp is 0 in every precision.
 _LEAST_LOGP = -1e4
-#: Logits that exist at one time on a CPU, and in a batch at one position: 256 MiB of float32.
+#: Most logits at one time on a CPU, and of a batch at one position: 256 MiB of float32.
 _LOGITS_PER_CHUNK = 1 << 26
-#: Of them, so many are made log-probabilities at a time, which takes three times their size in float32.
-_LAWS_PER_CHUNK = 1 << 23
-#: A GPU makes logits of so many times the log-probabilities, a sixteenth of its memory in half precision: a chunk of
-#: them costs a pass through the model, and in chunks of 256 MiB an H100 scored a tenth of what plain passes did.
-_LOGITS_PER_LAWS_ON_A_GPU = 16
+#: Most of these logits that become log-probabilities at one time, which takes three times their size in float32.
+_LOGPS_PER_CHUNK = 1 << 23
+#: Chunks of logits per chunk of log-probabilities on a GPU, a sixteenth of its memory in half precision. Each chunk of
+#: logits costs a pass through the model: in chunks of 256 MiB an H100 scored a tenth of what plain passes did.
+_LOGIT_CHUNKS_ON_A_GPU = 16
 
 
 def budget_for(loaded: LoadedModel) -> int:
-    """Tokens of one batch that suit the model and its device."""
+    """Return the tokens of one batch that suit the model and its device."""
     width = getattr(loaded.model.config.get_text_config(), "hidden_size", None)
     return tokens_per_batch(None if width is None else int(width), on_cpu=loaded.device.type == "cpu")
 
 
-def _laws_per_chunk(device: torch.device) -> int:
-    return elements_per_chunk(device, _LAWS_PER_CHUNK)
+def _logps_per_chunk(device: torch.device) -> int:
+    return elements_per_chunk(device, _LOGPS_PER_CHUNK)
 
 
 def _logits_per_chunk(device: torch.device) -> int:
     if device.type != "cuda":
         return _LOGITS_PER_CHUNK
-    return max(_LOGITS_PER_CHUNK, _LOGITS_PER_LAWS_ON_A_GPU * _laws_per_chunk(device))
+    return max(_LOGITS_PER_CHUNK, _LOGIT_CHUNKS_ON_A_GPU * _logps_per_chunk(device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,24 +83,23 @@ def teacher_force(
     settings: SamplingSettings,
     *,
     token_budget: int = TOKEN_BUDGET,
-    part: Shard = WHOLE,
 ) -> Iterator[list[ForcedResponse]]:
     """Yield scores batch by batch; ``settings`` give the prompt's template.
 
-    A batch holds at most ``token_budget`` tokens, padding included, but always one response. All requests are put into
-    batches, and those of ``part`` are computed: the last bits of a score depend on the batch that it is in. A batch
-    that does not fit a GPU's memory is computed in halves, and so are those after it. Raises ``SamplerError`` for a
-    response that is empty, does not fit the model's context or vocabulary, or the memory by itself, or gets NaN.
+    A batch has at most ``token_budget`` tokens, padding included, but at least one response. The last bits of a score
+    depend on the other rows of its batch. A batch that does not fit a GPU's memory is computed in halves, and so are
+    those after it. Raises ``SamplerError`` for a response that is empty, does not fit the model's context or
+    vocabulary, or alone does not fit the memory, or gets NaN.
     """
     rows = _rows(loaded, requests, settings)
     most_rows = len(rows)
-    for batch in part.take(_planned(rows, loaded, token_budget)):
+    for batch in _plan_batches(rows, loaded, token_budget):
         scores: list[ForcedResponse] = []
         while len(scores) < len(batch):
             piece = batch[len(scores) : len(scores) + most_rows]
-            found = _score_if_it_fits(loaded, piece)
-            if found is not None:
-                scores += found
+            piece_scores = _try_batch(loaded, piece)
+            if piece_scores is not None:
+                scores += piece_scores
                 continue
             if len(piece) == 1:
                 where = f"problem {piece[0].problem_id}, response {piece[0].response_id}"
@@ -114,19 +111,8 @@ def teacher_force(
         yield scores
 
 
-def count_batches(
-    loaded: LoadedModel,
-    requests: Sequence[ForcedRequest],
-    settings: SamplingSettings,
-    *,
-    token_budget: int = TOKEN_BUDGET,
-) -> int:
-    """How many batches ``teacher_force`` makes of these, and so how many parts are of use. Raises as it does."""
-    return len(_planned(_rows(loaded, requests, settings), loaded, token_budget))
-
-
 def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: SamplingSettings) -> list[_ForcedRow]:
-    """One row per request, with the tokens of its prompt."""
+    """Return a row per request, with the tokens of its prompt."""
     prompts: dict[str, tuple[int, ...]] = {}
     rows = []
     for request in requests:
@@ -154,21 +140,22 @@ def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: Samp
     return rows
 
 
-def _planned(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
-    """All rows in batches, in that of two orders which leaves fewer tokens to compute.
+def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
+    """Return all rows in batches, in whichever of two orders leaves fewer tokens to compute.
 
-    By length of response there is the least padding; by prompt each is read once, where the model can lend it. Rows on
-    both sides of a length at which the model turns to another computation never share a batch.
+    Sorted by response length there is the least padding. Sorted by prompt each prompt is computed once, where the model
+    can share its KV cache. Rows on both sides of a length at which the model switches to another computation never
+    share a batch.
     """
-    reading = find_reading_rules(loaded.model)
-    planned: list[list[_ForcedRow]] = []
+    reading = how_to_read(loaded.model)
+    batches: list[list[_ForcedRow]] = []
     for beyond in (False, True):
         side = [row for row in rows if reading.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is beyond]
-        plans = [list(_batches(order, loaded, token_budget, pads=reading.pads)) for order in _orders(side, reading)]
-        planned += min(
-            plans, key=lambda batches: sum(_tokens_computed(batch, lent=reading.shares_prompts) for batch in batches)
+        plans = [list(_split_rows(order, loaded, token_budget, pads=reading.pads)) for order in _orders(side, reading)]
+        batches += min(
+            plans, key=lambda plan: sum(_count_tokens(batch, shares_prompts=reading.lends) for batch in plan)
         )
-    return planned
+    return batches
 
 
 def _orders(rows: Sequence[_ForcedRow], reading: ReadingRules) -> Iterator[list[_ForcedRow]]:
@@ -178,19 +165,19 @@ def _orders(rows: Sequence[_ForcedRow], reading: ReadingRules) -> Iterator[list[
         yield sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
 
 
-def _tokens_computed(batch: Sequence[_ForcedRow], *, lent: bool) -> int:
-    """Tokens that go through the model for a batch, padding included."""
-    prompts = {row.prompt_ids for row in batch} if lent else [row.prompt_ids for row in batch]
+def _count_tokens(batch: Sequence[_ForcedRow], *, shares_prompts: bool) -> int:
+    """Return the tokens that go through the model for a batch, padding included."""
+    prompts = {row.prompt_ids for row in batch} if shares_prompts else [row.prompt_ids for row in batch]
     longest_response = max(len(row.token_ids) for row in batch)
     return len(prompts) * max(map(len, prompts)) + len(batch) * longest_response
 
 
-def _batches(
+def _split_rows(
     rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int, *, pads: bool
 ) -> Iterator[list[_ForcedRow]]:
-    """Consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits.
+    """Yield consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits.
 
-    Without ``pads`` all prompts of a batch are of one length.
+    Without ``pads`` all prompts of a batch have one length.
     """
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
     batch: list[_ForcedRow] = []
@@ -208,19 +195,19 @@ def _batches(
         yield batch
 
 
-def _score_if_it_fits(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
-    """The scores of a batch; None where a GPU has no memory for it, which is then as free as before."""
+def _try_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
+    """Return the scores of a batch; None, with its memory freed, where the GPU has no memory for it."""
     try:
         return _score_batch(loaded, rows)
     except torch.OutOfMemoryError:
-        pass  # its tensors live as long as the error does
+        pass  # the error keeps its tensors alive
     torch.cuda.empty_cache()
     return None
 
 
 @torch.inference_mode()
 def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse]:
-    """Prompts are padded on the left and responses on the right, so that all responses start in one column."""
+    """Score a batch: prompts are padded on the left, responses on the right, so that all start in one column."""
     device = loaded.device
     prompt_width = max(len(row.prompt_ids) for row in rows)
     response_width = max(len(row.token_ids) for row in rows)
@@ -237,20 +224,20 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     positions_per_chunk = max(1, _logits_per_chunk(device) // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
         for first, logits_BCV in _response_logits(loaded, rows, ids_BL, mask_BL, prompt_width, positions_per_chunk):
-            for some, part in _blocks(*logits_BCV.shape, laws=_laws_per_chunk(device)):
+            for some, part in _blocks(*logits_BCV.shape, n_logps=_logps_per_chunk(device)):
                 logp_RPV = logits_BCV[some, part].float().log_softmax(dim=-1)
                 token_RP = ids_BL[some, first + part.start : first + part.stop]
                 into = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
                 logp_BT[some, into] = logp_RPV.gather(2, token_RP[:, :, None])[:, :, 0]
-                # p·log p, where 0·−∞ must be 0; torch.special.entr says the same and is slower on a CPU
+                # p·log p, where 0·−∞ must be 0; torch.special.entr is equal and slower on a CPU
                 entropy_BT[some, into] = -logp_RPV.exp().mul_(logp_RPV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
     is_response_BT = mask_BL[:, prompt_width:]
-    broken_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
-    if bool(broken_B.any()):
-        worst = rows[int(broken_B.nonzero()[0, 0])]
+    invalid_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
+    if bool(invalid_B.any()):
+        first_invalid = rows[int(invalid_B.nonzero()[0, 0])]
         raise SamplerError(
-            f"problem {worst.problem_id}: the model gives NaN or infinite log-probabilities; try --dtype float32, "
-            "or leave this checkpoint out"
+            f"problem {first_invalid.problem_id}: the model gives NaN or infinite log-probabilities; "
+            "try --dtype float32, or leave this checkpoint out"
         )
     logp_sum_B = logp_BT.double().where(is_response_BT, 0.0).sum(dim=1)
     entropy_sum_B = entropy_BT.double().where(is_response_BT, 0.0).sum(dim=1)
@@ -268,16 +255,16 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     ]
 
 
-def _blocks(n_rows: int, n_positions: int, n_words: int, *, laws: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and positions of logits that are made ``laws`` log-probabilities together: whole rows, or a part of one.
+def _blocks(n_rows: int, n_positions: int, n_words: int, *, n_logps: int) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and positions whose logits become ``n_logps`` log-probabilities at one time: rows, or part of one.
 
-    >>> list(_blocks(3, 2, 10, laws=40))
+    >>> list(_blocks(3, 2, 10, n_logps=40))
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
-    >>> list(_blocks(1, 3, 10, laws=20))
+    >>> list(_blocks(1, 3, 10, n_logps=20))
     [(slice(0, 1, None), slice(0, 2, None)), (slice(0, 1, None), slice(2, 3, None))]
     """
-    positions = max(1, min(n_positions, laws // n_words))
-    rows = max(1, laws // (n_positions * n_words))
+    positions = max(1, min(n_positions, n_logps // n_words))
+    rows = max(1, n_logps // (n_positions * n_words))
     for row in range(0, n_rows, rows):
         for position in range(0, n_positions, positions):
             yield slice(row, min(row + rows, n_rows)), slice(position, min(position + positions, n_positions))
@@ -293,8 +280,8 @@ def _response_logits(
 ) -> Iterator[tuple[int, Float[Tensor, "row token vocabulary"]]]:
     """Yield (first column, logits that predict the columns from there on), response columns only, left to right.
 
-    One forward pass where all logits fit and no prompt is lent; else one of the prompts and one per chunk, each going
-    on from the cache of the one before, or reading all again where the model does not allow that.
+    One forward pass where all logits fit and no prompt is shared. Otherwise one over the prompts and one per chunk,
+    which continues from the cache of the chunk before, or recomputes all where the model does not allow that.
     """
     model: Any = loaded.model
     accepted = inspect.signature(innermost(model).forward).parameters
@@ -303,13 +290,13 @@ def _response_logits(
     keeps_cache = width - prompt_width > positions_per_chunk and reading.continues
     starts = adapter_starts(model, ids_BL[:, :prompt_width])
     position_BL = positions(mask_BL)
-    cache: Any = _lent_prompts(model, rows, ids_BL, mask_BL, prompt_width)
-    # the last token of a prompt is read with the response, whose first token it predicts
-    read = 0 if cache is None else prompt_width - 1
+    cache: Any = _shared_prompts(model, rows, ids_BL, mask_BL, prompt_width)
+    # the last token of a prompt is computed with the response, whose first token it predicts
+    n_cached = 0 if cache is None else prompt_width - 1
     for first in range(prompt_width, width, positions_per_chunk):
         last = min(first + positions_per_chunk, width)
         arguments: dict[str, Any] = {
-            "input_ids": ids_BL[:, read : last - 1],
+            "input_ids": ids_BL[:, n_cached : last - 1],
             "attention_mask": mask_BL[:, : last - 1].long(),
             "use_cache": cache is not None or keeps_cache,
         }
@@ -318,25 +305,25 @@ def _response_logits(
         if starts is not None:
             arguments["alora_offsets"] = [None if one is None else one + last - 1 - prompt_width for one in starts]
         if "position_ids" in accepted and reading.pads:
-            arguments["position_ids"] = position_BL[:, read : last - 1]
+            arguments["position_ids"] = position_BL[:, n_cached : last - 1]
         if "logits_to_keep" in accepted:
             arguments["logits_to_keep"] = last - first
         output = model(**arguments)
         cache = None if last == width else getattr(output, "past_key_values", None)
         if not can_continue(model, cache):
             cache = None
-        read = 0 if cache is None else last - 1
+        n_cached = 0 if cache is None else last - 1
         yield first, output.logits[:, -(last - first) :]
 
 
-def _lent_prompts(
+def _shared_prompts(
     model: Any,
     rows: Sequence[_ForcedRow],
     ids_BL: Int[Tensor, "row token"],
     mask_BL: Bool[Tensor, "row token"],
     prompt_width: int,
 ) -> Any:
-    """Keys and values of the prompts but for their last tokens, each read once; None where that saves nothing."""
+    """Return the KV cache of each prompt without its last token, repeated per row; None if that saves nothing."""
     numbers: dict[tuple[int, ...], int] = {}
     prompt_of_row = [numbers.setdefault(row.prompt_ids, len(numbers)) for row in rows]
     if len(numbers) == len(rows) or prompt_width < 2 or not find_reading_rules(model).shares_prompts:

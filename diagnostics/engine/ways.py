@@ -1,4 +1,4 @@
-"""The stage "ways": reads how the correct responses solve their problems, and joins what is nearly the same."""
+"""The stage "read ways": how correct responses solve their problems, with nearly equal ways joined."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from oversharp.diagnostics.ways.joining import name_ways
 
 
 def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:
-    """Read the correct responses of the audit that were not read by this reader yet, each different text once.
+    """Read the audit's correct responses that this reader has not read yet, each distinct text once.
 
-    The ways of a problem are named anew when one of its responses is new. Of more than ``MOST_SAMPLES`` none is read,
-    and ``progress`` is told. Raises ``StoreError``.
+    The ways of a problem are named again when it has a new response. An audit of more than ``MOST_SAMPLES`` samples is
+    skipped, with a note. Raises ``StoreError``.
     """
     planned = "SELECT coalesce(sum(n_planned), 0)::BIGINT AS n FROM planned_samples WHERE audit_id = $id"
     n_samples = int(store.frame(planned, id=key.audit_id)["n"].iloc[0])
     if n_samples > MOST_SAMPLES:
-        progress.note(f"ways of solving are not read: {n_samples:,} samples are more than {MOST_SAMPLES:,}")
+        progress.note(f"ways of solving are skipped: {n_samples:,} samples are more than {MOST_SAMPLES:,}")
         return
     reader = reader or get_reader()
     name = f"{reader.name} {reader.version}"
@@ -34,14 +34,14 @@ def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysR
             for rows in store.ways.texts(unread):
                 store.ways.add(name, rows, reader.read(rows["text"].tolist()))
                 advance(len(rows))
-    for problem_ids in store.ways.find_unjoined(name):
-        _join(store, reader, name, problem_ids)
+    for problem_ids in store.ways.unjoined(name):
+        _join_ways(store, reader, name, problem_ids)
     if unread:
         store.log_event(key, "read ways", wall_s=time.perf_counter() - start, rows=len(unread))
 
 
-def _join(store: Store, reader: WaysReader, name: str, problem_ids: list[str]) -> None:
-    rows = store.ways.load_signatures(name, problem_ids)
+def _join_ways(store: Store, reader: WaysReader, name: str, problem_ids: list[str]) -> None:
+    rows = store.ways.signed(name, problem_ids)
     names: dict[int, str] = {}
     for _, own in rows.groupby("problem_id", sort=True):
         counts: Counter = Counter()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from oversharp.diagnostics.audit.freshness import findings_and_verdict
-from oversharp.diagnostics.audit.terms import settled_terms
+from oversharp.diagnostics.audit.freshness import update_verdict
+from oversharp.diagnostics.audit.terms import resolve_terms
 from oversharp.diagnostics.engine.grading import grade_responses
 from oversharp.diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
 from oversharp.diagnostics.ingest.config import ImportConfig
@@ -174,7 +174,7 @@ def import_samples(
     with Store.open(config.store) as store:
         store.bound_memory(config.memory_gib)
         for name, planned in plan.by_series.items():
-            terms = settled_terms(store, name, config)
+            terms = resolve_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_stored_verifier(store, name, planned[0], config))
             planned, copies = _without_copies(planned)
             for note in copies:
@@ -361,7 +361,7 @@ def _audit(
         pending = find_ungraded(store, key, with_errors=True)
         grade_responses(store, problems, pending, key=key, progress=progress)
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
-    verdict = findings_and_verdict(store, key, failed, {}, progress)
+    verdict = update_verdict(store, key, failed, {}, progress)
     disagreements: list[Disagreement] = []
     partial: list[PartialRewards] = []
     scores = ScoreNotes()

@@ -116,9 +116,8 @@ class ConsoleProgress:
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a bar over ``total`` units on a terminal.
 
-        Elsewhere print one line when the stage ends without error.
-
-        While the run goes on, a line replaces the finished bar: a terminal has no room for the bars of all stages.
+        A line takes the place of its bar where the run goes on: a terminal has no room for the bars of all stages. A
+        stage that did nothing has no line.
         """
         bars = self._bars = self._bars or self._start_bars()
         task = bars.add_task(escape_controls(title), total=total)
@@ -135,9 +134,9 @@ class ConsoleProgress:
             self._open.remove(mine)
             if self._is_running:
                 bars.remove_task(task)
-            self._stop_if_done()
-        if not self._console.is_terminal or self._is_running:
-            self.note(f"{title}: {total} done")
+            self._stop_if_over()
+        if (mine.done or not total) and (not self._console.is_terminal or self._goes_on):
+            self.note(f"{title}: {mine.done} done")
 
     @contextmanager
     def overall(self, status: Callable[[], str]) -> Iterator[None]:

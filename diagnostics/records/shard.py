@@ -1,8 +1,8 @@
-"""Shards of a list for audits on several machines, and cooperative tasks."""
+"""Shards of a list: one audit on several machines."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,13 +10,10 @@ from oversharp.diagnostics.records.errors import ConfigError
 
 T = TypeVar("T")
 
-#: Cooperative task: yields where other tasks may run, and returns its result.
-Task = Generator[None, None, T]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Every ``of``-th item of a list, starting at ``index``: the shards of a list are disjoint.
+    """Every ``of``-th item of a list, from the one at ``index``; the shards of a list are disjoint.
 
     >>> [Shard(index=index, of=2).take("abcde") for index in range(2)]
     [['a', 'c', 'e'], ['b', 'd']]
@@ -26,12 +23,12 @@ class Shard:
     of: int = 1
 
     def take(self, items: Iterable[T]) -> list[T]:
-        """Return the items of this shard, in order."""
+        """Return the items of this shard, in their order."""
         return list(items)[self.index :: self.of]
 
     @classmethod
     def from_text(cls, flag: str, text: str) -> Shard:
-        """Parse ``I/N``, counted from 1. Raises ``ConfigError`` for any other text.
+        """Return the shard that ``I/N`` names, counted from 1. Raises ``ConfigError`` for any other text.
 
         >>> Shard.from_text("--shard", "2/4")
         Shard(index=1, of=4)
@@ -48,27 +45,3 @@ class Shard:
 
 
 WHOLE = Shard()
-
-
-def finish(task: Task[T]) -> T:
-    """Run a task to its end and return its result."""
-    while True:
-        try:
-            next(task)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
-def run_in_turns(tasks: Sequence[Task[None]]) -> None:
-    """Run the tasks in turns, one step each, until all have ended."""
-    waiting = list(tasks)
-    while waiting:
-        waiting = [task for task in waiting if _advance(task)]
-
-
-def _advance(task: Task[None]) -> bool:
-    try:
-        next(task)
-    except StopIteration:
-        return False
-    return True

@@ -11,9 +11,7 @@ from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.plugins import find_callables, load_callable
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.contract import (
-    BatchPlan,
     EngineSettings,
-    PlanningSampler,
     RestingSampler,
     Sampler,
     SamplerContext,
@@ -117,9 +115,7 @@ def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | No
 
 __all__ = [
     "ENTRY_POINT_GROUP",
-    "BatchPlan",
     "EngineSettings",
-    "PlanningSampler",
     "RestingSampler",
     "SampleRequest",
     "Sampler",

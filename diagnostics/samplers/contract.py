@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from oversharp.diagnostics.models.holder import ModelHolder
-from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 
 
@@ -82,40 +81,6 @@ class RestingSampler(Protocol):
 
     def rest(self) -> None:
         """Release as much memory as possible until the next ``sample``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchPlan:
-    """Layout of the rows of a call in batches: ``rows_per_batch`` in each, fewer in the last."""
-
-    n_batches: int
-    rows_per_batch: int
-
-
-@runtime_checkable
-class PlanningSampler(Protocol):
-    """A sampler whose log-probabilities depend, in their last bits, on the other rows of a batch.
-
-    For several machines to draw the same as one, all use the batches planned by one of them, and each draws a share of
-    the batches. With other samplers, each machine gets a share of the requests.
-    """
-
-    def plan(self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings) -> BatchPlan:
-        """Return the batches in which ``sample`` draws these requests."""
-
-    def sample(
-        self,
-        checkpoint: Checkpoint,
-        requests: Sequence[SampleRequest],
-        settings: SamplingSettings,
-        *,
-        part: Shard = WHOLE,
-        plan: BatchPlan | None = None,
-    ) -> Iterator[list[Sample]]:
-        """Like ``Sampler.sample``, but only the batches of ``part``.
-
-        Without a plan, in batches that fit this machine.
-        """
 
 
 def row_key(*identity: str | int) -> int:

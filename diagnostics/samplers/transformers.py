@@ -15,9 +15,8 @@ from oversharp.diagnostics.models.devices import suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.tokens import encode_prompt, pad_left, require_fit, response_texts
 from oversharp.diagnostics.records.errors import SamplerError
-from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
-from oversharp.diagnostics.samplers.contract import BatchPlan, SamplerContext, SampleRequest, row_key
+from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
 from oversharp.diagnostics.samplers.drawing import SeededDraw
 
 MAX_ROWS = 1024
@@ -52,45 +51,26 @@ class TransformersSampler:
         self._batch_size = context.batch_size
         self._most_rows: int | None = None  # at a time, once a GPU has run out of memory
 
-    def plan(self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings) -> BatchPlan:
-        """Return the batches of ``sample`` for these requests on this machine.
-
-        Raises like ``sample``.
-        """
-        loaded = self._models.load(checkpoint)
-        return self._plan(loaded, _rows(loaded, checkpoint, requests, settings), settings)
-
     def sample(
-        self,
-        checkpoint: Checkpoint,
-        requests: Sequence[SampleRequest],
-        settings: SamplingSettings,
-        *,
-        part: Shard = WHOLE,
-        plan: BatchPlan | None = None,
+        self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
         """Yield finished samples batch by batch, prompts of similar length together.
 
-        All requests are split into batches, by ``plan`` or to fit this machine, and those of ``part`` are drawn. Raises
-        ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model returns NaN, or a single response
-        does not fit on the GPU.
+        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, or a single
+        response does not fit on the GPU.
         """
         loaded = self._models.load(checkpoint)
         rows = _rows(loaded, checkpoint, requests, settings)
-        size = (plan or self._plan(loaded, rows, settings)).rows_per_batch
-        for first in part.take(range(0, len(rows), size)):
-            yield from self._draw(checkpoint, loaded, rows[first : first + size], settings)
-
-    def _plan(self, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings) -> BatchPlan:
         if not rows:
-            return BatchPlan(n_batches=0, rows_per_batch=1)
+            return
         size = self._batch_size or _rows_that_fit(loaded, len(rows[-1].prompt_ids) + settings.max_tokens)
-        return BatchPlan(n_batches=-(-len(rows) // size), rows_per_batch=size)
+        for first in range(0, len(rows), size):
+            yield from self._draw(checkpoint, loaded, rows[first : first + size], settings)
 
     def _draw(
         self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Draw one batch of the plan, split where it does not fit the memory."""
+        """Draw one batch, in pieces where it does not fit the memory."""
         done = 0
         while done < len(rows):
             piece = rows[done : done + (self._most_rows or len(rows))]

@@ -146,7 +146,7 @@ def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_p
         assert every.sentence == one.sentence
         assert {step.series for step in every.steps if not step.is_base} == {"grpo", "iac, seed 1"}
         assert store.plot("frontier").name == "compare-sharpening"
-        with pytest.raises(ConfigError, match="holds several series; pass series= with one of: grpo, iac, seed 1"):
+        with pytest.raises(ConfigError, match="has several series; pass series= with one of: grpo, iac, seed 1"):
             store.lost()
         shown = [verdict, every, store.plot("frontier"), store.report(), store.lost(series="grpo")]
         shown.append(store.diff(20, 40, series="grpo"))

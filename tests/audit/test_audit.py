@@ -81,7 +81,7 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(
     written_ns = second.report_path.stat().st_mtime_ns
     progress = Notes()
     third = oversharp.audit([countdown_series], config(out, **OF_COMMAND), progress=progress)
-    assert "findings and verdict of run stand: nothing that they rest on has changed" in progress.notes
+    assert "findings and verdict of run are up to date" in progress.notes
     assert not [note for note in progress.notes if note.startswith("to draw")]
     assert third.verdict == first.verdict
     assert third.report_path.stat().st_mtime_ns == written_ns
@@ -164,7 +164,7 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
         "oversharp.diagnostics.store.load.LEAST_BYTES", 0
     )  # else so small a store says nothing of a sample
     more = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
-    with pytest.raises(ConfigError, match="holds no finished audit"):
+    with pytest.raises(ConfigError, match="has no finished audit"):
         audit([countdown_series], config(tmp_path, **more))
     audit([countdown_series], config(tmp_path, n_base=32))
     with Store.open(tmp_path / "audit.duckdb") as store:

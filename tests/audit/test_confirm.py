@@ -201,7 +201,7 @@ def test_a_moved_run_is_named_and_found_where_it_lies_now(place: Path, audited: 
     (audited / "run").rename(moved)
     try:
         with pytest.raises(
-            CheckpointError, match=r"checkpoint-0: .*run/checkpoint-0 is not there any more; pass --path"
+            CheckpointError, match=r"checkpoint-0: .*run/checkpoint-0 does not exist any more; pass --path"
         ):
             _confirm(place)
         assert _confirm(place, path=moved).samples_drawn
@@ -215,7 +215,7 @@ def test_other_weights_at_the_same_place_are_refused(
     run = tmp_path / "run"
     shutil.copytree(audited / "run" / "checkpoint-0", run / "checkpoint-0")
     make_checkpoint(run / "checkpoint-20", 77)
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* holds other weights than those that were audited"):
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* has other weights than those that were audited"):
         _confirm(place, path=run)
     assert _rows(place, "SELECT count(*) AS n FROM confirmations") == [[0]]
 

@@ -9,7 +9,7 @@ import pytest
 
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.controls import ControlRequest, control_settings, plan_controls, with_held
+from oversharp.diagnostics.audit.controls import ControlRequest, add_stored_controls, control_settings, plan_controls
 from oversharp.diagnostics.audit.regrade import regrade
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import SamplingSettings
@@ -52,15 +52,15 @@ def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -
 def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() -> None:
     controls, says = plan(ControlRequest(), replace(SETTINGS, temperature=0.5, top_p=0.9))
     assert [one.temperature for one in controls.colder] == [0.3, 0.15, 0.075]
-    assert says.endswith("under top-p 0.9 as the audit's own: the frontier is then that of the base so truncated")
+    assert says.endswith(", with top-p 0.9 as in the audit's own samples")
 
 
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must lie above 0 and below the audit's own"),
-        ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: names a temperature twice"),
-        ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must lie above 0 and above the audit's own"),
+        ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must be above 0 and below the audit's own"),
+        ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: has a temperature twice"),
+        ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must be above 0 and above the audit's own"),
         ({"n": 8, "control_n": 17}, "--control-n 17: the base itself is drawn 16 times"),
     ],
 )
@@ -71,15 +71,15 @@ def test_temperatures_that_are_no_controls_are_refused(made: dict, message: str)
 
 def test_colder_draws_that_the_store_holds_are_taken_for_nothing() -> None:
     colder = {control_settings(SETTINGS, t).settings_id: (t, n) for t, n in ((0.6, 8), (0.3, 12), (1.5, 12))}
-    taken, says = with_held(None, "", SETTINGS, colder)
+    taken, says = add_stored_controls(None, "", SETTINGS, colder)
     assert ([one.temperature for one in taken.colder], taken.n, taken.hotter, taken.n_hot) == ([0.6, 0.3], 8, (), 0)
-    assert says.endswith("8 samples per problem of the base at each of T = 0.6, 0.3 are in the store, and are taken")
-    assert with_held(None, "", replace(SETTINGS, max_tokens=9), colder) == (None, "")
+    assert says.endswith("8 samples per problem of the base at each of T = 0.6, 0.3 are in the store and are used")
+    assert add_stored_controls(None, "", replace(SETTINGS, max_tokens=9), colder) == (None, "")
     planned, told = plan(ControlRequest(lower=(0.6, 0.3), n=4))
-    more, told_more = with_held(planned, told, SETTINGS, colder)
+    more, told_more = add_stored_controls(planned, told, SETTINGS, colder)
     assert (more, told_more) == (
         replace(planned, n=8),
-        f"{told}; 8 of the base at each are in the store, and are taken",
+        f"{told}; 8 of the base at each are in the store and are used",
     )
 
 

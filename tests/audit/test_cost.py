@@ -11,7 +11,7 @@ import pytest
 
 from oversharp.diagnostics.app.console.cost import show_plan_cost
 from oversharp.diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
-from oversharp.diagnostics.audit.cost.guess import _gpu_seconds, guess_text, sampling_guess
+from oversharp.diagnostics.audit.cost.estimate import _gpu_seconds, estimate_sampling, estimate_text
 from oversharp.diagnostics.audit.cost.machines import Gpu, MeasuredCpu
 from oversharp.diagnostics.audit.cost.measured import MEASURED, SLOWER
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
@@ -32,7 +32,7 @@ SHAPE = ModelShape(
     kv_bytes=40,
     context=None,
     experts=False,
-    lends_prompts=True,
+    shares_prompts=True,
 )
 SIZE = AuditSize(problems=10, checkpoints=3, n=4, tokens=20, prompt_tokens=40)
 #: 273 rows of 60 tokens are a batch, 8 of a problem under each of 4 checkpoints and 12 more under the base.
@@ -110,7 +110,7 @@ def test_prompts_are_counted_as_often_as_they_are_read() -> None:
         return cost_on_cpu(replace(SHAPE, **changes), size, CPU.speed, CPU).stages[1].hours * 3600
 
     anew = (440 * 20 + 440 * 40) * 4000 / 2e3
-    assert scored_s(SIZE, lends_prompts=False) == pytest.approx(anew)
+    assert scored_s(SIZE, shares_prompts=False) == pytest.approx(anew)
     # as wide as that a CPU takes one row a batch
     assert scored_s(SIZE, hidden_size=1 << 15) == pytest.approx(anew)
 
@@ -152,7 +152,7 @@ def test_the_shape_of_a_model_leaves_out_of_products_what_is_only_looked_up(mode
     [
         ({"problems": 0}, None, "--problems 0: must be at least 1"),
         ({"tokens": 900}, None, "--tokens 900: .* the model's context of 128; name fewer"),
-        ({}, "h10", "--gpu h10: its data sheet is not at hand; did you mean: h100"),
+        ({}, "h10", "--gpu h10: its data sheet is not included; did you mean: h100"),
     ],
 )
 def test_what_cannot_be_planned_is_told_in_one_line(
@@ -184,7 +184,7 @@ def test_large_amounts_are_printed_without_exponents(capsys: pytest.CaptureFixtu
 
 def test_an_adapter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="an adapter; name the model that it lies on"):
+    with pytest.raises(CheckpointError, match="an adapter; give the model that it belongs to"):
         read_shape(str(tmp_path))
 
 
@@ -217,16 +217,16 @@ def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(
     n_samples = round(
         MEASURED.sampling_flop * 600 / flop[0]
     )  # a quarter takes ten minutes of the one core of a small model
-    said = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
-    most = guess_text(600, 600 * flop[1] / flop[0], max_tokens=20, gpu=None)
+    said = estimate_sampling(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
+    most = estimate_text(600, 600 * flop[1] / flop[0], max_tokens=20, gpu=None)
     assert said == most
     monkeypatch.setattr("oversharp.diagnostics.models.devices.has_products_of", lambda _: False)
-    slower = sampling_guess(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
+    slower = estimate_sampling(str(tmp_path), n_samples=n_samples, max_tokens=20, prompt_tokens=40, device="cpu")
     assert SLOWER in slower
     assert SLOWER not in said
     assert "about 10 min if responses take a quarter of their 20 tokens" in said
     assert MEASURED.hardware in said
-    assert sampling_guess(str(tmp_path / "no"), n_samples=1, max_tokens=1, prompt_tokens=1, device="cpu") == ""
+    assert estimate_sampling(str(tmp_path / "no"), n_samples=1, max_tokens=1, prompt_tokens=1, device="cpu") == ""
 
 
 def test_a_guess_for_a_gpu_is_the_least_that_its_data_sheet_allows() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from oversharp.diagnostics.app.report import write_report
 from oversharp.diagnostics.audit import freshness
-from oversharp.diagnostics.audit.freshness import findings_and_verdict
+from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import AuditKey, ForcedResponse, TrainingResponse, VerdictTerms
 from oversharp.diagnostics.store import Store, derivations
@@ -47,7 +47,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AuditKey]:
         tokens = {"token_logps": (-0.5, -0.5), "token_entropies": (0.25, 0.25)}
         score = ForcedResponse(problem_id=problem_id, response_id="A", logp_sum=-1.0, entropy_sum=0.5, **tokens)
         store.add_forced(key, "hash0", [score])
-        findings_and_verdict(store, key, {}, {}, SilentProgress())
+        update_verdict(store, key, {}, {}, SilentProgress())
     return folder, key
 
 
@@ -62,16 +62,16 @@ def _computed(folder: Path, key: AuditKey) -> bool:
     """Whether the audit measures and judges again."""
     stages = _Stages()
     with Store.open(folder / "audit.duckdb") as store:
-        findings_and_verdict(store, key, {}, {}, stages)
+        update_verdict(store, key, {}, {}, stages)
     return bool(stages.titles)
 
 
 def _made(folder: Path, key: AuditKey, failed: dict[str, str] | None = None) -> Derivation:
     """What the record must say for findings and verdict to stand."""
     with Store.open(folder / "audit.duckdb") as store:
-        evidence = freshness._evidence(store, key, failed or {}, {})
+        evidence = freshness._hash_evidence(store, key, failed or {}, {})
         assert evidence is not None
-        return freshness._results(store, key, evidence)
+        return freshness._derivation(store, key, evidence)
 
 
 def _change(folder: Path, sql: str) -> None:
@@ -83,7 +83,7 @@ def test_what_rests_on_the_same_evidence_is_not_computed_again(tmp_path: Path, k
     with Store.open(tmp_path / "audit.duckdb") as store:
         held = store.verdict("run")
         assert held is not None
-        assert findings_and_verdict(store, key, {}, {}, SilentProgress()) == held
+        assert update_verdict(store, key, {}, {}, SilentProgress()) == held
     assert not _computed(tmp_path, key)
 
 

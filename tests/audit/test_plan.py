@@ -136,7 +136,7 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
     with Store.open(_plant(tmp_path, [[1] * 7], related=3)) as store:
         cluster_P = read_pilot(store, "run").cluster_P
     assert cluster_P is not None
-    related = RelatedProblems.of(cluster_P)
+    related = RelatedProblems.from_clusters(cluster_P)
     assert (related.n_clusters, related.most_times) == (3, pytest.approx((9 + 9 + 1) / 7))
     out = io.StringIO()
     for one in (planned, replace(planned, related=related)):
@@ -146,7 +146,7 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
 
 
 def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="solved none of its 7 problems in 64 samples each: nothing within its reach"):
+    with pytest.raises(ConfigError, match="solved none of its 7 problems in 64 samples each: nothing that it solves"):
         plan(_plant(tmp_path, [[0] * 7]))
 
 
@@ -225,13 +225,13 @@ def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(planned: Plan)
 
 def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: Path) -> None:
     for change, message in (
-        ({"drop_points": 0.0}, "--drop 0: must lie above 0"),
-        ({"drop_points": -3.0}, "--drop -3: must lie above 0"),
-        ({"drop_points": 101.0}, "--drop 101: must lie above 0"),
+        ({"drop_points": 0.0}, "--drop 0: must be above 0"),
+        ({"drop_points": -3.0}, "--drop -3: must be above 0"),
+        ({"drop_points": 101.0}, "--drop 101: must be above 0"),
         ({"drop_points": float("nan")}, "--drop nan"),
-        ({"k": 33}, "--k 33: must lie between 1 and 32, half of the 64 samples"),
+        ({"k": 33}, "--k 33: must be between 1 and 32, half of the 64 samples"),
         ({"k": 0}, "--k 0"),
-        ({"wanted": 1.0}, "--power 1: must lie between 0 and 1"),
+        ({"wanted": 1.0}, "--power 1: must be between 0 and 1"),
         ({"n_checkpoints": 0}, "--checkpoints 0"),
         ({"drop_points": 90.0}, "too few to lose that many"),
     ):

@@ -277,7 +277,9 @@ def test_grades_by_older_rules_are_made_again_in_place_and_once(
 def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(VerifierError, match="verifier 'maths' is unknown; use one of: math"):
         regrade(store, "maths")
-    with pytest.raises(ProblemError, match=r"--verifier modes: reads the gold of no problem of series 'val'"):
+    with pytest.raises(
+        ProblemError, match=r"--verifier modes: can parse the gold answer of no problem of series 'val'"
+    ):
         regrade(store, "modes")
     with pytest.raises(StoreError, match="nowhere: no such store"):
         regrade(tmp_path / "nowhere", "exact")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.audit.counts import read_counts
-from oversharp.diagnostics.audit.independence.repeats import repeated_in_blocks
+from oversharp.diagnostics.audit.independence.repeats import describe_repeats
 from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 
@@ -63,7 +63,7 @@ def _twice_at_two_problems(rng: np.random.Generator) -> np.ndarray:
 )
 def test_copies_in_blocks_are_found(copied: Callable[..., np.ndarray], said: str) -> None:
     rng = np.random.default_rng(1)
-    why = repeated_in_blocks(copied(lambda n: _independent(rng, n)))
+    why = describe_repeats(copied(lambda n: _independent(rng, n)))
     assert why is not None
     assert re.match(said, why)
 
@@ -71,15 +71,13 @@ def test_copies_in_blocks_are_found(copied: Callable[..., np.ndarray], said: str
 @pytest.mark.parametrize("drawn", [_independent, _sorted, _collapsed, _twice_at_two_problems])
 @pytest.mark.parametrize("seed", range(5))
 def test_models_that_repeat_themselves_are_left_alone(drawn: Callable[..., np.ndarray], seed: int) -> None:
-    assert repeated_in_blocks(drawn(np.random.default_rng(seed))) is None
+    assert describe_repeats(drawn(np.random.default_rng(seed))) is None
 
 
 @pytest.mark.parametrize("seed", [57, 66, 69])
 def test_answers_that_a_tool_sorted_are_no_copies_though_many_counts_can_be_divided(seed: int) -> None:
     rng = np.random.default_rng([64, 200, seed, 6])
-    assert (
-        repeated_in_blocks(np.sort(rng.choice(2, size=(200, 64), p=[2 / 3, 1 / 3]).astype(np.uint64), axis=1)) is None
-    )
+    assert describe_repeats(np.sort(rng.choice(2, size=(200, 64), p=[2 / 3, 1 / 3]).astype(np.uint64), axis=1)) is None
 
 
 def _letters(rng: np.random.Generator, n: int = N) -> dict[int, str]:
@@ -91,7 +89,7 @@ def _letters(rng: np.random.Generator, n: int = N) -> dict[int, str]:
 def test_shuffled_copies_show_in_right_and_wrong_alone(times: int, found: bool) -> None:
     once = np.random.default_rng(times).random((100, 96 // times)) < 0.4
     copied = _shuffled(np.repeat(once, times, axis=1)).astype(np.uint64)
-    assert (repeated_in_blocks(copied) is not None) == found
+    assert (describe_repeats(copied) is not None) == found
 
 
 def test_a_checkpoint_with_the_samples_of_another_is_left_out_and_its_clean_twin_is_not(store: Store) -> None:

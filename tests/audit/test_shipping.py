@@ -12,7 +12,7 @@ import pytest
 from oversharp import merge, open_store
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit import freshness
-from oversharp.diagnostics.audit.audit import AuditResult, with_last_verdicts
+from oversharp.diagnostics.audit.audit import AuditResult, reload_verdicts
 from oversharp.diagnostics.audit.controls import control_settings
 from oversharp.diagnostics.audit.counts import read_counts
 from oversharp.diagnostics.audit.measure import conclude
@@ -106,11 +106,11 @@ def test_a_verdict_stands_when_another_series_moves_the_choice(audited: Path, tm
     path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
     with Store.open(path) as store:
         key = stored_key(store, "grpo")
-        before = freshness._results(store, key, "evidence")
+        before = freshness._derivation(store, key, "evidence")
         conclude(store, stored_key(store, "iac"), {}, {}, SilentProgress())
-        assert freshness._results(store, key, "evidence") == before
+        assert freshness._derivation(store, key, "evidence") == before
         store._database.rows("UPDATE audit_verdicts SET document = json_merge_patch(document, '{\"p_exact\": 0.5}')")
-        assert freshness._results(store, key, "evidence") != before
+        assert freshness._derivation(store, key, "evidence") != before
 
 
 @pytest.mark.usefixtures("few_measures")
@@ -127,7 +127,7 @@ def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_change
     monkeypatch.setattr("oversharp.diagnostics.audit.shipping.read_counts", counted)
     with Store.open(path) as store:
         keys = {name: stored_key(store, name) for name in ("grpo", "iac")}
-        freshness.findings_and_verdict(store, keys["grpo"], {}, {}, SilentProgress())
+        freshness.update_verdict(store, keys["grpo"], {}, {}, SilentProgress())
         read.clear()
         for _ in range(3):
             conclude(store, keys["iac"], {}, {}, SilentProgress())
@@ -153,7 +153,7 @@ def test_results_of_several_audits_say_in_the_end_what_the_store_says(audited: P
         store._database.rows(
             'UPDATE audit_verdicts SET document = json_merge_patch(document, \'{"sentence": "later"}\')'
         )
-    assert [one.verdict.sentence for one in with_last_verdicts(early)] == ["later", "later"]
+    assert [one.verdict.sentence for one in reload_verdicts(early)] == ["later", "later"]
 
 
 def test_the_base_at_a_lower_temperature_is_an_answer_and_told_once_for_both_series(

@@ -10,7 +10,7 @@ import pytest
 
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.audit.measure import conclude
-from oversharp.diagnostics.audit.terms import VerdictConfig, settled_terms
+from oversharp.diagnostics.audit.terms import VerdictConfig, resolve_terms
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.progress import SilentProgress
@@ -56,12 +56,12 @@ def test_what_cannot_be_is_one_line_in_an_audit_and_in_an_import(given: dict[str
 def test_before_the_first_verdict_what_is_declared_counts(
     store: Store, config: VerdictConfig, terms: VerdictTerms
 ) -> None:
-    assert settled_terms(store, "run", config) == terms
+    assert resolve_terms(store, "run", config) == terms
     conclude(store, plant(store, RESPONSES, n=4, terms=terms), {}, {}, SilentProgress())
-    kept = settled_terms(store, "run", VerdictConfig())  # the guess rate is of this verdict, the others of the series
+    kept = resolve_terms(store, "run", VerdictConfig())  # the guess rate is of this verdict, the others of the series
     assert (kept.guess_rate, kept.looks, kept.runs) == (None, terms.looks, terms.runs)
-    assert settled_terms(store, "run", config) == terms
-    assert settled_terms(store, "another", VerdictConfig(looks=9)).looks == 9
+    assert resolve_terms(store, "run", config) == terms
+    assert resolve_terms(store, "another", VerdictConfig(looks=9)).looks == 9
 
 
 @pytest.mark.parametrize(("declared", "config", "said"), [
@@ -77,16 +77,16 @@ def test_looks_declared_after_the_fact_are_refused(
     terms = VerdictTerms(looks=declared, runs=2)
     conclude(store, plant(store, RESPONSES, n=4, terms=terms), {}, {}, SilentProgress())
     with pytest.raises(ConfigError, match=said) as refused:
-        settled_terms(store, "run", config)
+        resolve_terms(store, "run", config)
     assert "\n" not in str(refused.value)
 
 
 def test_more_runs_to_choose_from_may_be_named_later_and_stay(store: Store) -> None:
     key = plant(store, RESPONSES, n=4)
     conclude(store, key, {}, {}, SilentProgress())
-    more = settled_terms(store, "run", VerdictConfig(runs=3))
+    more = resolve_terms(store, "run", VerdictConfig(runs=3))
     conclude(store, replace(key, terms=more), {}, {}, SilentProgress())
-    assert settled_terms(store, "run", VerdictConfig()) == VerdictTerms(runs=3)
+    assert resolve_terms(store, "run", VerdictConfig()) == VerdictTerms(runs=3)
 
 
 def test_a_live_audit_knows_no_number_of_looks_unless_it_is_named(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ SHAPE = ModelShape(
     kv_bytes=None,
     context=None,
     experts=False,
-    lends_prompts=True,
+    shares_prompts=True,
 )
 LINES = (
     Line(text="series run: 2 checkpoints, base checkpoint-0", cpu_s=4.0, memory_gib=1.0),

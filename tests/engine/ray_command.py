@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
+from oversharp.diagnostics.engine.jobs import JobResult
 from oversharp.diagnostics.engine.ray_pool import RayEngine
-from oversharp.diagnostics.engine.ray_worker import SampleJob, Unit, UnitResult
 
 
 def kill_one_worker() -> None:
-    """Once, with the first samples of a checkpoint after the base, when most of its units are still to be done."""
-    use, killed = RayEngine._accept, list[int]()
+    """Once, with the first samples of a checkpoint after the base, when most of its shards are still to be done."""
+    wait, killed = RayEngine._wait, list[int]()
 
-    def then_kill(engine: RayEngine, work: Any, unit: Unit | None, outcome: UnitResult) -> None:
-        use(engine, work, unit, outcome)
-        after_base = isinstance(work.job, SampleJob) and work.job.checkpoint.label != "checkpoint-0"
-        busy = [worker for worker in engine._workers if worker.busy]
-        if after_base and isinstance(outcome.result, bytes) and busy and not killed:
-            killed.append(busy[0].place.pid)
-            os.kill(killed[0], signal.SIGKILL)
-            print(f"killed {killed[0]}", file=sys.stderr, flush=True)
+    def then_kill(engine: RayEngine, waiting: Any) -> Iterator[JobResult]:
+        for result in wait(engine, waiting):
+            yield result
+            busy = [worker for worker in engine._running.values() if worker.shard is not None]
+            if result.checkpoint.label != "checkpoint-0" and result.samples and busy and not killed:
+                killed.append(busy[0].place.pid)
+                os.kill(killed[0], signal.SIGKILL)
+                print(f"killed {killed[0]}", file=sys.stderr, flush=True)
 
-    RayEngine._accept = then_kill  # type: ignore[method-assign]
+    RayEngine._wait = then_kill  # type: ignore[method-assign]
 
 
 def main() -> None:

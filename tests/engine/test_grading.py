@@ -126,7 +126,7 @@ def test_a_block_of_long_texts_has_few_rows(store: Store, key: AuditKey, monkeyp
 def _look(store: Store, key: AuditKey, *, strict: bool = False) -> tuple[FirstLook, Notes]:
     said = Notes()
     look = FirstLook(
-        store, key, label="base", max_tokens=16, n_problems=len(PROBLEMS), strict=strict, note=said.note
+        store, key, label="base", max_tokens=16, n_problems=len(PROBLEMS), is_strict=strict, note=said.note
     )  # fmt: skip
     return look, said
 
@@ -137,18 +137,18 @@ def _look(store: Store, key: AuditKey, *, strict: bool = False) -> tuple[FirstLo
         (
             [RIGHT] * 96 + [WRONG] * 32,
             False,
-            "base: pass@1 so far .75: a readable answer in 512 of 512 responses to 4 problems",
+            "base: pass@1 so far .75; 512 of 512 responses to 4 problems have a parsed answer",
         ),
         (
             [WRONG] * N,
             False,
-            "base: pass@1 so far .00: a readable answer in 512 of 512 responses to 4 problems; first response: "
+            "base: pass@1 so far .00; 512 of 512 responses to 4 problems have a parsed answer; first response: "
             "'Answer: 99'",
         ),
         (
             [UNREAD] * N,
             False,
-            "base: pass@1 so far .00: a readable answer in 0 of 512 responses to 4 problems; first response: "
+            "base: pass@1 so far .00; 0 of 512 responses to 4 problems have a parsed answer; first response: "
             f"'{SHOWN}'",
         ),
     ],
@@ -176,8 +176,8 @@ def test_what_is_odd_once_enough_problems_were_seen_is_a_warning_that_names_the_
     look.take()
     (said,) = notes.notes
     assert said.startswith(
-        "warning: base: pass@1 so far .22: a readable answer in 224 of 1,024 responses to 8 problems, 1,024 of them "
-        "cut off at 16 tokens; first response: "
+        "warning: base: pass@1 so far .22; 224 of 1,024 responses to 8 problems have a parsed answer, 1,024 are "
+        "truncated at 16 tokens; first response: "
         f"'{SHOWN}'; "
     )
     assert "--max-tokens" in said
@@ -202,7 +202,7 @@ def test_strict_stops_where_hardly_a_response_can_be_read_and_keeps_what_was_dra
         for problem in PROBLEMS[:-1]:
             grader.take(_draw(store, problem, kinds, cut_off=cut_off))
         last = _draw(store, PROBLEMS[-1], kinds, cut_off=cut_off)
-        told = r"--strict: base: pass@1 so far .*; mend the prompt .* are kept"
+        told = r"--strict: base: pass@1 so far .*; fix the prompt .* are kept"
         expected: AbstractContextManager[object] = (
             pytest.raises(UnreadableError, match=told) if stops else nullcontext()
         )
@@ -217,5 +217,5 @@ def test_all_of_a_small_base_is_enough(store: Store, key: AuditKey) -> None:
     grade_responses(store, PROBLEMS, find_ungraded(store, key), key=key, progress=Notes())
     look.take()
     assert len(notes.notes) == 1
-    with pytest.raises(UnreadableError, match="in 0 of 4 responses to 1 problem;"):
-        look.take(whole=True)
+    with pytest.raises(UnreadableError, match="0 of 4 responses to 1 problem have a parsed answer;"):
+        look.take(is_last=True)

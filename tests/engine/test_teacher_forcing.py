@@ -133,7 +133,7 @@ def test_the_probabilities_of_all_next_tokens_sum_to_one(loaded: LoadedModel) ->
 
 def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
     rows = scoring._rows(loaded, requests(), SETTINGS)
-    batches = scoring._planned(rows, loaded, 60)
+    batches = scoring._plan_batches(rows, loaded, 60)
     assert sorted(row.response_id for batch in batches for row in batch) == sorted(row.response_id for row in rows)
     assert len(batches) > 5
     for batch in batches:
@@ -184,10 +184,10 @@ def test_responses_to_different_prompts_are_read_in_one_pass(loaded: LoadedModel
 def test_where_padding_would_cost_more_than_prompts_batches_go_by_length(loaded: LoadedModel) -> None:
     asked = answers(["a ?", "b ?"], [2, 40])
     rows = scoring._rows(loaded, asked, SETTINGS)
-    batches = scoring._planned(rows, loaded, 2 * 44)
+    batches = scoring._plan_batches(rows, loaded, 2 * 44)
     assert [{len(row.token_ids) for row in batch} for batch in batches] == [{2}, {40}]
     rows = scoring._rows(loaded, answers([LONG, OTHER], [2, 3]), SETTINGS)
-    batches = scoring._planned(rows, loaded, 2 * 30)
+    batches = scoring._plan_batches(rows, loaded, 2 * 30)
     assert [len({row.prompt_ids for row in batch}) for batch in batches] == [1, 1]
 
 
@@ -270,7 +270,7 @@ def test_scores_are_the_same_to_the_last_bit_however_many_laws_are_made_together
 ) -> None:
     together = scored(loaded)
     for laws in (1, 35, 300):  # a position, a few of one row, a few rows
-        monkeypatch.setattr(scoring, "_LAWS_PER_CHUNK", laws)
+        monkeypatch.setattr(scoring, "_LOGPS_PER_CHUNK", laws)
         assert scored(loaded) == together
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from oversharp import open_store
 from oversharp.diagnostics.app.cli import main
-from oversharp.diagnostics.audit.audit import audit, compute_kernels, draw, grade
+from oversharp.diagnostics.audit.audit import audit, draw, draw_kernels
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.audit.prepare import prepare
 from oversharp.diagnostics.engine import local as engine_module
@@ -51,7 +51,7 @@ def with_kernels(run: Path, config: AuditConfig) -> WithKernels:
     """An audit as far as its kernels: what comes after them takes a third of its time."""
     with ExitStack() as stack:
         prepared = prepare(stack, [run], config, WHOLE, SilentProgress())
-        without_kernel = compute_kernels(grade(draw(prepared)))
+        without_kernel = draw_kernels(prepared, draw(prepared).failed)
     return WithKernels(config.out / "audit.duckdb", without_kernel)
 
 
@@ -147,7 +147,7 @@ def test_a_kernel_that_fails_is_a_warning_at_the_end_and_an_exit_code(
     flags = "--task countdown --limit 2 --n 4 --k 1 --sampler transformers"
     command = ["audit", str(countdown_series), *flags.split(), "--out", str(tmp_path)]
     with monkeypatch.context() as planted:
-        planted.setattr(engine_module.Engine, "kernel", fail)
+        planted.setattr(engine_module.Engine, "compute_kernel", fail)
         with pytest.raises(SystemExit) as ended:
             main([*command, "--quiet"])
     assert ended.value.code == 3
@@ -176,7 +176,7 @@ def test_a_kernel_that_fails_leaves_its_reason_and_is_tried_again(
         raise KernelError("checkpoint-0: too large, raise --kernel-memory-gib")
 
     with monkeypatch.context() as planted:
-        planted.setattr(engine_module.Engine, "kernel", fail)
+        planted.setattr(engine_module.Engine, "compute_kernel", fail)
         result = audit([countdown_series], config(tmp_path))
     assert result.without_kernel["checkpoint-20"].endswith("raise --kernel-memory-gib")
     runs = frame(result.store_path, "FROM kernel_runs")

@@ -120,7 +120,7 @@ def test_of_more_samples_than_would_be_worth_it_none_is_read_and_that_is_said(
         monkeypatch.setattr("oversharp.diagnostics.engine.ways.MOST_SAMPLES", 7)  # there are 8
         read_ways(store, KEY, progress, reader)
         assert reader.texts == []
-        assert progress.notes == ["ways of solving are not read: 8 samples are more than 7"]
+        assert progress.notes == ["ways of solving are skipped: 8 samples are more than 7"]
         assert not store.ways.has_any()
         monkeypatch.setattr("oversharp.diagnostics.engine.ways.MOST_SAMPLES", 8)
         read_ways(store, KEY, progress, reader)

@@ -1,1 +1,1 @@
-"""What an audit will cost before it is begun: work per stage, measured rates of a CPU, data sheets of GPUs."""
+"""Cost of an audit before it starts: work per stage, measured rates of a CPU, data sheets of GPUs."""

@@ -1,9 +1,9 @@
-"""Plans what an audit of a model will cost: hours, disk and memory of each stage, before anything is drawn.
+"""Estimated cost of an audit of a model: hours, disk and memory of each stage.
 
-On a CPU rates are those of one that was measured (``measured``), in proportion to how fast this one runs a small
-transformer (``core_speed``). On a GPU nothing was measured: there each stage takes
-the longer of its operations over the data sheet's operations per second and its bytes over the data sheet's bytes per
-second (the roofline of Williams et al. 2009, Commun. ACM 52(4)), which no program beats: real times are longer.
+On a CPU the rates are those of a measured one (``measured``), scaled by how fast this CPU runs a small transformer
+(``core_speed``). On a GPU nothing was measured. There a stage takes the longer of its operations over the data sheet's
+operations per second and its bytes over the data sheet's bytes per second (roofline; Williams et al. 2009, Commun. ACM
+52(4)). That is a lower bound.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 Basis = Literal["measured rate", "roofline"]
 
-#: Of a GPU's memory, what ``oversharp audit`` gives to the engine.
+#: Share of a GPU's memory that ``oversharp audit`` gives to the engine.
 ENGINE_SHARE = 0.6
-#: A gradient of all weights in float32 and what the kernel may take beside it.
+#: Memory that the kernel may use besides a gradient of all weights in float32.
 KERNEL_BYTES = 1 << 30
-#: A kernel costs as many passes forward and backward over its rows, and a backward pass two forward ones.
+#: Cost of a kernel in forward passes over its rows: one forward pass, and one backward pass of twice that.
 KERNEL_FORWARDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """One stage: ``amount`` of what it works on, in words, and ``hours`` on one core of the CPU or on one GPU."""
+    """One stage: the ``amount`` of its work in words, and its ``hours`` on one core of the CPU or on one GPU."""
 
     name: str
     amount: str
@@ -48,7 +48,7 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """Bytes that a process holds, and whether they fit; ``fits`` is None on a CPU, whose memory is not known here."""
+    """Bytes that a process needs, and whether they fit; ``fits`` is None on a CPU, whose memory is unknown here."""
 
     what: str
     needed_bytes: float
@@ -57,9 +57,9 @@ class MemoryNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class CostPlan:
-    """What an audit of ``model`` will cost on ``machine``: hours are those of one core of the CPU, or of one GPU.
+    """Cost of an audit of ``model`` on ``machine``, in hours of one core of the CPU or of one GPU.
 
-    ``weights_bytes`` are those of all checkpoints, which must lie there before; ``disk_bytes`` what the audit writes.
+    ``weights_bytes`` is the size of all checkpoints, which the audit reads; ``disk_bytes`` what it writes.
     """
 
     model: ModelShape
@@ -76,18 +76,18 @@ class CostPlan:
 
     @property
     def hours(self) -> float:
-        """Of all stages."""
+        """Hours of all stages."""
         return sum(stage.hours for stage in self.stages)
 
 
 def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPlan:
-    """What ``oversharp audit`` with its default settings will cost for a series of ``model``.
+    """Return the cost of ``oversharp audit`` with its default settings, for a series of ``model``.
 
     Raises ``ConfigError`` for a GPU that is not listed and a sequence beyond the model's context, ``CheckpointError``
-    for what is no model.
+    if ``model`` is no model.
     """
     if gpu is not None and gpu.lower() not in GPUS:
-        raise ConfigError(f"--gpu {gpu}: its data sheet is not at hand; {nearest_names(gpu.lower(), GPUS)}")
+        raise ConfigError(f"--gpu {gpu}: its data sheet is not included; {nearest_names(gpu.lower(), GPUS)}")
     shape = read_shape(model)
     if shape.context is not None and size.prompt_tokens + size.tokens > shape.context:
         raise ConfigError(
@@ -100,7 +100,7 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
 
 
 def dtype_on_cpu(shape: ModelShape) -> Dtype:
-    """What an audit of a model in bfloat16 computes in on this CPU, as ``choose_dtype`` decides."""
+    """Return the precision of an audit of a bfloat16 model on this CPU, as ``choose_dtype`` decides."""
     from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # brings torch
 
     large = shape.parameters >= ONE_THREAD_BELOW_PARAMETERS
@@ -108,8 +108,8 @@ def dtype_on_cpu(shape: ModelShape) -> Dtype:
 
 
 def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: MeasuredCpu = MEASURED) -> CostPlan:
-    """Hours of one core of that speed, in proportion to the operations of each stage."""
-    work, cpu = _Work(shape, size), measured.at(speed)
+    """Return the cost on one core of that speed, in proportion to the operations of each stage."""
+    work, cpu = _Work(shape, size), measured.scaled_to(speed)
     times = [
         speed.decoding / measured.speed.decoding,
         speed.reading / measured.speed.reading,
@@ -142,7 +142,7 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
 
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
-    """The least hours of one GPU, by its data sheet; the stages that a CPU does beside it are left out."""
+    """Return a lower bound of the cost on one GPU, by its data sheet; stages on the CPU are left out."""
     work, rows = _Work(shape, size, gpu), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
     step_s = decoding_step_s(shape, work.seen, rows, gpu)
     stages = (
@@ -174,16 +174,16 @@ class _Work:
 
     def __init__(self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None) -> None:
         self._shape, self._gpu = shape, gpu
-        #: Tokens that one of a response sees in the middle of it, and those of a whole row.
+        #: Tokens that the middle token of a response attends to.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
         self.sampled_text = f"{size.sampled:,} responses, {short_count(size.sampled * size.tokens)} tokens"
-        # prompts are read once, whatever number of responses they get
+        # a prompt is computed once, whatever its number of responses
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
         self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
         self.scored_text = f"{size.scored:,} responses with their prompts"
         scored_at_once = tokens_per_batch(shape.hidden_size, on_cpu=gpu is None) / self._row_tokens
-        read = size.scored_prompts(max(1, int(scored_at_once))) if shape.lends_prompts else size.scored
+        read = size.scored_prompts(max(1, int(scored_at_once))) if shape.shares_prompts else size.scored
         scored_tokens = size.scored * size.tokens + read * size.prompt_tokens
         self.scored_flop = scored_tokens * shape.token_flop(self.seen)
         self.kernel_text = f"{size.kernel_rows:,} rows at {size.checkpoints + 1} checkpoints"
@@ -194,14 +194,14 @@ class _Work:
         self.all_weights_bytes = float((size.checkpoints + 1) * shape.weight_bytes)
 
     def memory(self) -> list[tuple[str, float]]:
-        """What the engine holds, and what the scorer does in its kernel."""
+        """Return the memory of the engine, and of the scorer while it computes a kernel."""
         shape, gpu = self._shape, self._gpu
         if gpu is None:
             rows = default_rows("cpu", shape.parameters, n_threads=1)
         else:
             rows = rows_at_a_time(shape, self._row_tokens, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
-        # a CPU's engine holds the weights twice, as read and as packed for products, and at most 2 GiB of cache
+        # on a CPU the engine has the weights twice, as read and as packed for products, and at most 2 GiB of cache
         engine = shape.weight_bytes + cache
         if gpu is None:
             engine = 2 * shape.weight_bytes + min(cache, 2 << 30) + ENGINE_BYTES
@@ -211,16 +211,16 @@ class _Work:
 
 
 def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:
-    """Rows of prompt and response that the engine's share of the memory has room for, from 1 to ``MOST_ROWS``."""
+    """Return how many rows of prompt and response fit the engine's share of the memory, from 1 to ``MOST_ROWS``."""
     room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
     per_row = (shape.kv_bytes or 0) * row_tokens
     return max(1, min(MOST_ROWS, int(room // per_row))) if per_row else MOST_ROWS
 
 
 def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> float:
-    """The least seconds for one more token of ``rows`` responses, of which each sees ``seen`` tokens.
+    """Return a lower bound of the seconds per decoding step of ``rows`` responses that attend to ``seen`` tokens.
 
-    Every step of decoding reads all weights once, and the keys and values of each row.
+    A decoding step reads all weights once, and the keys and values of each row.
     """
     step_bytes = shape.weight_bytes + rows * (shape.kv_bytes or 0) * seen
     return max(step_bytes / gpu.bytes_per_s, rows * shape.token_flop(seen) / gpu.bfloat16_flop)
@@ -229,7 +229,7 @@ def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> floa
 def _remarks(shape: ModelShape) -> tuple[str, ...]:
     remarks = []
     if shape.experts:
-        remarks.append("a mixture of experts: all weights are counted for every token, which is too much")
+        remarks.append("a mixture of experts: all weights are counted for every token, an overestimate")
     if shape.kv_bytes is None:
-        remarks.append("its configuration does not tell the size of keys and values: they are left out")
+        remarks.append("its configuration has no size of keys and values: they are left out")
     return tuple(remarks)

@@ -1,4 +1,4 @@
-"""How fast machines are: a CPU that was measured, and GPUs by their data sheets, on which nothing was measured."""
+"""Speed of machines: a measured CPU, and GPUs by their data sheets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from oversharp.diagnostics.models.core_speed import CoreSpeed
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCpu:
-    """What one core of a CPU did in the stages of an audit: FLOP per CPU second in each, and fixed CPU seconds.
+    """Measured rates of one core of a CPU in the stages of an audit: FLOP per CPU second, and fixed CPU seconds.
 
-    ``sampling_flop`` has the start of the engine and swaps of weights in it; ``end_s`` are measures, verdict and report
-    of a small audit, ``sample_s`` what each sample adds to grades and store. ``speed`` is that of the same core at the
-    same time.
+    ``sampling_flop`` includes the start of the engine and the swaps of weights. ``end_s`` is the time of measures,
+    verdict and report of a small audit, ``sample_s`` the time per sample for grading and storing. ``speed`` is that of
+    the same core at the same time.
     """
 
     hardware: str
@@ -27,8 +27,8 @@ class MeasuredCpu:
     sample_s: float
     speed: CoreSpeed
 
-    def at(self, speed: CoreSpeed) -> MeasuredCpu:
-        """A core of another speed: the rates in proportion to it, what takes seconds as it is."""
+    def scaled_to(self, speed: CoreSpeed) -> MeasuredCpu:
+        """Return the rates of a core of another speed, in proportion to it; fixed seconds stay."""
         return replace(
             self,
             sampling_flop=self.sampling_flop * speed.decoding / self.speed.decoding,

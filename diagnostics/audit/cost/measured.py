@@ -1,4 +1,4 @@
-"""The rates that were measured, as ``benchmarks/results/audit_cost.json`` has them; a test holds both together."""
+"""The measured rates, copied from ``benchmarks/results/audit_cost.json``; a test compares both."""
 
 from oversharp.diagnostics.audit.cost.machines import MeasuredCpu
 from oversharp.diagnostics.models.core_speed import CoreSpeed
@@ -13,10 +13,10 @@ MEASURED = MeasuredCpu(
     sample_s=3.1e-5,
     speed=CoreSpeed(dtype="bfloat16", decoding=126000000000.0, reading=368000000000.0, gradients=89800000000.0),
 )
-#: What vLLM's process holds on a CPU besides weights and cache: torch, its own code, activations of 16,384 tokens.
+#: Memory of vLLM's process on a CPU besides weights and cache: torch, its code, activations of 16,384 tokens.
 ENGINE_BYTES = 1.6 * 2**30
-#: An empty store, and a token in it before compression: its number, and the four letters that it has on average.
+#: Size of an empty store, and of a token in it before compression: its number, and four letters on average.
 STORE_BYTES = 5e6
 TOKEN_BYTES = 8.0
-#: Of a CPU that is of another kind than the measured one.
+#: Remark on a CPU of another kind than the measured one.
 SLOWER = "this CPU has no instructions for bfloat16, which the measured one has: expect several times as long"

@@ -1,4 +1,4 @@
-"""What of a model decides the cost of running it. Reads its configuration alone: no weights need to lie here."""
+"""Shape of a model, which determines the cost of running it; read from its configuration, without weights."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from oversharp.diagnostics.records.errors import CheckpointError
 class ModelShape:
     """A causal language model in bfloat16.
 
-    ``parameters`` are all of them, tied ones once; ``product_parameters`` those that every token is multiplied with,
-    which leaves out an input embedding that is only looked up. ``kv_bytes`` are keys and values of one token, None
-    where the configuration does not tell. ``context`` is the longest sequence, None if unknown. ``lends_prompts``: one
-    is read once for several responses when they are scored.
+    ``parameters`` counts tied ones once. ``product_parameters`` are those that every token is multiplied with, without
+    an input embedding that is only looked up. ``kv_bytes`` is the size of one token's keys and values, None if unknown.
+    ``context`` is the longest sequence, None if unknown. ``shares_prompts``: responses that are scored together share
+    their prompt's KV cache.
     """
 
     name: str
@@ -28,7 +28,7 @@ class ModelShape:
     kv_bytes: int | None
     context: int | None
     experts: bool
-    lends_prompts: bool
+    shares_prompts: bool
 
     @property
     def weight_bytes(self) -> int:
@@ -36,12 +36,12 @@ class ModelShape:
         return 2 * self.parameters
 
     def token_flop(self, seen: float) -> float:
-        """Floating-point operations of a forward pass for one token that attends to ``seen`` tokens.
+        """Return the floating-point operations of a forward pass for one token that attends to ``seen`` tokens.
 
-        Two for every weight and, in each layer, for every number of the keys and of the values that it sees.
+        Two per weight and, in each layer, per number of the keys and of the values that it attends to.
 
         >>> shape = ModelShape(name="m", parameters=10, product_parameters=10, layers=2, hidden_size=3,
-        ...                    attention_width=3, kv_bytes=24, context=None, experts=False, lends_prompts=True)
+        ...                    attention_width=3, kv_bytes=24, context=None, experts=False, shares_prompts=True)
         >>> shape.token_flop(seen=5)
         140.0
         """
@@ -49,16 +49,16 @@ class ModelShape:
 
 
 def read_shape(model: str) -> ModelShape:
-    """The shape of a model by the config.json of a directory or of a hub name; neither weights nor tokenizer are read.
+    """Read the shape of a model from the config.json of a directory or hub name, without weights and tokenizer.
 
-    Raises ``CheckpointError`` for what is no model, and for an adapter, which says nothing of its model's size.
+    Raises ``CheckpointError`` if it is no model, and for an adapter, whose files lack the model's size.
     """
     from oversharp.diagnostics.models.cached_passes import find_reading_rules
     from oversharp.diagnostics.models.load import empty_model
     from oversharp.diagnostics.samplers.vllm_files import token_bytes
 
     if (Path(model).expanduser() / "adapter_config.json").is_file():
-        raise CheckpointError(f"{model}: an adapter; name the model that it lies on")
+        raise CheckpointError(f"{model}: an adapter; give the model that it belongs to")
     empty: Any = empty_model(model)
     config = empty.config.get_text_config()
     heads = config.num_attention_heads
@@ -75,5 +75,5 @@ def read_shape(model: str) -> ModelShape:
         kv_bytes=token_bytes(config, "bfloat16"),
         context=getattr(config, "max_position_embeddings", None),
         experts=any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")),
-        lends_prompts=find_reading_rules(empty).shares_prompts,
+        shares_prompts=how_to_read(empty).lends,
     )

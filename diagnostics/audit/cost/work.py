@@ -1,4 +1,4 @@
-"""What an audit of a given size does, in responses: the same counts that the audit itself will make. Pure."""
+"""Work of an audit of a given size, in responses: the same counts as those of the audit itself. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from oversharp.diagnostics.records.types import SamplingSettings
 class AuditSize:
     """An audit of ``checkpoints`` trained checkpoints and their base, with ``n`` samples per problem, 2n of the base.
 
-    ``tokens`` is the mean length of a response, ``prompt_tokens`` that of a prompt. The rest is what an audit takes
-    where nobody says otherwise; ``control_n`` None draws controls where they are cheap. Raises ``ConfigError`` for a
-    number below 1.
+    ``tokens`` is the mean length of a response, ``prompt_tokens`` that of a prompt. The others have the audit's
+    defaults; with ``control_n`` None there are controls where they are cheap. Raises ``ConfigError`` for a number
+    below 1.
     """
 
     problems: int
@@ -36,7 +36,7 @@ class AuditSize:
 
     @property
     def sampled(self) -> int:
-        """Responses that are drawn: n of every checkpoint, 2n of the base, a greedy one of each, panel and controls.
+        """Responses that are sampled: n of every checkpoint, 2n of the base, a greedy one of each, panel and controls.
 
         >>> AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9).sampled  # 3 · (4 + 1) + 8 + 1 + 4
         280
@@ -46,7 +46,7 @@ class AuditSize:
 
     @property
     def controls(self) -> int:
-        """Responses per problem at other temperatures, all together; 0 where they would cost too much."""
+        """Responses per problem at all other temperatures; 0 where they would cost too much."""
         planned, _ = plan_controls(
             ControlRequest(n=self.control_n),
             SamplingSettings(sampler="vllm"),
@@ -64,10 +64,10 @@ class AuditSize:
         return self.problems * self.panel * (2 * (self.checkpoints + 1) + self.checkpoints)
 
     def scored_prompts(self, rows_at_a_time: int) -> float:
-        """Prompts that are read for it, where one is read once for all its responses in a batch of so many.
+        """Return the prompts that are computed, where responses share their prompt in batches of that many rows.
 
-        Under every checkpoint those of the panel and its own, under the base at last those of all others. Batches do
-        not end where problems do, so that ``r`` responses to one lie in (r + b - 1) / b batches of b.
+        Every checkpoint scores the panel and its own responses; at the end the base scores those of all others. Batches
+        do not end where problems do, so that ``r`` responses to one problem are in (r + b - 1) / b batches of b.
 
         >>> size = AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9)
         >>> size.scored, size.scored_prompts(1), round(size.scored_prompts(10_000), 3)  # 10 · (4 · 8 + 12) responses

@@ -1,21 +1,20 @@
-"""Finds samples that are no draws of their own: the same ones several times over, or those of another checkpoint.
+"""Detects duplicated samples: the same ones several times, or those of another checkpoint.
 
-A fixed seed for every batch, a dump that was imported twice, a server that never loaded the new weights: each makes the
-same evidence count again. Models repeat themselves too, when answers are short or probable, and that is left alone:
+A fixed seed for every batch, a dump that was imported twice, or a server that never loaded the new weights makes the
+same evidence count again. Models also repeat short or probable answers, which is no fault. Three tests tell them apart:
 
-- *Blocks.* Of independent draws, any is as likely in one block as in another. That a problem's n samples are m blocks
-  of b, each with the same responses, has, given how often each response occurs, the chance
-  (prod_v (m c_v)! / (c_v!)^m) / (n! / (b!)^m), with c_v of response v in a block. It is 1 where all are alike, so that
-  such problems say nothing. Only blocks in the same order are looked at; the order adds nothing to the evidence, as
-  tools may sort what they write. The samples of two checkpoints are two such blocks.
-- *Multiples.* Copies that were shuffled, or sorted, leave every response of a problem m, 2 m, 3 m … times. Independent
-  draws do that at many problems by no chance, though of one that is nearly always solved the same way they may.
+- *Blocks.* An independent draw is equally likely in every block. Given how often each response occurs, a problem's n
+  samples are m blocks of b with the same responses with probability
+  (prod_v (m c_v)! / (c_v!)^m) / (n! / (b!)^m), with c_v of response v in a block. It is 1 where all are
+  equal, so that such problems carry no evidence. Only blocks in the same order are compared; the order itself is no
+  evidence, since tools may sort what they write. The samples of two checkpoints are two such blocks.
+- *Multiples.* Copies that were shuffled or sorted leave every response of a problem m, 2 m, 3 m … times. Independent
+  draws do that at one problem that is nearly always solved the same way, not at many problems.
 - *Log-probabilities.* Of all pairs of samples, at most (pairs) exp(−L) are expected to be equal with a log-probability
-  below −L, whatever the model. Where that is next to nothing, each such pair is a copy. Sampling at temperature 1
-  without truncation alone has the law that these log-probabilities are of.
+  below −L, whatever the model. Where that number is tiny, each such pair is a copy. The log-probabilities are those
+  of the sampled distribution only at temperature 1 without truncation.
 
-Nothing is said of a checkpoint unless chance would do it less than once in 1 / ``CHANCE`` audits, and at several
-problems.
+A checkpoint is reported only if chance would do the same less than once in 1 / ``CHANCE`` audits, at several problems.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from scipy.special import gammaln
 
 from oversharp.diagnostics.store import Store
 
-#: What is less likely than this is not taken for chance.
+#: Significance level of a repeat.
 CHANCE = 1e-9
-#: Copies at fewer problems, or at a smaller share of those that can tell, change no verdict.
+#: Copies at fewer problems, or at a smaller share of the informative ones, change no verdict.
 FEWEST_PROBLEMS = 3
 LEAST_SHARE = 0.1
-#: Times that every sample may come in a row; more are several times fewer.
+#: Most adjacent copies that are looked for; more are multiples of fewer.
 _MOST_IN_A_ROW = 16
 
 _IDS = """
@@ -96,9 +95,9 @@ class SampledCheckpoint:
 
 
 def repeats(store: Store, series: str, drawn: Sequence[SampledCheckpoint]) -> dict[int, str]:
-    """Step → why its samples are no evidence of their own.
+    """Return step → why its samples are no separate evidence.
 
-    ``drawn`` begins with the base: of two checkpoints with the same samples the later one in it is named.
+    ``drawn`` begins with the base. Of two checkpoints with the same samples the later one is reported.
     """
     unlikely = _copies_of_unlikely(store, series)
     reasons: dict[int, str] = {}
@@ -106,36 +105,36 @@ def repeats(store: Store, series: str, drawn: Sequence[SampledCheckpoint]) -> di
     for one in drawn:
         rows = store.frame(_IDS, series=series, step=one.step, n=one.n)
         responses = np.stack(rows["ids"].to_list()).astype(np.uint64)
-        why = repeated_in_blocks(responses) or unlikely.get(one.step)
+        why = describe_repeats(responses) or unlikely.get(one.step)
         for label, theirs in seen:
-            why = why or _of_another(responses, label, theirs)
+            why = why or _describe_copy(responses, label, theirs)
         if why is not None:
             reasons[one.step] = why
         seen.append((one.checkpoint, responses))
     return reasons
 
 
-def repeated_in_blocks(responses: Responses) -> str | None:
-    """How the samples of problems repeat, in words; None where they do not.
+def describe_repeats(responses: Responses) -> str | None:
+    """Describe how the samples of problems repeat; None where they do not.
 
     >>> rng = np.random.default_rng(0)
     >>> once_PN = rng.integers(0, 50, size=(20, 16), dtype=np.uint64)
-    >>> print(repeated_in_blocks(np.hstack([once_PN, once_PN])))
+    >>> print(describe_repeats(np.hstack([once_PN, once_PN])))
     2 times the same 16 samples at 20 of 20 problems: identical seeds, or a file read twice; leave the copies out, or
     draw again with seeds that differ
-    >>> print(repeated_in_blocks(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
+    >>> print(describe_repeats(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
     None
     """
-    for what, copies in (*_one_after_other(responses), *_in_a_row(responses), *_in_multiples(responses)):
-        found = _problems_beyond_chance(copies)
-        if found is not None:
-            where = f"{found} of {len(responses)} problems"
+    for what, copies in (*_consecutive_blocks(responses), *_adjacent_copies(responses), *_multiple_counts(responses)):
+        n_copied = _count_copied(copies)
+        if n_copied is not None:
+            where = f"{n_copied} of {len(responses)} problems"
             return f"{what} at {where}: identical seeds, or a file read twice; {_MEND}"
     return None
 
 
-def _one_after_other(responses: Responses) -> Iterator[tuple[str, _Copies]]:
-    """Blocks of every size, as many as there are whole ones."""
+def _consecutive_blocks(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Yield candidates for whole blocks of every size, one after the other."""
     for size in range(1, responses.shape[1] // 2 + 1):
         ends_equal_P = (responses[:, [0, size - 1]] == responses[:, [size, 2 * size - 1]]).all(axis=1)
         if ends_equal_P.sum() < FEWEST_PROBLEMS:
@@ -147,7 +146,7 @@ def _one_after_other(responses: Responses) -> Iterator[tuple[str, _Copies]]:
         yield f"{n_blocks} times the same {size} samples", _Copies(whole, copied_P, n_blocks, _log_chance_of_blocks)
 
 
-def _in_a_row(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+def _adjacent_copies(responses: Responses) -> Iterator[tuple[str, _Copies]]:
     for times in range(2, min(_MOST_IN_A_ROW, responses.shape[1]) + 1):
         size = responses.shape[1] // times
         whole = responses[:, : times * size]
@@ -156,8 +155,8 @@ def _in_a_row(responses: Responses) -> Iterator[tuple[str, _Copies]]:
         yield f"every sample {times} times in a row", _Copies(whole, copied_P, times, _log_chance_in_a_row)
 
 
-def _in_multiples(responses: Responses) -> Iterator[tuple[str, _Copies]]:
-    """Where every response of a problem comes so many times, in whatever order; fewer times are looked at last."""
+def _multiple_counts(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Yield candidates for copies in any order, the largest multiple first."""
     often_P = np.array([np.gcd.reduce(np.unique(ids, return_counts=True)[1]) for ids in responses])
     for times in range(min(_MOST_IN_A_ROW, responses.shape[1]), 1, -1):
         copied_P = often_P % times == 0
@@ -165,44 +164,44 @@ def _in_multiples(responses: Responses) -> Iterator[tuple[str, _Copies]]:
             yield f"every sample {times} times, shuffled", _Copies(responses, copied_P, times, _log_chance_in_a_row)
 
 
-def _of_another(responses: Responses, label: str, theirs: Responses) -> str | None:
-    """Whether a checkpoint has the very samples of another one, in words."""
+def _describe_copy(responses: Responses, label: str, theirs: Responses) -> str | None:
+    """Describe a checkpoint whose samples are those of another one; None where they differ."""
     n = min(responses.shape[1], theirs.shape[1])
     both = np.hstack([responses[:, :n], theirs[:, :n]])
     copied_P = (both[:, :n] == both[:, n:]).all(axis=1)
-    found = _problems_beyond_chance(_Copies(both, copied_P, 2, _log_chance_of_blocks))
-    if found is None:
+    n_copied = _count_copied(_Copies(both, copied_P, 2, _log_chance_of_blocks))
+    if n_copied is None:
         return None
     return (
-        f"the very same samples as {label} at {found} of {len(both)} problems: its weights were not loaded, or hardly "
-        "differ and share a seed; draw it again, with a seed of its own"
+        f"the very same samples as {label} at {n_copied} of {len(both)} problems: its weights were not loaded, or "
+        "hardly differ and share a seed; draw it again, with a seed of its own"
     )
 
 
-def _problems_beyond_chance(copies: _Copies) -> int | None:
-    """How many problems are copied that can tell; None where these are few, or where chance may have done it.
+def _count_copied(copies: _Copies) -> int | None:
+    """Return how many informative problems are copied; None where these are few, or chance explains them.
 
-    With p_i the chance of problem i, s = −sum log p_i over the copied ones is beyond s by chance at most with
-    probability exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)): Markov's inequality for exp(s / 2). That all of them are has
-    the chance prod_i p_i.
+    With p_i the probability of a copy at problem i, −sum log p_i over the copied ones exceeds s by chance with
+    probability at most exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)), by Markov's inequality for exp(s / 2). All of them are
+    copied with probability prod_i p_i.
     """
     responses, n_blocks = copies.responses, copies.n_blocks
-    telling_P = (responses != responses[:, :1]).any(axis=1)
-    copied_T = copies.copied_P[telling_P]
+    informative_P = (responses != responses[:, :1]).any(axis=1)
+    copied_T = copies.copied_P[informative_P]
     if copied_T.sum() < max(FEWEST_PROBLEMS, LEAST_SHARE * len(copied_T)):
         return None
-    counts = (np.unique(ids, return_counts=True)[1] for ids in responses[telling_P])
+    counts = (np.unique(ids, return_counts=True)[1] for ids in responses[informative_P])
     log_p_T = np.array([copies.log_chance(n_V, n_blocks) for n_V in counts])
     p_T = np.exp(log_p_T)
     bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
     if copied_T.all():
         bound = min(bound, log_p_T.sum())
-    # no more ways to repeat are looked for than there are samples
+    # there are at most as many ways to repeat as samples
     return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
 
 
 def _log_chance_of_blocks(n_V: np.ndarray, n_blocks: int) -> float:
-    """That every block holds response v equally often, given that all of them together hold it ``n_V`` times."""
+    """Return the log-probability that all blocks have response v equally often, given ``n_V`` of it in total."""
     if (n_V % n_blocks).any():
         return -np.inf
     c_V, size = n_V // n_blocks, n_V.sum() // n_blocks
@@ -211,10 +210,10 @@ def _log_chance_of_blocks(n_V: np.ndarray, n_blocks: int) -> float:
 
 
 def _log_chance_in_a_row(n_V: np.ndarray, n_blocks: int) -> float:
-    """About that of every response occurring a multiple of ``n_blocks`` times: sorted samples are in a row anyway.
+    """Return about the log-probability that every response occurs a multiple of ``n_blocks`` times.
 
-    A count is such a multiple with a chance of one in ``n_blocks``, or of its likeliest value where it varies by less:
-    that of a normal distribution with the binomial's variance. The last count follows from the others.
+    A count is such a multiple with probability 1 / ``n_blocks``; where it varies by less, with that of its most likely
+    value, of a normal distribution with the binomial's variance. The last count follows from the others.
     """
     variance_V = n_V * (1 - n_V / n_V.sum())
     chance_V = np.clip(1 / np.sqrt(2 * np.pi * variance_V), 1 / n_blocks, 1.0)
@@ -222,7 +221,7 @@ def _log_chance_in_a_row(n_V: np.ndarray, n_blocks: int) -> float:
 
 
 def _copies_of_unlikely(store: Store, series: str) -> Mapping[int, str]:
-    """Steps at which many responses come again that no model would give twice."""
+    """Return step → reason, where many responses repeat that no model would give twice."""
     n_pairs = float(store.frame(_PAIRS, series=series)["n"].iloc[0])
     most = log(CHANCE) - log(n_pairs)
     return {
