@@ -246,7 +246,7 @@ def _draw_base(prepared: PreparedAudit, state: _Progress) -> None:
             settings.panel_sampling,
             greedy=False,
             stage="panel",
-            on_drawn=state.pace.drew,
+            on_drawn=state.pace.add_drawn,
         )
         state.add_drawn(drawn)
     if settings.controls is not None:
@@ -297,7 +297,7 @@ def _draw_own(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state:
         greedy=True,
         stage="sample",
         on_error=on_error,
-        on_drawn=state.pace.drew,
+        on_drawn=state.pace.add_drawn,
     )
     state.add_drawn(drawn)
 
@@ -329,7 +329,7 @@ def _draw_controls(
             greedy=False,
             stage=f"control T={settings.temperature:g}",
             on_error=note_failure,
-            on_drawn=state.pace.drew,
+            on_drawn=state.pace.add_drawn,
         )
         state.add_drawn(drawn)
 
@@ -396,7 +396,7 @@ def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
 
 def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> None:
     """Grade committed responses that have no grade by today's rules: a run was killed, or other rules graded them."""
-    pending = ungraded(prepared.store, prepared.key, with_errors=with_errors)
+    pending = find_ungraded(prepared.store, prepared.key, with_errors=with_errors)
     grade_responses(prepared.store, prepared.problems, pending, key=prepared.key, progress=prepared.progress)
 
 

@@ -54,7 +54,7 @@ VALUES_OF_K = Parameter(converter=comma_separated, n_tokens=1, negative=(), show
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     """What to audit and how to sample it.

@@ -11,14 +11,14 @@ from cyclopts import Parameter
 from oversharp.diagnostics.audit.config import SAMPLING, SERIES
 from oversharp.diagnostics.engine.config import ENGINE as ENGINE  # cyclopts looks up inherited fields' groups here
 from oversharp.diagnostics.engine.config import EngineConfig
-from oversharp.diagnostics.records.arguments import checked_settings
+from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.settings import require_at_least, require_storable
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as ENGINE above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 
 
 @Parameter(name="*")
-@checked_settings
+@check_settings
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig(EngineConfig, GraderConfig):
     """Which problems to sample again, where their checkpoints are now, and the engine that samples.

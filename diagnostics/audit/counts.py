@@ -144,7 +144,7 @@ def judge(
 
 def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
     """Read the counts that a verdict on the series of ``key`` uses. Raises ``StoreError``."""
-    with store.kept.of(key.series, texts=False):
+    with store.kept.keep(key.series, texts=False):
         return _read_counts(store, key, failed, skipped)
 
 

@@ -158,7 +158,7 @@ def plan(
     if n_checkpoints is not None and n_checkpoints > MOST_CHECKPOINTS:
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
-        pilot = read_pilot(store, chosen_series(store, series))
+        pilot = read_pilot(store, choose_series(store, series))
     used_k = _resolve_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)

@@ -152,7 +152,7 @@ def _choose_series(store: Store, named: str | None) -> str:
             return own[0]
         if own:
             raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(own)}")
-    chosen = chosen_series(store, named)
+    chosen = choose_series(store, named)
     if stored_key(store, chosen).verifier is not None:
         raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; name the series that it was made of")
     return chosen

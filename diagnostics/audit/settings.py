@@ -27,7 +27,7 @@ from oversharp.diagnostics.records.types import (
 )
 from oversharp.diagnostics.samplers import lora_ranks
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.missing import HeldDraws, finished_samples, held_controls, held_draws
+from oversharp.diagnostics.store.missing import StoredDraws, finished_samples, stored_controls, stored_draws
 from oversharp.diagnostics.tasks import suggested_max_tokens
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def resolve(
     choice that the user did not make. Raises ``ConfigError`` for settings that contradict the store, ``SamplerError``
     for a sampler or chat template that cannot be used.
     """
-    held = held_draws(store, series.name)
+    held = stored_draws(store, series.name)
     chat, chat_args = _resolve_chat(config, series, problems, held, note)
     dtype = resolve_dtype(config, series.base, held, note)
     name, why = choose_sampler(
@@ -161,7 +161,7 @@ def resolve(
 
 
 def _resolve_chat(
-    config: AuditConfig, series: Series, problems: Sequence[Problem], held: HeldDraws | None, note: Note
+    config: AuditConfig, series: Series, problems: Sequence[Problem], held: StoredDraws | None, note: Note
 ) -> tuple[bool, str | None]:
     """Return whether to use the chat template, and its arguments: as asked for, as before, else as suits the series.
 
@@ -194,7 +194,7 @@ def _canonical_json(chat_args: str | None) -> str | None:
     return json.dumps(given, sort_keys=True, ensure_ascii=False) if given else None
 
 
-def resolve_dtype(config: AuditConfig, base: Checkpoint, held: HeldDraws | None, note: Note) -> Dtype:
+def resolve_dtype(config: AuditConfig, base: Checkpoint, held: StoredDraws | None, note: Note) -> Dtype:
     """Return the model's precision; for ``--dtype auto`` as before, else as suits the base and the device."""
     if config.dtype == "auto" and held is not None and held.dtype is not None:
         return cast("Dtype", held.dtype)
@@ -282,7 +282,7 @@ def _resolve_controls(
     if config.controls is None and not request.is_explicit:
         problem_ids = [problem.problem_id for problem in problems]
         controls, says = add_stored_controls(
-            controls, says, sampling, held_controls(store, series.base.checkpoint_id, problem_ids)
+            controls, says, sampling, stored_controls(store, series.base.checkpoint_id, problem_ids)
         )
     if says:
         note(says)

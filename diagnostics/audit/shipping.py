@@ -176,9 +176,9 @@ def _series_names(store: Store, series: Sequence[str] | None) -> list[str]:
     if series is not None:
         if not series:
             raise ConfigError("--series: is empty; give the series to choose from, or leave it out for all")
-        return [chosen_series(store, name) for name in dict.fromkeys(series)]
+        return [choose_series(store, name) for name in dict.fromkeys(series)]
     names = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
-    return names or [chosen_series(store, None)]  # raises: there is none
+    return names or [choose_series(store, None)]  # raises: there is none
 
 
 def _read_series(

@@ -20,7 +20,7 @@ from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, ForcedResponse, Problem, SamplingSettings
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.kernel_panel import KernelPlan, plan_kernel, upper_triangle
-from oversharp.diagnostics.store.missing import missing_samples, unforced, unrepeated
+from oversharp.diagnostics.store.missing import find_unforced, find_unrepeated, missing_samples
 
 #: Scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
@@ -133,7 +133,7 @@ def teacher_force(
 def _force_jobs(audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings) -> list[ForceJob]:
     jobs = []
     for checkpoint in checkpoints:
-        responses = unforced(audit.store, audit.key, checkpoint.checkpoint_id)
+        responses = find_unforced(audit.store, audit.key, checkpoint.checkpoint_id)
         if len(responses):
             jobs.append(
                 ForceJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, responses=responses)
@@ -156,7 +156,7 @@ def _score_again(
     """Score a few panel responses of each checkpoint a second time, in batches of another shape."""
     jobs = []
     for checkpoint in checkpoints:
-        responses = unrepeated(audit.store, audit.key, checkpoint.checkpoint_id, REPEATED_SCORES)
+        responses = find_unrepeated(audit.store, audit.key, checkpoint.checkpoint_id, REPEATED_SCORES)
         if len(responses):
             jobs.append(
                 ForceJob(

@@ -147,13 +147,13 @@ def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget:
     can share its KV cache. Rows on both sides of a length at which the model switches to another computation never
     share a batch.
     """
-    reading = how_to_read(loaded.model)
+    reading = find_reading_rules(loaded.model)
     batches: list[list[_ForcedRow]] = []
     for beyond in (False, True):
         side = [row for row in rows if reading.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is beyond]
         plans = [list(_split_rows(order, loaded, token_budget, pads=reading.pads)) for order in _orders(side, reading)]
         batches += min(
-            plans, key=lambda plan: sum(_count_tokens(batch, shares_prompts=reading.lends) for batch in plan)
+            plans, key=lambda plan: sum(_count_tokens(batch, shares_prompts=reading.shares_prompts) for batch in plan)
         )
     return batches
 

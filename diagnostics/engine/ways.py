@@ -34,14 +34,14 @@ def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysR
             for rows in store.ways.texts(unread):
                 store.ways.add(name, rows, reader.read(rows["text"].tolist()))
                 advance(len(rows))
-    for problem_ids in store.ways.unjoined(name):
+    for problem_ids in store.ways.find_unjoined(name):
         _join_ways(store, reader, name, problem_ids)
     if unread:
         store.log_event(key, "read ways", wall_s=time.perf_counter() - start, rows=len(unread))
 
 
 def _join_ways(store: Store, reader: WaysReader, name: str, problem_ids: list[str]) -> None:
-    rows = store.ways.signed(name, problem_ids)
+    rows = store.ways.load_signatures(name, problem_ids)
     names: dict[int, str] = {}
     for _, own in rows.groupby("problem_id", sort=True):
         counts: Counter = Counter()

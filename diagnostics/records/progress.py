@@ -134,8 +134,8 @@ class ConsoleProgress:
             self._open.remove(mine)
             if self._is_running:
                 bars.remove_task(task)
-            self._stop_if_over()
-        if (mine.done or not total) and (not self._console.is_terminal or self._goes_on):
+            self._stop_if_done()
+        if (mine.done or not total) and (not self._console.is_terminal or self._is_running):
             self.note(f"{title}: {mine.done} done")
 
     @contextmanager

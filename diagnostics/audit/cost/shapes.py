@@ -75,5 +75,5 @@ def read_shape(model: str) -> ModelShape:
         kv_bytes=token_bytes(config, "bfloat16"),
         context=getattr(config, "max_position_embeddings", None),
         experts=any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")),
-        shares_prompts=how_to_read(empty).lends,
+        shares_prompts=find_reading_rules(empty).shares_prompts,
     )
