@@ -110,7 +110,7 @@ def test_every_entrance_works_in_a_project_that_has_folders_of_our_names(python:
     assert int(run(python, "-c", notebook, cwd=project)) > 10_000
     callback = "from oversharp.trainers.integrations.callback import OversharpCallback as c; print(c.__module__)"
     assert run(python, "-W", "ignore", "-c", callback, cwd=project).strip().endswith("integrations.callback")
-    assert "oversharp belongs to oversharp alone" in run(*call, "doctor", cwd=project)
+    assert "oversharp is installed by oversharp only" in run(*call, "doctor", cwd=project)
 
 
 def test_a_type_checker_sees_the_types_of_the_functions(python: Path, project: Path) -> None:

@@ -32,7 +32,7 @@ from oversharp.reports.records import Table, Tile
 
 #: Headings of plain English, and of tables whose first column names settings.
 PLAIN = {"", "benchmark", "how much", "id", "in", "of", "path", "runs", "setting", "table", "title", "value", "what"}
-PLAIN |= {"method", "series or model", "what else, or why not", "answer", "part", "next", "task", "accepted by"}
+PLAIN |= {"method", "series or model", "what else, or why not", "answer", "part", "next", "task", "accepted by", "best between"}
 
 
 def explained(word: str) -> bool:

@@ -388,7 +388,7 @@ def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp
         with pytest.raises(ConfigError, match=r"did you mean headline-delta.*plots` writes all") as unknown:
             store.plot("headline-detla")
         assert len(str(unknown.value)) < 300  # there are more than a hundred
-        with pytest.raises(ConfigError, match="name one of them"):
+        with pytest.raises(ConfigError, match="pass one of them"):
             store.plot("problem")
 
 

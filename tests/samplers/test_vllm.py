@@ -267,7 +267,7 @@ def test_a_step_of_the_swap_that_is_left_out_is_noticed(
         planted.setattr(SeriesEngine, "_start", start_again)
         with pytest.raises(SamplerError, match="would be"):
             swap_to_second()
-    assert "off by" in series.notes[0]
+    assert "wrong by" in series.notes[0]
     series.draw(series.first, all_requests(1), settings_with())
     monkeypatch.setattr(SeriesEngine, "_start", start_again)
     swap_to_second()  # the clean twin needs no new engine
@@ -420,7 +420,7 @@ def test_an_engine_that_is_killed_is_started_again(series: Series) -> None:
     assert len(samples) == len(whole)
     assert len(series.notes) == 1
     assert "killed by SIGKILL" in series.notes[0]
-    assert "128 responses at a time" in series.notes[0]
+    assert "128 concurrent responses" in series.notes[0]
 
 
 def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +432,7 @@ def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, mon
     sampler = new_sampler(series.models, notes)
     with pytest.raises(SamplerError, match=r"repeatedly.*--batch-size.*--sampler transformers"):
         next(sampler.sample(series.first, all_requests(1), settings_with()))
-    assert ["128 responses" in notes[0], "64 responses" in notes[1]] == [True, True]
+    assert ["128 concurrent responses" in notes[0], "64 concurrent responses" in notes[1]] == [True, True]
     assert len(notes) == 2
 
 
@@ -543,7 +543,7 @@ def test_a_sequence_longer_than_planned_names_flag_and_need(series: Series) -> N
 
 
 def test_a_temperature_that_vllm_would_raise_is_refused(series: Series) -> None:
-    with pytest.raises(SamplerError, match=r"--temperature 0.001: vLLM draws at 0.01 or above"):
+    with pytest.raises(SamplerError, match=r"--temperature 0.001: vLLM needs 0.01 or more"):
         series.draw(series.first, all_requests(1), settings_with(temperature=0.001))
 
 

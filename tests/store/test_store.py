@@ -399,7 +399,7 @@ def test_a_store_whose_macros_or_triggers_stand_in_for_what_is_asked_of_duckdb_i
     Store.open(path).close()
     with duckdb.connect(path) as stranger:
         stranger.execute(f"CREATE {made}")
-    with pytest.raises(StoreError, match=f"holds the {named}.*oversharp merge"):
+    with pytest.raises(StoreError, match=f"contains the {named}.*oversharp merge"):
         Store.open(path, read_only=read_only)
     merge([path], tmp_path / "renewed")
     Store.open(tmp_path / "renewed" / "audit.duckdb", read_only=read_only).close()
@@ -690,11 +690,11 @@ def test_a_report_takes_the_place_of_reports_and_of_empty_files_alone(
     if not is_refused:
         require_place(tmp_path / "audit.duckdb", out)
         return
-    with pytest.raises(ConfigError, match=r"page.html: exists and is no report of oversharp.*--replace"):
+    with pytest.raises(ConfigError, match=r"page.html: exists and is not an oversharp report.*--replace"):
         require_place(tmp_path / "audit.duckdb", out)
     require_place(tmp_path / "audit.duckdb", out, replace=True)
     out.rename(tmp_path / "report.html")
-    with pytest.raises(ConfigError, match="no report of oversharp"):  # before a run is looked for
+    with pytest.raises(ConfigError, match="not an oversharp report"):  # before a run is looked for
         oversharp.audit("no such run", oversharp.AuditConfig(task="countdown", out=tmp_path))
 
 

@@ -255,7 +255,7 @@ def test_a_missing_series_is_an_error_before_samples_are_counted(tmp_path: Path)
     def fail_to_count(total: int) -> NoReturn:
         raise AssertionError(f"counted {total} samples")
 
-    with pytest.raises(StoreError, match=r"--series other: .* there is: grpo"):
+    with pytest.raises(StoreError, match=r"--series other: .* audited series: grpo"):
         open_viewed(write_store(tmp_path), fail_to_count, series="other")
 
 

@@ -124,7 +124,7 @@ def test_verdicts_are_counted_and_shown_by_seed(context: Context) -> None:
 
 def test_few_seeds_have_no_interval_and_the_note_says_why(context: Context) -> None:
     three = over_seeds(seeded(context))
-    assert any("without a CI: 3 seeds are too few for an interval, which takes 10." in s for s in three.lead)
+    assert any("without a CI: 3 seeds are too few for an interval, which needs 10." in s for s in three.lead)
     one_seed = {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")}
     made = seeded(context, one_seed)
     same = table(made, "Objectives at the same step")
