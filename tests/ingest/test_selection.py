@@ -87,8 +87,10 @@ def test_greedy_responses_are_reported_and_shipped_without_a_recommendation(
             main(command)
         assert ended.value.code == code
     output = capsys.readouterr().out
-    assert "step 20: greedy accuracy" in output
-    assert "No recommendation: there is one greedy response per problem" in output
+    said = " ".join(output.split())
+    assert "points greedy accuracy, change" in said
+    assert "step 20 " in said
+    assert "ship no recommendation: there is one greedy response per problem" in said
     assert "Greedy accuracy at 2 checkpoints" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

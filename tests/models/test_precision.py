@@ -47,7 +47,7 @@ def test_products_that_this_cpu_has_no_instructions_for_are_told(monkeypatch: py
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     said = devices.slow_products_note("--precision", "bfloat16", CPU)
     assert said is not None
-    assert said.startswith("--precision bfloat16: this CPU has no instructions for products of bfloat16")
+    assert said.startswith("--precision bfloat16: this CPU has no matrix instructions for bfloat16")
     assert devices.slow_products_note("--precision", "float32", CPU) is None
     assert devices.slow_products_note("--precision", "bfloat16", GPU) is None
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)

@@ -165,7 +165,7 @@ def test_a_precision_that_this_cpu_has_no_instructions_for_is_told_when_a_run_st
     train(replace(config, max_steps=1, precision="bfloat16"), said)
     base = SftConfig(output_dir=tmp_path / "base", max_steps=1, batch_size=2, n_examples=10, precision="bfloat16")
     train_base(base, said)
-    told = [note for note in said.notes if "this CPU has no instructions for products of bfloat16" in note]
+    told = [note for note in said.notes if "this CPU has no matrix instructions for bfloat16" in note]
     assert len(told) == (0 if has_them else 2)
 
 

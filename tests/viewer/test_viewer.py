@@ -35,7 +35,7 @@ def test_filters_choose_the_problems_that_they_name(viewer: Viewer) -> None:
         LOST: ("lost", (7, 0), (8, 8)), GAINED: ("gained", (0, 1), (8, 8)), SAME: ("unchanged", (8, 8), (8, 8)),
     }  # fmt: skip
     assert listed.problems[0].problem_id == LOST  # most significant first
-    assert "lost 1" in listed.sentence
+    assert "lost every correct sample of 1 " in listed.sentence
     chosen = {only: {filter_problem.problem_id for filter_problem in filter_problems(listed, only)} for only in ONLY}
     assert chosen == {
         "all": {LOST, GAINED, SAME}, "lost": {LOST}, "fell": {LOST}, "gained": {GAINED}, "rose": {GAINED},
@@ -214,7 +214,7 @@ def _without_audit(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (_of_older_schema, "oversharp merge"),
+        (_of_older_schema, "written by older oversharp (schema 3"),
         (_of_other_use, "not an oversharp store"),
         (_without_samples, "no series has graded samples of two checkpoints"),
         (_without_audit, "no audit in this store"),
