@@ -46,7 +46,7 @@ def test_a_memory_of_the_policy_itself_flattens_it():
 def test_impossible_settings_are_refused():
     with pytest.raises(ValueError, match="alpha"):
         inverse_success_advantages(ADVANTAGE_PG, CORRECT_PG, alpha=-1.0)
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         inverse_success_advantages(ADVANTAGE_PG, CORRECT_PG[:1], alpha=1.0)
     with pytest.raises(ValueError, match="mu"):
         calibrated_sampling([0.0], [0.0], mu=-0.5)
