@@ -45,4 +45,5 @@ def announce(folder: Path) -> None:
     record = folder / "oversharp_benchmark-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: oversharp-benchmark\nVersion: 1\n")
-    (record / "entry_points.txt").write_text(f"[oversharp.verifiers]\n{NAME} = benchmarks.speed.training_toss:TossVerifier\n")
+    verifier = "benchmarks.speed.training_toss:TossVerifier"
+    (record / "entry_points.txt").write_text(f"[oversharp.verifiers]\n{NAME} = {verifier}\n")

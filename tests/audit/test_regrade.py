@@ -244,7 +244,8 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
     result = oversharp.regrade(store, "math", series="val")
     assert result.own_verifiers == ("exact",)
     assert table(store, "SELECT DISTINCT verifier FROM grades ORDER BY 1")["verifier"].tolist() == ["exact", "math"]
-    assert "oversharp confirm draws them for the series that was graded first" in result.report_path.read_text(encoding="utf-8")
+    report = result.report_path.read_text(encoding="utf-8")
+    assert "oversharp confirm draws them for the series that was graded first" in report
 
 
 @pytest.mark.usefixtures("few_measures")
