@@ -245,7 +245,7 @@ def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> 
     assert result.own_verifiers == ("exact",)
     assert table(store, "SELECT DISTINCT verifier FROM grades ORDER BY 1")["verifier"].tolist() == ["exact", "math"]
     report = result.report_path.read_text(encoding="utf-8")
-    assert "oversharp confirm draws them for the series that was graded first" in report
+    assert "run oversharp confirm on the original series" in report
 
 
 @pytest.mark.usefixtures("few_measures")
