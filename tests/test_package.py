@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.xdist_group("package")
 
 def run(*command: str | Path, cwd: Path) -> str:
     """The output of a command; fails the test with its errors."""
-    answer = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    answer = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, env=environment)
     assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
     return answer.stdout
 
