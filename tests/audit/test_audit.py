@@ -107,7 +107,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
         if more:
             assert Verdict.from_json(json.dumps(json.loads(said)["verdict"])) == verdict
         else:
-            assert f"verdict {verdict.sentence}" in " ".join(said.split())
+            assert f"verdict {verdict.sentence.removesuffix('.')}" in " ".join(said.split())
 
 
 @pytest.mark.usefixtures("few_measures")
