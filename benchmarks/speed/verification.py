@@ -1,7 +1,8 @@
-"""Speed of the "math" verifier: repeated answers, and what one poisoned answer costs.
+"""Speed of the verifiers: repeated answers, one poisoned answer, and what the lenient second reader costs.
 
 ``python -m benchmarks.speed.verification`` prints the numbers and writes ``benchmarks/results/verification.json``.
-The peer is math-verify called in a plain loop, one call per sample, in the same process and run.
+The peer is math-verify called in a plain loop, one call per sample, in the same process and run. "exact" and "choice"
+grade responses that are all different; they are timed with and without the lenient second reader.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers import choice, exact
 from oversharp.diagnostics.verifiers.math import MathVerifier
 
 RESULT = Path(__file__).parents[1] / "results" / "verification.json"
@@ -27,6 +29,8 @@ ANSWERS_PER_PROBLEM = 20  # distinct (gold, answer) pairs: 2,000
 N_PEER_SAMPLES = 4_000
 TIMEOUT_S = 5.0
 POISON = r"\boxed{9^{9^{9^{9}}}}"
+N_PLAIN, PLAIN_TURNS = 6_000, 15
+PLAIN_ENDS = ("So the answer is \\boxed{{{}}}.", "The final answer is: {}.", "Therefore\n{}", "#### {}")
 REASONING = "We square both sides, collect terms in $x$ and check the cases {1, 2}.\n" * 10
 
 
@@ -61,6 +65,38 @@ def plain_loop(items: list[tuple[Problem, str]]) -> tuple[float, list[bool]]:
     return time.perf_counter() - start, verdicts
 
 
+def plain_samples(answers: list[str]) -> list[tuple[Problem, str]]:
+    """Responses that are all different, in four answer styles; half of them are right."""
+    rng = random.Random(SEED)
+    items = []
+    for number in range(N_PLAIN):
+        gold = rng.choice(answers)
+        problem = Problem(task="speed", prompt="Which?\nA. 1\nB. 2\nC. 3\nD. 4", gold=gold, verifier="exact")
+        answer = gold if rng.random() < 0.5 else rng.choice(answers)
+        items.append((problem, f"{REASONING}Case {number}.\n{rng.choice(PLAIN_ENDS).format(answer)}"))
+    return items
+
+
+def plain_speed(verifier: exact.ExactVerifier | choice.ChoiceVerifier, answers: list[str]) -> dict[str, float]:
+    """Microseconds of one response, and the share of it that the lenient second reader takes."""
+    module, reader = (exact, "accepts_text") if verifier.name == "exact" else (choice, "accepts_letter")
+    items = plain_samples(answers)
+    with_reader, without_reader = [], []
+    accepts = getattr(module, reader)
+    for _ in range(PLAIN_TURNS):
+        for times, function in ((with_reader, accepts), (without_reader, lambda gold, text: False)):
+            setattr(module, reader, function)
+            start = time.process_time()
+            verifier.grade(items)
+            times.append(time.process_time() - start)
+    setattr(module, reader, accepts)
+    seconds, seconds_without = min(with_reader), min(without_reader)
+    return {
+        "us_per_response": round(seconds / N_PLAIN * 1e6, 1),
+        "share_of_second_reader": round(1 - seconds_without / seconds, 2),
+    }
+
+
 def main() -> None:
     """Measure, write the result file and print it."""
     items = samples()
@@ -86,6 +122,10 @@ def main() -> None:
     peer_s, verdicts = plain_loop(peer_items)
     agree = sum(grade.correct == verdict for grade, verdict in zip(grades, verdicts, strict=False))
 
+    plain = {
+        "exact": plain_speed(exact.ExactVerifier(), [str(number) for number in range(100)]),
+        "choice": plain_speed(choice.ChoiceVerifier(), list("ABCD")),
+    }
     samples_per_s, peer_samples_per_s = N_SAMPLES / cold_s, N_PEER_SAMPLES / peer_s
     result = {
         "benchmark": "verification",
@@ -103,6 +143,7 @@ def main() -> None:
         "peer_samples_per_s": round(peer_samples_per_s),
         "ratio_to_peer": round(samples_per_s / peer_samples_per_s, 1),
         "verdicts_equal_to_peer": f"{agree} of {N_PEER_SAMPLES}",
+        "without_mathematics": plain,
         "poison": {
             "timeout_s": TIMEOUT_S,
             "clean_2000_samples_s": round(clean_s, 2),

@@ -87,10 +87,22 @@ def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
     return tuple(found)
 
 
-_ENGLISH_NOUNS = _nouns(tuple(one for one in ANNOUNCEMENTS if one.language == "English"))
-_OTHER_NOUNS = _nouns(tuple(one for one in ANNOUNCEMENTS if one.language != "English"))
-#: Those that a response in ASCII can hold.
-_ASCII_NOUNS = tuple(noun for noun in _OTHER_NOUNS if noun.noun.isascii())
+def _by_stem(nouns: tuple[_Noun, ...]) -> tuple[tuple[str, tuple[_Noun, ...]], ...]:
+    """Group nouns by three letters that they share: most responses hold none, and fewer searches show it."""
+    groups, left = [], list(nouns)
+    while left:
+        stems = [noun.noun[start : start + 3] for noun in left for start in range(max(1, len(noun.noun) - 2))]
+        stem = max(stems, key=lambda stem: sum(stem in noun.noun for noun in left))
+        groups.append((stem, tuple(noun for noun in left if stem in noun.noun)))
+        left = [noun for noun in left if stem not in noun.noun]
+    return tuple(groups)
+
+
+_ENGLISH_NOUNS = _nouns(tuple(entry for entry in ANNOUNCEMENTS if entry.language == "English"))
+_OTHER_NOUNS = _nouns(tuple(entry for entry in ANNOUNCEMENTS if entry.language != "English"))
+_OTHER_STEMS = _by_stem(_OTHER_NOUNS)
+#: The nouns that a response in ASCII can hold.
+_ASCII_STEMS = _by_stem(tuple(noun for noun in _OTHER_NOUNS if noun.noun.isascii()))
 _OPTION_NOUNS = _nouns(OPTIONS)
 
 
@@ -133,11 +145,12 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
                 start, label = stop, noun
     if label is None or not is_ascii:  # an ASCII response with an English label is in English
         end = lowered[-_OTHER_TAIL:]
-        for noun in _ASCII_NOUNS if is_ascii else _OTHER_NOUNS:
-            if noun.noun in end:
-                stop = _last_match(text, lowered, noun, after=start)
-                if stop > start:
-                    start, label = stop, noun
+        for stem, nouns in _ASCII_STEMS if is_ascii else _OTHER_STEMS:
+            for noun in nouns if stem in end else ():
+                if noun.noun in end:
+                    stop = _last_match(text, lowered, noun, after=start)
+                    if stop > start:
+                        start, label = stop, noun
     if label is None:
         end = lowered[-_SHORT_TAIL:]
         has_link = ":" in end or "=" in end  # a character is found faster than a word
@@ -190,7 +203,7 @@ def _sentence_before(text: str, position: int) -> str:
 def _line_after(text: str, start: int, endings: str) -> Labelled:
     lead = _LEADING.match(text, start)
     position = lead.end() if lead is not None else start
-    for opened, right in _DISPLAYED:
+    for opened, right in () if text[position : position + 1].isalnum() else _DISPLAYED:
         opening = opened.match(text, position)
         if opening is not None and (end := text.find(right, opening.end())) > 0:
             return Labelled(line=text[position : end + len(right)].strip(), stop=end + len(right))

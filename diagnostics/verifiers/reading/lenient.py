@@ -21,6 +21,8 @@ _TAIL, _SHORT_TAIL = 200, 40
 _NUMBER = re.compile(
     r"(?:(?<!\d)[-−])?(?:(?:\d{1,3}(?:[,\u00a0\u202f ]\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII
 )
+#: Characters of which ``_NUMBER`` consists.
+_IN_NUMBERS = "0123456789.,/-− \t\n\r\f\v\u00a0\u202f"
 _LAST_NUMBER = re.compile(rf"(?:{_NUMBER.pattern})\Z", re.ASCII)
 _LAST_TOKEN = re.compile(r"(?<![\d.,])([-−]?)(\d[\d.,'’]*\d)\Z", re.ASCII)
 _LAST_DIGIT, _HAS_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)"), re.compile("[0-9]")
@@ -101,7 +103,8 @@ def accepts_mathematics(gold: str, text: str) -> bool:
         end = len(tail.rstrip(_NO_DIGITS))
         if end and not ("0" <= tail[end - 1] <= "9"):  # a letter or sign outside ASCII ends the response
             end = _LAST_DIGIT.search(tail).end() if _HAS_DIGIT.search(tail) else 0  # type: ignore[union-attr]
-        last = _LAST_NUMBER.search(tail, max(0, end - 40), end)
+        start = len(tail[:end].rstrip(_IN_NUMBERS))  # searching for the start is most of the expression's time
+        last = _LAST_NUMBER.search(tail, max(start, end - 40), end)
         if last is not None and _is_number(wanted, _value(last[0]), tail[end : end + 3]):
             return True
         if last is not None and _is_number(wanted, _other_value(tail, last), tail[end : end + 3]):
