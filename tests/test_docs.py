@@ -15,6 +15,7 @@ import pytest
 import oversharp
 from oversharp.diagnostics.app.cli import app
 from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
+from tests.cases import each_case
 from tests.shell import blocks, commands, words
 from tests.test_architecture import ROOMS
 
@@ -25,7 +26,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 SOURCES = sorted(file for folder in ("diagnostics", "trainers", "reports") for file in (ROOT / folder).rglob("*.py"))
 FOLDERS = ("diagnostics", "trainers", "reports", "benchmarks", "tests", "docs")
 
-a_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+a_page = each_case("page", PAGES, name_of=lambda page: page.relative_to(ROOT).as_posix())
 
 
 @cache

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("diagnostics", "trainers", "reports")
@@ -41,7 +41,7 @@ def without_docstring(source: str, path: str) -> list[str]:
     return [f"{path}:{line} {name}" for line, name, node in definitions if not says_something(node)]
 
 
-@pytest.mark.parametrize("path", SOURCES)
+@each_case("path", SOURCES)
 def test_everything_public_has_a_docstring(path: str) -> None:
     missing = without_docstring((ROOT / path).read_text(encoding="utf-8"), path)
     assert not missing, "no docstring that begins with words: " + ", ".join(missing)

@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 
 from oversharp.diagnostics.measures import PAPERS, all_measures, explanation, get_measure
+from tests.cases import each_case
 
-every_measure = pytest.mark.parametrize("measure", all_measures().values(), ids=lambda measure: measure.name)
+every_measure = each_case("measure", all_measures().values(), name_of=attrgetter("name"))
 
 
 @every_measure

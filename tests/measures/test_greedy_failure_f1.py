@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures.coverage.greedy_failure_f1 import f1_interval, greedy_failure_f1
+from tests.cases import each_case
 
 
 def problem(name, greedy, corrects, checkpoint="base"):
@@ -19,9 +20,9 @@ def values(made):
     return {(finding.checkpoint_id, finding.scope): finding.value for finding in greedy_failure_f1(made.evidence())}
 
 
-@pytest.mark.parametrize("truth", list(itertools.product([False, True], repeat=3)))
-@pytest.mark.parametrize("guess", list(itertools.product([False, True], repeat=3)))
-def test_f1_is_twice_the_hits_over_what_is_predicted_and_what_is_there(truth, guess):
+@each_case("both", itertools.product(itertools.product([False, True], repeat=3), repeat=2))
+def test_f1_is_twice_the_hits_over_what_is_predicted_and_what_is_there(both):
+    truth, guess = both
     hits, predicted, there = sum(map(min, truth, guess)), sum(guess), sum(truth)
     found = f1_interval(np.array(guess), np.array(truth))
     assert (found and found.mean) == (2 * hits / (predicted + there) if predicted + there else None)

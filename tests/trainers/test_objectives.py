@@ -16,6 +16,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.trainers import objectives
 from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need, Objective, Preset, TokenLogps
 from oversharp.trainers.objectives.estimators import grpo
+from tests.cases import each_case
 from tests.trainers.batches import rewards_of, tokens_of
 
 #: Settings without which a part cannot be.
@@ -88,7 +89,7 @@ def random_tokens(seed: int = 0) -> TokenLogps:
     )
 
 
-@pytest.mark.parametrize("name", objectives.names())
+@each_case("name", objectives.names())
 def test_every_file_says_what_it_does_where_it_comes_from_and_shows_an_example(name: str) -> None:
     module = ENTRIES[name]
     assert "Source" in inspect.getdoc(module)
@@ -100,7 +101,7 @@ def test_every_file_says_what_it_does_where_it_comes_from_and_shows_an_example(n
     assert examples, f"{name} has no doctest"
 
 
-@pytest.mark.parametrize("name", sorted(PARTS))
+@each_case("name", sorted(PARTS))
 def test_every_part_is_a_frozen_record_of_one_kind_whose_settings_are_named(name: str) -> None:
     part = PARTS[name]
     assert is_dataclass(part)
@@ -113,7 +114,7 @@ def test_every_part_is_a_frozen_record_of_one_kind_whose_settings_are_named(name
         part(1)  # settings are named
 
 
-@pytest.mark.parametrize("name", sorted(PARTS))
+@each_case("name", sorted(PARTS))
 def test_every_part_brings_parts_that_exist_and_needs_what_can_be_had(name: str) -> None:
     part = PARTS[name]
     assert set(part.needs) <= set(get_args(Need))
@@ -122,7 +123,7 @@ def test_every_part_brings_parts_that_exist_and_needs_what_can_be_had(name: str)
     assert set(brought) <= {term.name for term in objectives.terms(parsed(name).expression)}
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@each_case("name", sorted(PRESETS))
 def test_every_preset_resolves_to_what_its_expression_says(name: str) -> None:
     assert isinstance(PRESETS[name], Preset)
     assert objectives.parse(name) == objectives.parse(PRESETS[name].expression)
@@ -135,7 +136,7 @@ def test_every_kind_of_part_is_there_and_all_are_listed() -> None:
     assert sorted(entry.name for entry in objectives.entries()) == list(objectives.names())
 
 
-@pytest.mark.parametrize("name", objectives.names())
+@each_case("name", objectives.names())
 def test_an_expression_written_back_gives_the_same_objective(name: str) -> None:
     assert objectives.parse(parsed(name).expression) == parsed(name)
 
@@ -155,13 +156,13 @@ def test_every_estimator_gives_one_finite_advantage_per_sample_whatever_their_or
     )
 
 
-@pytest.mark.parametrize("name", GROUP_RELATIVE)
+@each_case("name", GROUP_RELATIVE)
 def test_a_single_rollout_is_not_a_group(name: str) -> None:
     with pytest.raises(ValueError, match="a single rollout is not a group"):
         make(name).advantages(random_rewards(group_size=1))
 
 
-@pytest.mark.parametrize("name", sorted(set(of_kind("estimator")) - set(GROUP_RELATIVE)))
+@each_case("name", sorted(set(of_kind("estimator")) - set(GROUP_RELATIVE)))
 def test_estimators_without_a_group_take_a_single_rollout(name: str) -> None:
     assert make(name).advantages(random_rewards(group_size=1)).isfinite().all()
 
@@ -177,7 +178,7 @@ def test_equal_float32_rewards_teach_nothing_although_their_std_is_not_zero(text
     assert objectives.parse(text).credit(rewards).advantage_PG.tolist() == [[0.0] * 8]
 
 
-@pytest.mark.parametrize("name", of_kind("shaping"))
+@each_case("name", of_kind("shaping"))
 def test_every_shaping_gives_a_reward_per_sample_whatever_their_order(name: str) -> None:
     rewards, order_G = random_rewards(), torch.tensor([2, 0, 3, 1])
     shaped_PG = make(name).shape(rewards)
@@ -186,7 +187,7 @@ def test_every_shaping_gives_a_reward_per_sample_whatever_their_order(name: str)
     assert torch.equal(make(name).shape(shuffled(rewards, order_G)), shaped_PG[:, order_G])
 
 
-@pytest.mark.parametrize("name", of_kind("calibration"))
+@each_case("name", of_kind("calibration"))
 def test_every_calibration_keeps_shapes_order_and_the_rule_that_what_does_not_count_has_no_advantage(name: str) -> None:
     rewards, order_G = random_rewards(), torch.tensor([2, 0, 3, 1])
     credit = random_credit(rewards)
@@ -205,7 +206,7 @@ def test_every_calibration_keeps_shapes_order_and_the_rule_that_what_does_not_co
     assert torch.equal(moved.counted_PG, after.counted_PG[:, order_G])
 
 
-@pytest.mark.parametrize("name", of_kind("calibration"))
+@each_case("name", of_kind("calibration"))
 def test_no_calibration_brings_back_what_another_took_out(name: str) -> None:
     rewards = random_rewards()
     out_PG = torch.rand(rewards.reward_PG.shape, generator=torch.Generator().manual_seed(4)) < 0.5
@@ -215,14 +216,14 @@ def test_no_calibration_brings_back_what_another_took_out(name: str) -> None:
     assert (after.advantage_PG[out_PG] == 0).all()
 
 
-@pytest.mark.parametrize("name", of_kind("calibration"))
+@each_case("name", of_kind("calibration"))
 def test_a_calibration_says_what_it_misses(name: str) -> None:
     rewards = random_rewards()
     with pytest.raises(ValueError, match=name) if PARTS[name].needs else nullcontext():
         make(name).calibrate(random_credit(rewards), bare(rewards))
 
 
-@pytest.mark.parametrize("name", of_kind("surrogate"))
+@each_case("name", of_kind("surrogate"))
 def test_every_surrogate_gives_a_finite_loss_per_token_row_by_row(name: str) -> None:
     tokens, advantage_B = random_tokens(), torch.tensor([1.0, -1.0, 0.0, 0.5, 1.0])
     found = make(name).token_loss(tokens, advantage_B)
@@ -235,7 +236,7 @@ def test_every_surrogate_gives_a_finite_loss_per_token_row_by_row(name: str) -> 
     assert torch.equal(make(name).token_loss(one, advantage_B[1:2]).loss_BT, found.loss_BT[1:2])
 
 
-@pytest.mark.parametrize("name", of_kind("penalty"))
+@each_case("name", of_kind("penalty"))
 def test_every_penalty_gives_a_finite_loss_per_token_and_says_what_it_misses(name: str) -> None:
     tokens = random_tokens()
     found_BT = make(name).token_penalty(tokens)
@@ -246,7 +247,7 @@ def test_every_penalty_gives_a_finite_loss_per_token_and_says_what_it_misses(nam
         assert torch.equal(alone_BT, found_BT)
 
 
-@pytest.mark.parametrize("name", of_kind("aggregation"))
+@each_case("name", of_kind("aggregation"))
 def test_every_aggregation_weighs_what_counts_and_nothing_else(name: str) -> None:
     mask_BT = random_tokens().mask_BT
     counted_B = torch.tensor([True, True, False, True, True])
@@ -260,7 +261,7 @@ def test_every_aggregation_weighs_what_counts_and_nothing_else(name: str) -> Non
     assert torch.equal(alone_BT, weight_BT[counted_B])
 
 
-@pytest.mark.parametrize("name", of_kind("aggregation"))
+@each_case("name", of_kind("aggregation"))
 def test_where_nothing_counts_every_weight_is_zero_and_none_is_nan(name: str) -> None:
     weight_BT = make(name).token_weights(random_tokens().mask_BT, torch.zeros(5, dtype=torch.bool), max_tokens=4)
     assert (weight_BT == 0).all()
@@ -311,7 +312,7 @@ def test_settings_out_of_range_are_refused_by_name(text: str) -> None:
 ANY_VALUE = {"scale_matched", "straight_through", "counted", "memory"}
 
 
-@pytest.mark.parametrize("name", sorted(PARTS))
+@each_case("name", sorted(PARTS))
 def test_every_setting_with_a_range_is_in_the_list_of_refusals(name: str) -> None:
     refused = {pair.partition("=")[0] for text in OUT_OF_RANGE.get(name, []) for pair in text.split(",")}
     assert {field.name for field in fields(PARTS[name])} - ANY_VALUE <= refused

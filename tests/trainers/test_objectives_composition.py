@@ -11,6 +11,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.trainers import objectives
 from oversharp.trainers.objectives import composition
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective, TokenLogps
+from tests.cases import each_case
 
 #: Every name as an expression; parts outside the update (decoding and the like) are told apart by what they are.
 EXPRESSIONS = {name: "overlong:length=6" if name == "overlong" else name for name in objectives.names()}
@@ -193,6 +194,6 @@ def test_a_part_whose_settings_leave_everything_as_it_is_is_said_to(idle: str, t
     assert composition.idle_parts(objectives.parse(twin)) == []
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@each_case("name", EXPRESSIONS)
 def test_no_part_is_idle_by_default(name: str) -> None:
     assert composition.idle_parts(objectives.parse(EXPRESSIONS[name])) == []

@@ -9,6 +9,7 @@ from oversharp.trainers import objectives
 from oversharp.trainers.checking import checked_objective, correct_note, rounding_note
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.objectives.effects import looks_at_correct, void_in_a_run
+from tests.cases import each_case
 
 
 def void(expression: str, *, prompts: int = 32, group_size: int = 8, longest: int = 1024) -> list[str]:
@@ -73,7 +74,7 @@ def test_the_end_of_a_sweep_what_acts_on_rollouts_and_a_default_written_out_are_
     assert void(expression) == []
 
 
-@pytest.mark.parametrize("entry", [one for one in objectives.entries() if one.kind != "decoding"], ids=lambda e: e.name)
+@each_case("entry", [one for one in objectives.entries() if one.kind != "decoding"])
 def test_every_part_and_preset_by_itself_has_an_effect_in_a_usual_run(entry: objectives.Entry) -> None:
     needed = {"overlong": "overlong:length=1024"}
     assert void(needed.get(entry.name, entry.name)) == []

@@ -34,22 +34,25 @@ def stated_answer(text: str) -> Stated:
     return read(answer_text(text))
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        "\\boxed{", "\\boxed 7 ", "\\fbox{", "<answer>", "#### ", "the answer is ", "answer:\n", "## Answer\n", "{",
-        "**a", "**a** ", "*a ", "_a ", "`a", "<think>", "</think>", "</s>", "<|a|>", "答案是", "\\text{", "$", "(",
-        "> ", "- ", "2**(", "sqrt(", "answer (", "is ", "a is $1$ ",
-    ],
-)  # fmt: skip
+LOOPS = [
+    "\\boxed{", "\\boxed 7 ", "\\fbox{", "<answer>", "#### ", "the answer is ", "answer:\n", "## Answer\n", "{",
+    "**a", "**a** ", "*a ", "_a ", "`a", "<think>", "</think>", "</s>", "<|a|>", "答案是", "\\text{", "$", "(",
+    "> ", "- ", "2**(", "sqrt(", "answer (", "is ", "a is $1$ ",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("rule", [last_boxed, tagged_answer, hash_answer, unwrap, exact_answer, stated_answer])
-def test_a_response_stuck_in_a_loop_costs_no_more_than_its_length(loop: str, rule: Callable[[str], object]) -> None:
-    text = loop * 20_000
-    start = time.perf_counter()
-    rule(text)
-    rule(f"{text}\nThe answer is 42.")
-    rule(f"The answer is 42 {text}")
-    assert time.perf_counter() - start < 2.0
+def test_a_response_stuck_in_a_loop_costs_no_more_than_its_length(rule: Callable[[str], object]) -> None:
+    slow = []
+    for loop in LOOPS:
+        text = loop * 20_000
+        start = time.perf_counter()
+        rule(text)
+        rule(f"{text}\nThe answer is 42.")
+        rule(f"The answer is 42 {text}")
+        if time.perf_counter() - start >= 2.0:
+            slow.append(loop)
+    assert slow == []
 
 
 def test_the_last_answer_tag_counts() -> None:

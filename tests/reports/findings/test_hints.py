@@ -6,12 +6,11 @@ import ast
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 import oversharp.diagnostics.measures
 from oversharp.diagnostics.measures import all_measures
 from oversharp.reports.context import Context
 from oversharp.reports.findings.hints import missing_value, split_reason
+from tests.cases import each_case
 
 PLACE = Path(oversharp.diagnostics.measures.__file__).parent
 
@@ -22,7 +21,7 @@ def _texts() -> list[str]:
     return [node.value for node in nodes if isinstance(node.value, str) and "\n" not in node.value]
 
 
-@pytest.mark.parametrize("name", sorted(all_measures()))
+@each_case("name", sorted(all_measures()))
 def test_what_would_measure_it_is_known_of_every_measure_that_may_lack_data(name: str) -> None:
     why, mend = split_reason(all_measures()[name].missing)
     assert mend
