@@ -101,6 +101,8 @@ def answer_text(text: str, *, prompt: str = "") -> str:
     >>> answer_text(r"<think>\boxed{41}</think> So \boxed 42.<|im_end|>")
     ' So \\boxed{42}.'
     """
+    if "<" not in text and "]" not in text and text.isascii() and not opens_thoughts(prompt):
+        return with_plain_boxes(text)  # neither tags nor special tokens nor delimiters of thoughts
     if not text.isascii():
         text = with_plain_digits(text)
     if "<" in text and "</" in text:  # one character is found ten times as fast as two

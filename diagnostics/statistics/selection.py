@@ -1,0 +1,156 @@
+"""Problems that were kept because of the base samples that they are compared by.
+
+A filter such as "solved, but not always" keeps problems whose base samples were mixed. Compared by the same samples, an
+unchanged model seems to lose its rare correct answers: the base's were kept for being there, the late ones were not
+(regression to the mean). Given the hits of both sides together, the base's hits are hypergeometric if nothing changed.
+A filter multiplies that distribution by the chance that a problem with so many hits passes it. That gives two exact
+tests: whether all problems pass a filter by chance, and whether pass@k fell although a filter chose the problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import gammaln
+
+from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+
+#: Bounds of pass rates that filters use, next to "solved" and "not always solved"; looked for in sets of at least
+#: ``_LEAST_PROBLEMS``, for a few problems lie within any bounds.
+_RATES, _LEAST_PROBLEMS = (0.05, 0.1, 0.2, 0.25), 30
+#: Least standard deviation of a summed change, in problems.
+_LEAST_SCALE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """A filter of problems that all problems of a set pass.
+
+    ``weight_C``: the chance that a problem with ``c`` correct ones of the base's samples passes, 0 … 1.
+    ``p``: the smaller p value of two tests of "nothing chose these problems": the chance that all pass given the hits
+    of base and late samples together, and given the base's hits and their order alone. Both are exact where nothing
+    changed, the second always.
+    """
+
+    weight_C: Float[np.ndarray, " correct"]
+    p: float
+
+
+def find_selection(
+    counts: PairedCounts,
+    first_correct_P: Int[np.ndarray, " problem"] | None = None,
+    first_wrong_P: Int[np.ndarray, " problem"] | None = None,
+) -> Selection | None:
+    """Return the narrowest usual filter that all problems pass by the base's samples; None where none is passed.
+
+    Args:
+        counts: Hits of the base and of late samples.
+        first_correct_P: Index of each problem's first correct base sample, ``n_base`` or more without one.
+        first_wrong_P: Index of its first wrong one. With both, filters by the first samples alone are found too.
+
+    >>> same = PairedCounts(base_P=np.array([1, 2, 1]), late_P=np.array([0, 1, 1]), n_base=8, n_late=8)
+    >>> selection = find_selection(same)  # solved, but not always
+    >>> selection.weight_C.tolist(), round(selection.p, 3)  # p: (1 - 1/2) (1 - 70/560) (1 - 28/120) without always
+    ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 0.341)
+    """
+    n, base_P = counts.n_base, counts.base_P
+    if not counts.n_problems:
+        return None
+    is_solved, is_mixed = bool(base_P.min() >= 1), bool(base_P.max() < n)
+    if not (is_solved or is_mixed):
+        return None
+    correct_C = np.arange(n + 1)
+    missed_C = _chance_of_none(n, correct_C, n if first_correct_P is None else int(first_correct_P.max()) + 1)
+    always_C = _chance_of_none(n, n - correct_C, n if first_wrong_P is None else int(first_wrong_P.max()) + 1)
+    weight_C = np.maximum(0.0, 1.0 - is_solved * missed_C - is_mixed * always_C)
+    if counts.n_problems >= _LEAST_PROBLEMS:
+        least = max((np.ceil(rate * n) for rate in _RATES if base_P.min() >= rate * n), default=0.0)
+        most = min((np.floor((1 - rate) * n) for rate in _RATES if base_P.max() <= (1 - rate) * n), default=n)
+        weight_C *= (correct_C >= least) & (correct_C <= most)
+    by_total = _Draws.of(counts, weight_C)
+    p_of_all = float(np.exp(by_total.log_passed_P.sum()))
+    p_of_order = float(np.exp(np.log(weight_C[base_P]).sum()))
+    return Selection(weight_C=weight_C, p=min(p_of_all, p_of_order))
+
+
+def selected_fall_p(
+    counts: PairedCounts,
+    selection: Selection,
+    *,
+    ks: Sequence[int],
+    rng: np.random.Generator,
+    draws: int = EXACT_DRAWS,
+) -> float:
+    """Return the one-sided p of "pass@k of these problems fell at none of ``ks``; the filter chose the problems".
+
+    Exact where nothing changed. The base's hits are drawn given the hits of both sides and the filter. The statistic is
+    the least change of summed pass@k over ``ks``, minus its mean over draws and divided by its standard deviation.
+
+    >>> rng = np.random.default_rng(0)
+    >>> kept = PairedCounts(base_P=np.ones(40, dtype=int), late_P=np.zeros(40, dtype=int), n_base=16, n_late=16)
+    >>> selected_fall_p(kept, find_selection(kept), ks=[1, 8], rng=rng)  # one hit each: the filter leaves no other
+    1.0
+    """
+    by_total = _Draws.of(counts, selection.weight_C)
+    base_DP = by_total.sample(rng, draws)
+    total_P = counts.base_P + counts.late_P
+    base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
+    drawn_DK = sums_of_rows(late_CK, total_P - base_DP) - sums_of_rows(base_CK, base_DP)
+    mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
+    observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
+    n_as_low = int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-9).sum())
+    return (1 + n_as_low) / (draws + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draws:
+    """The distribution of the base's hits given those of both sides and a filter, one row per different total."""
+
+    row_P: Int[np.ndarray, " problem"]
+    cumulative_RC: Float[np.ndarray, "row correct"]
+    #: Logarithm of the chance that a problem passes the filter.
+    log_passed_P: Float[np.ndarray, " problem"]
+
+    @classmethod
+    def of(cls, counts: PairedCounts, weight_C: Float[np.ndarray, " correct"]) -> _Draws:
+        """Build the distributions for these counts."""
+        total_R, row_P = np.unique(counts.base_P + counts.late_P, return_inverse=True)
+        correct_C = np.arange(counts.n_base + 1)
+        late_RC = total_R[:, None] - correct_C
+        is_possible_RC = (late_RC >= 0) & (late_RC <= counts.n_late)
+        late_RC = np.clip(late_RC, 0, counts.n_late)
+        log_RC = _log_choose(counts.n_base, correct_C) + _log_choose(counts.n_late, late_RC)
+        log_RC = log_RC - _log_choose(counts.n_base + counts.n_late, total_R)[:, None]
+        mass_RC = np.where(is_possible_RC, np.exp(log_RC), 0.0) * weight_C
+        passed_R = mass_RC.sum(axis=1)
+        cumulative_RC = mass_RC.cumsum(axis=1) / np.maximum(passed_R, 1e-300)[:, None]
+        log_passed_R = np.log(np.clip(passed_R, 1e-300, 1.0))
+        return cls(row_P=row_P, cumulative_RC=cumulative_RC, log_passed_P=log_passed_R[row_P])
+
+    def sample(self, rng: np.random.Generator, draws: int) -> Int[np.ndarray, "draw problem"]:
+        """Sample the base's hits of every problem."""
+        base_DP = np.empty((draws, len(self.row_P)), dtype=np.int64)
+        for row, cumulative_C in enumerate(self.cumulative_RC):
+            (problems,) = (self.row_P == row).nonzero()
+            uniform_DP = rng.random((draws, len(problems)))
+            # rounding may leave the last sum below 1
+            base_DP[:, problems] = np.minimum(
+                np.searchsorted(cumulative_C, uniform_DP, side="right"), len(cumulative_C) - 1
+            )
+        return base_DP
+
+
+def _chance_of_none(n: int, correct_C: Int[np.ndarray, " count"], first: int) -> Float[np.ndarray, " count"]:
+    """Return the chance that none of ``correct_C`` hits among ``n`` samples is one of the first ``first``."""
+    first = min(first, n)
+    rest_C = n - correct_C
+    chance_C = np.exp(_log_choose(np.maximum(rest_C, first), first) - _log_choose(n, np.asarray(first)))
+    return np.where(rest_C >= first, chance_C, 0.0)
+
+
+def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, "..."]:
+    return np.asarray(gammaln(np.asarray(n) + 1.0) - gammaln(np.asarray(k) + 1.0) - gammaln(np.asarray(n) - k + 1.0))
