@@ -56,12 +56,9 @@ ROOMS_OF_TRAINERS = (
     "oversharp.trainers.rollouts",
     "oversharp.trainers.update",
     "oversharp.trainers.run",
-    "oversharp.trainers.warm_start",
     "oversharp.trainers.sft",
     "oversharp.trainers.checking",
     "oversharp.trainers.step",
-    "oversharp.trainers.validation",
-    "oversharp.trainers.starting",
     "oversharp.trainers.loop",
 )
 #: What reports and trainers may know of the audit.

@@ -38,7 +38,7 @@ class RolloutBatch:
         """Response tokens of each row, including the end token."""
         return self.response_mask_BT.sum(dim=1)
 
-    def of_prompts(self, first: int, last: int) -> RolloutBatch:
+    def select_prompts(self, first: int, last: int) -> RolloutBatch:
         """Return the rollouts of prompts ``first`` … ``last - 1``."""
         rows = slice(first * self.group_size, last * self.group_size)
         cut: dict[str, Any] = {name: getattr(self, name)[rows] for name in _BY_ROW}

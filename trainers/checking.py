@@ -24,7 +24,7 @@ from oversharp.trainers.config import SftConfig, TrainConfig
 from oversharp.trainers.countdown_base import build_model, build_tokenizer
 from oversharp.trainers.objectives.composition import off_policy_part
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective
-from oversharp.trainers.objectives.effects import looks_at_correct, void_in_a_run
+from oversharp.trainers.objectives.effects import find_void_parts, uses_correctness
 from oversharp.trainers.rollouts.memory_network import require_same_tokens
 from oversharp.trainers.run.checkpointing import checkpoint_path, save_checkpoint
 from oversharp.trainers.seeds import stream_seed
@@ -61,13 +61,13 @@ Outlines = Callable[[str], Outline]
 def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
     """Yield a cached function that opens models, valid inside the block.
 
-    ``untrained`` is the run directory of a base of the built-in task that is not trained yet: a missing path in that
-    directory stands for the base.
+    ``untrained`` is the run directory of a base of the built-in task that is not trained yet: missing paths in it are
+    opened as the base.
     """
     with TemporaryDirectory() as folder:
 
         @cache
-        def own_base() -> Outline:
+        def untrained_base() -> Outline:
             save_checkpoint(Path(folder), 0, build_model(seed=0), build_tokenizer())
             path = checkpoint_path(Path(folder), 0)
             return Outline(loaded=outline_path(path), folder=path)
@@ -76,18 +76,18 @@ def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
         def outline(name: str) -> Outline:
             path = Path(name).absolute()
             if untrained is not None and path.is_relative_to(untrained.absolute()) and not path.exists():
-                return own_base()
+                return untrained_base()
             return Outline(loaded=outline_path(name), folder=model_folder(name))
 
         yield outline
 
 
-def checked_start(
-    config: TrainConfig, objective: Objective, policy: str, outline: Outlines, says: ProgressSink | None = None
+def check_start(
+    config: TrainConfig, objective: Objective, policy: str, outline: Outlines, progress: ProgressSink | None = None
 ) -> RunPrompts:
     """Return the problems of a run and their prompts after checking all models against ``policy``.
 
-    ``says`` receives a note about duplicate problems.
+    ``progress`` receives a note about duplicate problems.
 
     Raises:
         OversharpError: names the setting. A model is missing or incomplete, a reference or memory network has another
@@ -95,7 +95,7 @@ def checked_start(
             engine does not support the model.
     """
     device = pick_device(config.device)
-    problems = training_problems(config, says)
+    problems = training_problems(config, progress)
     as_policy = "--model " if policy == config.model else ""
     with _prefix_errors(as_policy):
         own = outline(policy)
@@ -133,7 +133,7 @@ def checked_start(
     return run_prompts
 
 
-def checked_objective(config: TrainConfig) -> Objective:
+def check_objective(config: TrainConfig) -> Objective:
     """Return the objective of a run. Raise ``ConfigError`` if it is incompatible with other settings."""
     objective = objectives.parse(config.algorithm)
     if config.correction == "none" and objective.correction is not None:
@@ -155,7 +155,7 @@ def checked_objective(config: TrainConfig) -> Objective:
         )
     except ValueError as error:
         raise ConfigError(f"--algorithm {config.algorithm} with --group-size {config.group_size}: {error}") from error
-    for void in void_in_a_run(
+    for void in find_void_parts(
         objective,
         config.algorithm,
         prompts=config.batch_prompts,
@@ -200,7 +200,10 @@ def rounding_note(config: TrainConfig) -> str | None:
 
 def correct_note(config: TrainConfig) -> str | None:
     """Return a note if --correct-above only changes metrics, else None."""
-    if config.correct_above is None or _looks_at_correct(config):
+    if config.correct_above is None:
+        return None
+    size = {"prompts": config.batch_prompts, "group_size": config.group_size, "longest": config.used_max_tokens}
+    if uses_correctness(objectives.parse(config.algorithm), **size):
         return None
     return (
         f"--correct-above {config.correct_above:g} only changes metrics: no part of {config.algorithm} uses which "
@@ -208,12 +211,7 @@ def correct_note(config: TrainConfig) -> str | None:
     )
 
 
-def _looks_at_correct(config: TrainConfig) -> bool:
-    size = {"prompts": config.batch_prompts, "group_size": config.group_size, "longest": config.used_max_tokens}
-    return looks_at_correct(objectives.parse(config.algorithm), **size)
-
-
-def never_validated(config: TrainConfig) -> str | None:
+def validation_note(config: TrainConfig) -> str | None:
     """Return a note if the run ends before its first validation, else None."""
     if config.validate_every is None or config.validate_every <= config.max_steps:
         return None
@@ -239,7 +237,7 @@ def needs_reference(objective: Objective) -> bool:
     return objective.asks_for("reference_logp") or objective.rehearsal is not None
 
 
-def own_base(config: TrainConfig) -> SftConfig:
+def base_config(config: TrainConfig) -> SftConfig:
     """Return the settings for training the built-in task's base, for a run without a model."""
     return SftConfig(
         output_dir=config.output_dir / "base",
@@ -254,7 +252,7 @@ def first_model(config: TrainConfig) -> str:
     """Return the model that a new run starts from: the given one, else its base, which may not be trained yet."""
     if config.model is not None:
         return config.model
-    base = own_base(config)
+    base = base_config(config)
     return str(checkpoint_path(base.output_dir, base.max_steps))
 
 
@@ -268,7 +266,7 @@ def policy_source(config: TrainConfig, done: int | None) -> str:
     return str(checkpoint_path(config.output_dir, done))
 
 
-def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> tuple[Problem, ...]:
+def training_problems(config: TrainConfig, progress: ProgressSink | None = None) -> tuple[Problem, ...]:
     """Return the training problems without duplicates, and without held-out ones of the built-in task.
 
     An audit rejects duplicates because they would count twice. In training they are only skipped.
@@ -287,9 +285,9 @@ def training_problems(config: TrainConfig, says: ProgressSink | None = None) -> 
         verifier=config.verifier,
         limits=config.grader_limits,
     )
-    if repeated and says is not None:
+    if repeated and progress is not None:
         n = plural(len(repeated), "problem")
-        says.note(f"{config.problems}: skipped {n} that the file contains twice (the first: {repeated[0]})")
+        progress.note(f"{config.problems}: skipped {n} that the file contains twice (the first: {repeated[0]})")
     return problems
 
 

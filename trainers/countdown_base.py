@@ -1,4 +1,4 @@
-"""The base model of Countdown-mini: its tokenizer, its tiny Qwen3, and the examples it is trained on."""
+"""Base model of Countdown-mini: tokenizer, a tiny Qwen3, and training examples."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PAD, END = "<pad>", "<eos>"
 VOCABULARY = (PAD, END, "=", ":", *countdown.OPERATORS, *(str(number) for number in range(countdown.MAX_TARGET + 1)))
 #: Tokens of one example: three numbers, ``=``, target, ``:``, and the response.
 PROMPT_TOKENS = countdown.NUMBERS_PER_QUERY + 3
-#: How much the base prefers an operator, and an expression that starts with the largest number: its style.
+#: Weights of the base's preferences: operators, and expressions that start with the largest number.
 OPERATOR_WEIGHT = {"+": 1.0, "-": 0.5, "*": 0.35}
 LARGEST_FIRST_WEIGHT = 3.0
 
 
 def build_tokenizer() -> PreTrainedTokenizerBase:
-    """Whitespace WordLevel tokenizer, 107 tokens; numbers above 99 and other words are unknown to it and raise."""
+    """Build a whitespace WordLevel tokenizer with 107 tokens; unknown words, such as numbers above 99, raise."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -45,9 +45,9 @@ def build_tokenizer() -> PreTrainedTokenizerBase:
 
 
 def build_model(seed: int) -> PreTrainedModel:
-    """Randomly initialised Qwen3: hidden 96, 3 layers, 3 heads of 32 / 1 kv, 333,696 parameters, tied.
+    """Build a randomly initialised Qwen3: hidden 96, 3 layers, 3 heads of 32 / 1 kv, 333,696 parameters, tied.
 
-    Heads of 32 are the smallest that vLLM's CPU kernels take.
+    vLLM's CPU kernels support no smaller heads.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -69,7 +69,7 @@ def build_model(seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
-    # spelled out because the library's own default truncates sampling to the 50 likeliest tokens
+    # explicit, because the default of transformers is top_k=50
     model.generation_config = GenerationConfig(
         do_sample=True,
         temperature=1.0,
@@ -84,7 +84,7 @@ def build_model(seed: int) -> PreTrainedModel:
 
 @cache
 def mode_weights(query: Query) -> tuple[float, ...]:
-    """Unnormalised preference of the base for each of the query's modes.
+    """Return the unnormalised preference of the base for each mode of the query.
 
     >>> query = Query((1, 2, 12), 15)
     >>> dict(zip(countdown.modes(query), mode_weights(query), strict=True))["12 + 1 + 2"]
@@ -99,16 +99,16 @@ def mode_weights(query: Query) -> tuple[float, ...]:
 
 
 def draw_response(query: Query, rng: random.Random, wrong_share: float) -> str:
-    """One training response: mostly a mode drawn by weight, else an expression with the wrong value."""
+    """Sample a training response: with probability ``wrong_share`` a wrong expression, else a mode by its weight."""
     if rng.random() < wrong_share:
         return rng.choice(rng.choice(countdown.wrong_expressions(query)))
     return rng.choices(countdown.modes(query), mode_weights(query))[0]
 
 
-def examples(queries: Sequence[Query], n: int, *, wrong_share: float, seed: int) -> list[list[int]]:
-    """Token ids of ``n`` examples, prompt then response then end token, all of the same length.
+def sample_examples(queries: Sequence[Query], n: int, *, wrong_share: float, seed: int) -> list[list[int]]:
+    """Sample the token ids of ``n`` examples: prompt, response and end token, all of the same length.
 
-    >>> example = examples([Query((6, 7, 12), 54)], 1, wrong_share=0.0, seed=0)[0]
+    >>> example = sample_examples([Query((6, 7, 12), 54)], 1, wrong_share=0.0, seed=0)[0]
     >>> " ".join(VOCABULARY[token] for token in example)
     '6 7 12 = 54 : 12 + 7 * 6 <eos>'
     """

@@ -1,12 +1,18 @@
-"""Supervised training: the base of Countdown-mini from random weights, or a pretrained model on word problems."""
+"""Supervised training: the base of Countdown-mini from random weights, or a warm-up of a pretrained model.
+
+A small pretrained model can do some arithmetic but rarely boxes an answer, so no sample is rewarded and RL cannot
+start. A few hundred steps on worked solutions of word problems fix that. All solution methods are equally frequent, so
+that the base has several.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,21 +21,25 @@ from torch.nn import functional
 
 from oversharp.diagnostics.models.devices import cpu_threads, pick_device, slow_products_note
 from oversharp.diagnostics.models.load import LoadedModel, load_path
+from oversharp.diagnostics.models.tokens import encode_prompt, require_fit, response_ids
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
+from oversharp.diagnostics.records.types import Problem, SamplingSettings
 from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks.word_problems import TASK, drawn_story
 from oversharp.trainers import countdown_base
 from oversharp.trainers.config import SftConfig
 from oversharp.trainers.model.forward import autocast
 from oversharp.trainers.run import checkpointing, manifest
 from oversharp.trainers.run.directory import MetricsLog, open_run
-from oversharp.trainers.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Function (model, step) → loss.
-Loss = Callable[["PreTrainedModel", int], Tensor]
+#: Function step → loss.
+Loss = Callable[[int], Tensor]
+#: Target value that cross_entropy ignores.
+_IGNORED = -100
 
 BETAS = (0.9, 0.98)
 WARMUP_STEPS = 50
@@ -41,19 +51,15 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
 
     A finished run with ``resume`` returns at once.
     """
-    says = SilentProgress() if progress is None else progress
+    progress = SilentProgress() if progress is None else progress
     with open_run(config) as run, cpu_threads(config.threads):
-        done = checkpointing.committed_step(run)
-        if done is not None:
-            for line in manifest.require_intact(run, done, finished=done >= config.max_steps):
-                says.note(line)
+        done = manifest.find_resume_step(run, config.max_steps, progress)
         if done is not None and done >= config.max_steps:
-            says.note(f"{run}: finished at step {done}, nothing to do")
             return checkpointing.checkpoint_path(run, done)
 
         device = pick_device(config.device)
         if slow := slow_products_note("--precision", config.precision, device):
-            says.note(slow)
+            progress.note(slow)
         last_checkpoint = None if done is None else checkpointing.checkpoint_path(run, done)
         start = config.model if last_checkpoint is None else last_checkpoint
         tokenizer = countdown_base.build_tokenizer()
@@ -74,16 +80,19 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
             checkpointing.restore(run, done, optimizer, checkpointing.load_state(run, done)["optimizer"])
         metrics_log = MetricsLog(run, after_step=done)
 
-        loss_of = _own_loss(config, device, says) if config.model is None else _worded_loss(config, loaded)
+        if config.model is None:
+            compute_loss = _countdown_loss(config, model, device, progress)
+        else:
+            compute_loss = _word_problem_loss(config, loaded)
         model.train()
-        with says.stage("train base", config.max_steps - done) as advance:
+        with progress.stage("train base", config.max_steps - done) as advance:
             for step in range(done + 1, config.max_steps + 1):
                 started = time.perf_counter()
                 rate = learning_rate(step, config)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 with autocast(device, torch.bfloat16 if config.precision == "bfloat16" else None):
-                    loss = loss_of(model, step)
+                    loss = compute_loss(step)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, foreach=True)
@@ -110,21 +119,20 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
         return checkpointing.checkpoint_path(run, config.max_steps)
 
 
-def _own_loss(config: SftConfig, device: torch.device, says: ProgressSink) -> Loss:
-    says.note(f"generating {config.n_examples:,} training examples")
+def _countdown_loss(config: SftConfig, model: PreTrainedModel, device: torch.device, progress: ProgressSink) -> Loss:
+    progress.note(f"generating {config.n_examples:,} training examples")
     train_queries, _ = countdown.split_queries()
-    rows = countdown_base.examples(
+    rows = countdown_base.sample_examples(
         train_queries, config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1
     )
     example_NT = torch.tensor(rows, device=device)
     batches_SB = batch_table(config).to(device)
-    return lambda model, step: response_loss(model, example_NT[batches_SB[step - 1]])
+    return lambda step: response_loss(model, example_NT[batches_SB[step - 1]])
 
 
-def _worded_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
+def _word_problem_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
     batches_SB = batch_table(config)
-    pool = WarmStart(loaded, seed=config.seed)
-    return lambda model, step: pool.loss(model, batches_SB[step - 1].tolist())
+    return lambda step: solution_loss(loaded, batches_SB[step - 1].tolist(), seed=config.seed)
 
 
 def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token"]) -> Float[Tensor, ""]:
@@ -152,3 +160,37 @@ def batch_table(config: SftConfig) -> Int[Tensor, "step example"]:
     """Return the example indices of all steps at once, so that a resumed run uses the same ones."""
     generator = torch.Generator().manual_seed(config.seed)
     return torch.randint(config.n_examples, (config.max_steps, config.batch_size), generator=generator)
+
+
+def worked_example(loaded: LoadedModel, index: int, *, seed: int) -> tuple[list[int], tuple[int, ...]]:
+    """Return the token ids of a prompt and of a worked solution, including the end token.
+
+    Prompts use the tokenizer's chat template if it has one, as in an audit. Raises ``SamplerError`` if the example does
+    not fit the model.
+    """
+    rng = random.Random(f"{seed} {index}")
+    story = drawn_story(rng, "train")
+    problem = Problem(task=TASK, prompt=story.prompt, gold=str(story.answer), verifier="math")
+    settings = SamplingSettings(sampler="none", chat=bool(loaded.tokenizer.chat_template))
+    prompt_ids = encode_prompt(loaded.tokenizer, problem, settings)
+    solution_ids = response_ids(loaded.tokenizer, rng.choice(story.solutions))
+    require_fit(loaded, problem, prompt_ids, n_response=len(solution_ids))
+    return prompt_ids, solution_ids
+
+
+def solution_loss(loaded: LoadedModel, indices: Sequence[int], *, seed: int) -> Float[Tensor, ""]:
+    """Return the mean negative log-probability of the response tokens of these worked examples, in nats."""
+    examples = [worked_example(loaded, index, seed=seed) for index in indices]
+    width = max(len(prompt_ids) + len(solution_ids) for prompt_ids, solution_ids in examples)
+    ids_BL = torch.full((len(examples), width), loaded.pad_id)
+    target_BL = torch.full_like(ids_BL, _IGNORED)
+    for row, (prompt_ids, solution_ids) in enumerate(examples):
+        start, end = len(prompt_ids), len(prompt_ids) + len(solution_ids)
+        ids_BL[row, :end] = torch.tensor([*prompt_ids, *solution_ids])
+        target_BL[row, start:end] = ids_BL[row, start:end]
+    # right padding needs no mask in a causal model
+    model: Any = loaded.model
+    kept = width - min(len(prompt_ids) for prompt_ids, _ in examples)  # logits of prompts are most of the memory
+    logits_BTV = model(input_ids=ids_BL[:, :-1].to(loaded.device), use_cache=False, logits_to_keep=kept).logits
+    target_N = target_BL[:, -kept:].flatten().to(loaded.device)
+    return functional.cross_entropy(logits_BTV.flatten(0, 1).float(), target_N, ignore_index=_IGNORED)

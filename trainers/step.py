@@ -84,12 +84,12 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
     started = time.perf_counter()
     for group in learner.optimizer.param_groups:
         group["lr"] = learning_rate(step, config)
-    drawn = draw(learner, step, verifiers)
+    drawn = draw_rollouts(learner, step, verifiers)
     generated = time.perf_counter()
     rollouts = drawn.rollouts
 
     old_logp_BT = None
-    if config.is_off_policy or objective.correction is not None or objective.by_token:
+    if config.is_off_policy or objective.correction is not None or objective.is_by_token:
         old_logp_BT = frozen_logps(learner.network, rollouts, learner.forward)
     reference_logp_BT = None
     if objective.asks_for("reference_logp") and learner.reference_network is not None:
@@ -100,7 +100,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
             old_logp_BT - rollouts.behaviour_logp_BT, rollouts.response_mask_BT
         )
     rewards = group_rewards(learner, drawn, reference_logp_BT, verifiers)
-    if objective.by_token and old_logp_BT is not None and reference_logp_BT is not None:
+    if objective.is_by_token and old_logp_BT is not None and reference_logp_BT is not None:
         gap_BT = (old_logp_BT - reference_logp_BT).double().cpu()
         rewards = replace(rewards, reference_gap_BT=gap_BT, mask_BT=rollouts.response_mask_BT.cpu())
     credit = objective.credit(rewards)
@@ -113,14 +113,14 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         last = first + per_update
         rows = slice(first * config.group_size, last * config.group_size)
         batch = UpdateBatch(
-            rollouts=rollouts.of_prompts(first, last),
-            credit=credit.of_prompts(first, last),
+            rollouts=rollouts.select_prompts(first, last),
+            credit=credit.select_prompts(first, last),
             old_logp_BT=None if old_logp_BT is None else old_logp_BT[rows],
             reference_logp_BT=None if reference_logp_BT is None else reference_logp_BT[rows],
             importance_BT=None if importance_BT is None else importance_BT[rows],
             rehearsal=rehearsal_samples(learner, step, drawn.problems[first:last]),
         )
-        report, grad_norm = update(learner, step, batch, drawn.problems[first:last])
+        report, grad_norm = update_policy(learner, step, batch, drawn.problems[first:last])
         reports.append(report)
         grad_norms.append(grad_norm)
     updated = time.perf_counter()
@@ -189,7 +189,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     return config.learning_rate * left[config.schedule]
 
 
-def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
+def draw_rollouts(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
     """Return the graded rollouts of this step.
 
     With resampling, groups of equal rewards are replaced by groups of further prompts from a separate random stream. If
@@ -207,10 +207,10 @@ def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
         )
         stream = stream_seed(config.seed, "rollouts" if number == 0 else f"resampled rollouts {number}", step)
         chosen = [learner.problems[position] for position in positions]
-        rounds.append(sample_graded(learner, chosen, stream, verifiers))
+        rounds.append(sample_and_grade(learner, chosen, stream, verifiers))
         if resampling is None:
             return rounds[0]
-        mixed = [mixed_groups(drawn) for drawn in rounds]
+        mixed = [find_mixed_groups(drawn) for drawn in rounds]
         if sum(len(places) for places in mixed) >= config.batch_prompts:
             break
     constant = [
@@ -222,7 +222,7 @@ def draw(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
     return select_groups(rounds, places[: config.batch_prompts])
 
 
-def mixed_groups(drawn: StepRollouts) -> list[int]:
+def find_mixed_groups(drawn: StepRollouts) -> list[int]:
     """Return the indices of the prompts whose rewards differ."""
     reward_PG, _ = as_groups(drawn.grades, drawn.rollouts.group_size)
     return (~is_constant(reward_PG)).nonzero()[:, 0].tolist()
@@ -235,7 +235,12 @@ def select_groups(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, in
         drawn, group_size = rounds[number], rounds[number].rollouts.group_size
         rows = slice(place * group_size, (place + 1) * group_size)
         parts.append(
-            (drawn.problems[place], drawn.rollouts.of_prompts(place, place + 1), drawn.texts[rows], drawn.grades[rows])
+            (
+                drawn.problems[place],
+                drawn.rollouts.select_prompts(place, place + 1),
+                drawn.texts[rows],
+                drawn.grades[rows],
+            )
         )
     return StepRollouts(
         problems=[problem for problem, _, _, _ in parts],
@@ -246,7 +251,7 @@ def select_groups(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, in
     )
 
 
-def sample_graded(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> StepRollouts:
+def sample_and_grade(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> StepRollouts:
     """Return ``group_size`` graded rollouts of each problem, with noise from the stream ``seed``."""
     config, tokenizer = learner.config, learner.policy.tokenizer
     rollouts = learner.engine.sample(
@@ -315,7 +320,9 @@ def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) 
         )
 
 
-def update(learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[Problem]) -> tuple[UpdateReport, float]:
+def update_policy(
+    learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[Problem]
+) -> tuple[UpdateReport, float]:
     """Make one optimizer step and return its report and the gradient norm before clipping.
 
     Raises ``TrainingError``, without a step, if a loss or gradient is not finite.

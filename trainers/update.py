@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from oversharp.trainers.batch import RolloutBatch, distinct_rollouts
-from oversharp.trainers.model.forward import ForwardSettings, as_network, passes, token_logps
+from oversharp.trainers.model.forward import ForwardSettings, split_passes, token_logps
 from oversharp.trainers.model.network import Network
 from oversharp.trainers.objectives.contract import Credit, Objective, TokenLogps
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +53,7 @@ class UpdateReport:
 
 
 def accumulate_gradient(
-    model: Network | PreTrainedModel,
+    network: Network,
     batch: UpdateBatch,
     objective: Objective,
     settings: ForwardSettings,
@@ -69,9 +65,9 @@ def accumulate_gradient(
     Token weights come from the whole batch, so that micro-batches change memory and not the sum. Rows without
     advantage and penalty are not computed but stay in the divisor; copies of a response are computed once.
     """
-    network, rollouts = as_network(model), batch.rollouts
+    rollouts = batch.rollouts
     device = rollouts.response_ids_BT.device
-    advantage_BT = batch.credit.by_token.float().to(device)
+    advantage_BT = batch.credit.advantage_BT.float().to(device)
     counted_B = batch.credit.counted_PG.flatten().to(device)
     weight_BT = objective.aggregation.token_weights(rollouts.response_mask_BT, counted_B, max_tokens=max_tokens)
     loss_weight_BT = weight_BT if batch.importance_BT is None else weight_BT * batch.importance_BT
@@ -82,8 +78,8 @@ def accumulate_gradient(
     nothing = torch.zeros((), device=device)
     loss = penalty = clipped = gap_sum = gap_max = nothing
     watch = _Stopwatch(device=device)
-    for position_N, layout in passes(network, rollouts, distinct_U, settings):
-        watch.starts("forward")
+    for position_N, layout in split_passes(network, rollouts, distinct_U, settings):
+        watch.start("forward")
         place_U = torch.full((len(distinct_U),), -1, device=device)
         place_U[position_N] = torch.arange(len(position_N), device=device)
         place_B = torch.where(copy_of_B >= 0, place_U[copy_of_B.clamp(min=0)], -1)
@@ -113,10 +109,10 @@ def accumulate_gradient(
             part_penalty = (weight_BT[row_R] * term.token_penalty(tokens)).sum()
             penalty = penalty + part_penalty.detach()
             part_loss = part_loss + part_penalty
-        watch.starts("backward")
+        watch.start("backward")
         part_loss.backward()
         loss = loss + part_loss.detach()
-    watch.stops()
+    watch.stop()
 
     rehearsal_loss = None
     if batch.rehearsal is not None and objective.rehearsal is not None:
@@ -137,15 +133,14 @@ def accumulate_gradient(
     )
 
 
-def rehearse(model: Network | PreTrainedModel, samples: RolloutBatch, beta: float, settings: ForwardSettings) -> float:
+def rehearse(network: Network, samples: RolloutBatch, beta: float, settings: ForwardSettings) -> float:
     """Add the gradient of ``beta`` times the samples' mean negative log-probability per token; return that loss.
 
     Taken at the temperature of the rollouts; the mean is over samples of the mean over their tokens.
     """
-    network = as_network(model)
     row_B = torch.arange(len(samples.response_ids_BT), device=samples.response_ids_BT.device)
     loss = torch.zeros((), device=row_B.device)
-    for row_R, layout in passes(network, samples, row_B, settings):
+    for row_R, layout in split_passes(network, samples, row_B, settings):
         logp_RT, _ = token_logps(network, samples, row_R, settings, layout=layout, entropies=False)
         part = -beta * (logp_RT.sum(dim=1) / samples.n_tokens_B[row_R]).sum() / len(row_B)
         part.backward()
@@ -154,15 +149,12 @@ def rehearse(model: Network | PreTrainedModel, samples: RolloutBatch, beta: floa
 
 
 @torch.no_grad()
-def frozen_logps(
-    model: Network | PreTrainedModel, rollouts: RolloutBatch, settings: ForwardSettings
-) -> Float[Tensor, "row token"]:
-    """Log-probability of every response token under ``model`` as it is, without gradient; copies computed once."""
-    network = as_network(model)
+def frozen_logps(network: Network, rollouts: RolloutBatch, settings: ForwardSettings) -> Float[Tensor, "row token"]:
+    """Return the log-probability of every response token, without gradient. Copies of a response are computed once."""
     every_B = torch.ones(len(rollouts.response_ids_BT), dtype=torch.bool, device=rollouts.response_ids_BT.device)
     distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
     logp_UT = torch.zeros(len(distinct_U), rollouts.response_ids_BT.shape[1], device=distinct_U.device)
-    for position_N, layout in passes(network, rollouts, distinct_U, settings):
+    for position_N, layout in split_passes(network, rollouts, distinct_U, settings):
         logp_UT[position_N], _ = token_logps(
             network, rollouts, distinct_U[position_N], settings, layout=layout, entropies=False
         )
@@ -176,7 +168,7 @@ class _Stopwatch:
     device: torch.device
     _marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
 
-    def starts(self, phase: str) -> None:
+    def start(self, phase: str) -> None:
         """Start ``phase``, which ends the previous one."""
         if self.device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
@@ -185,9 +177,9 @@ class _Stopwatch:
         else:
             self._marks.append((phase, time.perf_counter()))
 
-    def stops(self) -> None:
+    def stop(self) -> None:
         """End the last phase."""
-        self.starts("")
+        self.start("")
 
     def seconds(self, phase: str) -> float:
         """Return the seconds in ``phase``. Waits for the GPU, so call it at the end."""

@@ -65,7 +65,7 @@ class GroupVariety:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Both by their names in ``metrics.jsonl``, without unknown ones."""
+        """Known values by their names in ``metrics.jsonl``."""
         known = {
             "effective_correct_responses": self.effective_correct_responses,
             "correct_variety": self.correct_variety,
@@ -131,7 +131,7 @@ def step_variety(texts: Sequence[str], correct: Sequence[bool], group_size: int)
     return group_variety([[text for text in group if text is not None] for group in groups])
 
 
-def first_steps_note(course: Sequence[Mapping[str, float]]) -> str | None:
+def first_steps_note(history: Sequence[Mapping[str, float]]) -> str | None:
     """Return a warning after the first steps if none or all of their samples are correct, else None.
 
     Metrics without some of these steps, or without their correct rate, give None.
@@ -143,16 +143,16 @@ def first_steps_note(course: Sequence[Mapping[str, float]]) -> str | None:
     >>> [first_steps_note([{"step": step, "correct_rate": 0.0} for step in range(8, 11)])]
     [None]
     """
-    if [metrics["step"] for metrics in course[: FIRST_STEPS + 1]] != list(range(1, FIRST_STEPS + 1)):
+    if [metrics["step"] for metrics in history[: FIRST_STEPS + 1]] != list(range(1, FIRST_STEPS + 1)):
         return None
-    rates = {metrics.get("correct_rate") for metrics in course}
+    rates = {metrics.get("correct_rate") for metrics in history}
     return NOTHING_CORRECT if rates == {0.0} else ALL_CORRECT if rates == {1.0} else None
 
 
-def warning_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
+def warning_signs(history: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
     """Return the first warning of each watched metric, by step.
 
-    ``course`` has the metrics of every step in order, as in ``metrics.jsonl``. Steps without a metric are skipped in
+    ``history`` has the metrics of every step in order, as in ``metrics.jsonl``. Steps without a metric are skipped in
     its windows. A metric that starts at 0 never warns.
 
     >>> flat = [{"step": step, "token_entropy_nats": 1.0} for step in range(1, 41)]
@@ -162,18 +162,18 @@ def warning_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, .
     >>> [(sign.kind, sign.step, sign.first_mean, round(sign.last_mean, 3)) for sign in warning_signs(fallen)]
     [('token_entropy', 40, 1.0, 0.4)]
     """
-    signs = [sign for kind in WATCHED if (sign := _first_sign(course, kind)) is not None]
+    signs = [sign for kind in WATCHED if (sign := _first_sign(history, kind)) is not None]
     return tuple(sorted(signs, key=lambda sign: (sign.step, sign.kind)))
 
 
-def new_signs(course: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
-    """Return the warnings of the last step of ``course``; each kind occurs once per run, resumed or not."""
-    return tuple(sign for sign in warning_signs(course) if sign.step == course[-1]["step"])
+def new_signs(history: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
+    """Return the warnings of the last step of ``history``; each kind occurs once per run, resumed or not."""
+    return tuple(sign for sign in warning_signs(history) if sign.step == history[-1]["step"])
 
 
-def _first_sign(course: Sequence[Mapping[str, float]], kind: Kind) -> WarningSign | None:
+def _first_sign(history: Sequence[Mapping[str, float]], kind: Kind) -> WarningSign | None:
     name = WATCHED[kind][0]
-    points = [(int(metrics["step"]), float(metrics[name])) for metrics in course if metrics.get(name) is not None]
+    points = [(int(metrics["step"]), float(metrics[name])) for metrics in history if metrics.get(name) is not None]
     sums = list(accumulate((value for _, value in points), initial=0.0))
     first_sum = sums[min(WINDOW_STEPS, len(points))]
     for end in range(2 * WINDOW_STEPS, len(points) + 1):

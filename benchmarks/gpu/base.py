@@ -71,7 +71,7 @@ def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
     )
     queries, _ = countdown.split_queries()
     n_examples = min(config.n_examples, size.steps * size.batch)
-    rows = countdown_base.examples(queries, n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
+    rows = countdown_base.sample_examples(queries, n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
     example_NT = torch.tensor(rows, device=device)
     model = build(size).to(device).train()  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, betas=BETAS, fused=True)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.speed.results import circumstances, digits, write
-from oversharp.trainers.model.head import LogitLaw, ResponseHead, chunked_logps
+from oversharp.trainers.model.head import LogitTransform, ResponseHead, chunked_logps
 
 VOCABULARY, WIDTH = 150_000, 512
 POSITIONS = 1024
@@ -32,7 +32,7 @@ GOAL = 0.5
 
 def chunked(hidden_ND: Tensor, output: nn.Linear, target_N: Tensor) -> tuple[Tensor, Tensor | None]:
     """Ours."""
-    head = ResponseHead(trunk=nn.Identity(), output=output, law=LogitLaw())
+    head = ResponseHead(trunk=nn.Identity(), output=output, transform=LogitTransform())
     return chunked_logps(head, hidden_ND, target_N, temperature=1.0)
 
 

@@ -59,7 +59,9 @@ def make_series(folder: Path) -> Path:
 def _train_base(folder: Path) -> None:
     config = SftConfig(output_dir=folder, max_steps=SFT_STEPS, seed=SEED)
     train_queries, _ = countdown.split_queries()
-    rows = countdown_base.examples(train_queries, config.n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
+    rows = countdown_base.sample_examples(
+        train_queries, config.n_examples, wrong_share=config.wrong_share, seed=SEED + 1
+    )
     example_NT = torch.tensor(rows)
     model = _countdown_model().train()
     optimizer = torch.optim.AdamW(

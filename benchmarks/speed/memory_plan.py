@@ -18,7 +18,7 @@ from benchmarks.speed.loss_memory import peak_bytes, resident_bytes
 from benchmarks.speed.results import circumstances, digits, write
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.config import TrainConfig
-from oversharp.trainers.model.device_memory import measure_footprint, plan_device_memory
+from oversharp.trainers.model.device_memory import MemoryNeeds, measure_footprint, plan_device_memory
 from oversharp.trainers.model.forward import ForwardSettings, token_logps
 from oversharp.trainers.model.network import find_network
 
@@ -60,15 +60,16 @@ def planned_and_reached(vocabulary: int, recompute: bool, precision: str) -> tup
     )
     network = find_network(model, recompute=recompute)
     settings = ForwardSettings(temperature=1.0, autocast=torch.bfloat16 if precision == "bfloat16" else None)
-    plan = plan_device_memory(
-        measure_footprint(network, settings),
-        TrainConfig(
+    needs = MemoryNeeds(
+        footprint=measure_footprint(network, settings),
+        config=TrainConfig(
             model="random", task="made-up", batch_prompts=PROMPTS, group_size=GROUP, max_tokens=RESPONSE_TOKENS
         ),
         prompt_tokens=PROMPT_TOKENS,
         device=device,
         free=float("inf"),
     )
+    plan = plan_device_memory(needs)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     before = resident_bytes(device)
     for _ in range(STEPS):

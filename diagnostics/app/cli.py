@@ -150,7 +150,7 @@ def train(
 ) -> int:
     """See ``api.train``."""
     if list_algorithms:
-        from oversharp.trainers.objectives.listing import print_objectives
+        from oversharp.trainers.objectives.page import print_objectives
 
         print_objectives()
         return 0

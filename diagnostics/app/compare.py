@@ -23,14 +23,14 @@ from oversharp.diagnostics.samplers import choose_sampler
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.trainers.checking import (
     Outlines,
-    checked_objective,
-    checked_start,
+    check_objective,
+    check_start,
     first_model,
     model_outlines,
     policy_source,
 )
 from oversharp.trainers.run.checkpointing import committed_step
-from oversharp.trainers.run.directory import held_step
+from oversharp.trainers.run.directory import find_resumable_step
 from oversharp.trainers.run.trackers import require_tracker
 
 
@@ -132,7 +132,7 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
     untrained = None if base is None else base.output_dir
     if base is not None:
         with faults.collect("[base]"):
-            untrained = None if held_step(base) == base.max_steps else untrained
+            untrained = None if find_resumable_step(base) == base.max_steps else untrained
     with model_outlines(untrained=untrained) as outline:
         for run in comparison.runs:
             with faults.collect(f"[[run]] {run.objective}", seed=run.seed):
@@ -225,8 +225,8 @@ def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
     """Return the work of a run. Raises ``OversharpError`` if it would stop before its first step."""
     config = run.config
     require_tracker(config.tracker)
-    objective = checked_objective(config)
-    last_step = held_step(config)
+    objective = check_objective(config)
+    last_step = find_resumable_step(config)
     done = last_step or 0
     if done > config.max_steps:
         raise ConfigError(
@@ -234,7 +234,7 @@ def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
             "or pass another --out"
         )
     if done < config.max_steps:
-        checked_start(config, objective, policy_source(config, last_step), outline)
+        check_start(config, objective, policy_source(config, last_step), outline)
     rounds = 1 if objective.resampling is None else objective.resampling.max_rounds
     rollouts = (config.max_steps - done) * config.batch_prompts * config.group_size
     return RunPlan(

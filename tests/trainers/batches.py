@@ -1,4 +1,4 @@
-"""Small batches as objectives get them, made of plain lists."""
+"""Build small batches for objectives from plain lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewards_of(
     greedy_correct: list[bool] | None = None,
     reference_logp: Tensor | None = None,
 ) -> GroupedRewards:
-    """Rollouts with these rewards; correct where the reward is above 0, one token each, unless told otherwise."""
+    """Rollouts with these rewards; correct where the reward is above 0, one token each by default."""
     reward_PG = reward if isinstance(reward, Tensor) else torch.tensor(reward, dtype=torch.float64)
     return GroupedRewards(
         reward_PG=reward_PG,
@@ -43,7 +43,7 @@ def tokens_of(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor | None = Non
 
 
 def rollouts_of(prompt_ids_PL: Tensor, response_ids_BT: Tensor, response_mask_BT: Tensor) -> RolloutBatch:
-    """Responses with nothing known about them; 0 pads a prompt."""
+    """Return rollouts without log-probabilities; 0 is the padding of prompts."""
     n_rows = len(response_ids_BT)
     return RolloutBatch(
         group_size=n_rows // len(prompt_ids_PL),
@@ -77,8 +77,8 @@ def check_ends(rollouts: RolloutBatch, end_ids: Collection[int]) -> None:
 
 
 def p_value(count_V: Tensor, expected_V: Tensor) -> float:
-    """Of chi-square; what is expected less than five times is counted together."""
+    """Return the p-value of a chi-square test; categories expected less than five times are merged."""
     rare = expected_V < 5
-    bins = [torch.cat([one[~rare], one[rare].sum()[None]]) for one in (count_V, expected_V)]
-    kept = bins[1] > 1e-6  # nothing may be rare
-    return float(chisquare(*(one[kept].numpy() for one in bins), sum_check=False).pvalue)
+    bins = [torch.cat([counts[~rare], counts[rare].sum()[None]]) for counts in (count_V, expected_V)]
+    kept = bins[1] > 1e-6  # no merged category
+    return float(chisquare(*(counts[kept].numpy() for counts in bins), sum_check=False).pvalue)

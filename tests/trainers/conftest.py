@@ -20,20 +20,20 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def loaded(model_path: Path) -> LoadedModel:
-    """The same, opened."""
+    """The loaded model of ``model_path``."""
     return loaded_from(model_path)
 
 
 @pytest.fixture(scope="session")
 def easy_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Problems that random weights solve now and then: any single even number is right."""
+    """Problems that random weights sometimes solve: any single even number is correct."""
     prompts = ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :", "1 = 1 :", "2 3 4 = 9 :"]
     return problems_at(tmp_path_factory.mktemp("problems") / "even.jsonl", EVENS, prompts)
 
 
 @pytest.fixture(scope="session")
 def session_config(model_path: Path, easy_problems: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
-    """A run of a second whose rewards vary from the first step, in a directory of the session's."""
+    """Settings of a run of about a second, whose rewards vary from the first step, in a directory of the session."""
     return TrainConfig(
         model=str(model_path),
         problems=easy_problems,
@@ -49,12 +49,12 @@ def session_config(model_path: Path, easy_problems: Path, tmp_path_factory: pyte
 
 @pytest.fixture
 def config(session_config: TrainConfig, tmp_path: Path) -> TrainConfig:
-    """The same in a directory of the test's own."""
+    """The same settings with a directory of the test."""
     return replace(session_config, output_dir=tmp_path / "run")
 
 
 @pytest.fixture(scope="session")
 def finished(session_config: TrainConfig) -> FinishedRun:
-    """Plain GRPO."""
-    said, config = Notes(), replace(session_config, max_steps=5)
-    return FinishedRun(config=config, path=train(config, said), notes=said.notes)
+    """A finished GRPO run."""
+    notes, config = Notes(), replace(session_config, max_steps=5)
+    return FinishedRun(config=config, path=train(config, notes), notes=notes.notes)

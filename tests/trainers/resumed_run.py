@@ -1,4 +1,4 @@
-"""A training in a process of its own: MODEL PROBLEMS OUT. What lies in OUT is continued."""
+"""Train in a separate process, with the arguments MODEL PROBLEMS OUT; resume the run in OUT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small real training runs: what they leave behind, as tests read it."""
+"""Small real training runs, and readers of their files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.countdown_base import build_tokenizer
 from oversharp.trainers.loop import train
 
-#: A tiny model of any architecture.
+#: Sizes of a tiny model of any architecture.
 SIZES = {
     "vocab_size": 53,
     "hidden_size": 16,
@@ -39,7 +39,7 @@ SIZES = {
 }
 
 
-#: A tiny model with heads of a size that vLLM's CPU kernels take.
+#: Sizes of a tiny model with attention heads that vLLM's CPU kernels support.
 VLLM_SIZES = {
     **SIZES,
     "vocab_size": 107,
@@ -52,21 +52,21 @@ VLLM_SIZES = {
 
 
 def gpt2(vocabulary_size: int = 107, *, seed: int = 0, layers: int = 2) -> PreTrainedModel:
-    """Another architecture than the tiny model's: positions are learned."""
+    """Write a model of another architecture, with learned positions."""
     torch.manual_seed(seed)
     sizes = {"vocab_size": vocabulary_size, "n_positions": 64, "n_embd": 24, "n_layer": layers, "n_head": 2}
     return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=1)).eval()
 
 
 def loaded_from(path: Path, *, end_ids: tuple[int, ...] | None = None) -> LoadedModel:
-    """The model on the CPU; with many ``end_ids``, responses have many lengths."""
+    """Load the model on the CPU; with many ``end_ids``, responses differ in length."""
     loaded = load_path(path, device=torch.device("cpu"), dtype="float32")
     return loaded if end_ids is None else replace(loaded, end_ids=end_ids)
 
 
 @torch.no_grad()
 def multiplied(model: PreTrainedModel, factor: float) -> PreTrainedModel:
-    """All matrices: so wide that a wrong mask or position shows."""
+    """Scale all matrices, so that a wrong mask or position changes the output."""
     for parameter in model.parameters():
         if parameter.ndim == 2:
             parameter.mul_(factor)
@@ -75,7 +75,7 @@ def multiplied(model: PreTrainedModel, factor: float) -> PreTrainedModel:
 
 @torch.no_grad()
 def apply_adapter(model: PreTrainedModel) -> Any:
-    """A LoRA on every linear layer that changes what the model says."""
+    """Add a LoRA adapter to every linear layer that changes the output."""
     adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
     torch.manual_seed(0)
     for name, parameter in adapted.named_parameters():
@@ -86,7 +86,7 @@ def apply_adapter(model: PreTrainedModel) -> Any:
 
 @contextmanager
 def no_file_above(n_bytes: int) -> Iterator[None]:
-    """A disk that is full, for larger files."""
+    """Let writes of larger files fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
@@ -95,12 +95,12 @@ def no_file_above(n_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-#: Right answers of which the tiny model says one in half of its samples.
+#: Correct answers, one of which is in half of the tiny model's samples.
 EVENS = [str(number) for number in range(0, 100, 2)]
 
 
 class Notes(SilentProgress):
-    """Keeps what is said."""
+    """Progress sink that stores its notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -111,7 +111,7 @@ class Notes(SilentProgress):
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run of five steps that saved steps 0, 2, 4 and 5, and what it said. Do not write into it."""
+    """A run of five steps with checkpoints 0, 2, 4 and 5, and its notes. Do not write into it."""
 
     config: TrainConfig
     path: Path
@@ -119,7 +119,7 @@ class FinishedRun:
 
 
 def whole_and_interrupted(config: TrainConfig, *, interrupted_at: int) -> tuple[Path, Path]:
-    """One run without a break, and one that went on after a step."""
+    """Return an uninterrupted run, and one resumed after a step."""
     whole = train(replace(config, output_dir=config.output_dir / "whole"))
     parts = replace(config, output_dir=config.output_dir / "parts")
     train(replace(parts, max_steps=interrupted_at))
@@ -127,31 +127,31 @@ def whole_and_interrupted(config: TrainConfig, *, interrupted_at: int) -> tuple[
 
 
 def weights(run: Path, step: int, file: str = "model.safetensors") -> str:
-    """Digest of the weights, or with ``adapter_model.safetensors`` of the adapter, after ``step``."""
+    """Return the digest of the weights (or of the adapter, ``adapter_model.safetensors``) after ``step``."""
     return sha256((run / f"checkpoint-{step}" / file).read_bytes()).hexdigest()
 
 
 def metrics(run: Path, *, timed: bool = True) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; without what a clock decides unless ``timed``."""
+    """Return the lines of ``metrics.jsonl``, without measured times unless ``timed``."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{name: number for name, number in line.items() if timed or not name.endswith("_s")} for line in lines]
 
 
 def rollouts(run: Path) -> list[dict[str, Any]]:
-    """The rows of all rollout files."""
+    """Return the rows of all rollout files."""
     return [
         row for path in sorted((run / "rollouts").glob("*.parquet")) for row in parquet.read_table(path).to_pylist()
     ]
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What a live audit has warned of, but for what random models answer, which nobody can read."""
-    said = [one.getMessage() for one in caplog.records if one.name == "oversharp.live"]
-    return [line for line in said if "pass@1 so far" not in line]
+    """Return the warnings of a live audit, without those about unparsed answers of random models."""
+    messages = [record.getMessage() for record in caplog.records if record.name == "oversharp.live"]
+    return [line for line in messages if "pass@1 so far" not in line]
 
 
 def problems_at(path: Path, modes: list[str], prompts: list[str]) -> Path:
-    """Problems with these right answers, added to what the file holds."""
+    """Append problems with these correct answers to a file."""
     with path.open("a") as file:
         for prompt in prompts:
             file.write(json.dumps({"prompt": prompt, "answer": "x", "modes": modes, "verifier": "modes"}) + "\n")
@@ -159,7 +159,7 @@ def problems_at(path: Path, modes: list[str], prompts: list[str]) -> Path:
 
 
 def model_on_hub(cache: Path) -> str:
-    """The name of a tiny model put into this cache of the hub."""
+    """Write a tiny model to a hub cache and return its name."""
     hub = cache / "models--tiny--qwen"
     (hub / "refs").mkdir(parents=True)
     (hub / "refs" / "main").write_text("1f")

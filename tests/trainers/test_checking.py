@@ -1,4 +1,4 @@
-"""What cannot work is told by its setting, before a step is made and without reading weights."""
+"""Invalid settings are reported by name before the first step, without reading weights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from oversharp.diagnostics.records.errors import ConfigError, OversharpError, Pr
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.trainers.checking import (
     RunPrompts,
-    checked_objective,
-    checked_start,
+    check_objective,
+    check_start,
     first_model,
     model_outlines,
-    never_validated,
     rounding_note,
     training_problems,
+    validation_note,
 )
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.loop import train
@@ -32,12 +32,12 @@ from tests.trainers.runs import Notes
 
 def checked(config: TrainConfig) -> RunPrompts:
     with model_outlines() as outline:
-        return checked_start(config, checked_objective(config), first_model(config), outline)
+        return check_start(config, check_objective(config), first_model(config), outline)
 
 
 @pytest.fixture
 def changed_copy(model_path: Path, tmp_path: Path) -> Callable[[str, Callable[[Any], None]], Path]:
-    """The model with one of its JSON files changed."""
+    """Return a function that copies the model with one of its JSON files changed."""
 
     def copy(file: str, change: Callable[[Any], None]) -> Path:
         path = tmp_path / "changed"
@@ -67,7 +67,7 @@ def widen(config: Any) -> None:
     config["vocab_size"] = 128
 
 
-def test_a_run_asks_its_problems_in_their_order(config: TrainConfig) -> None:
+def test_a_run_uses_its_problems_in_order(config: TrainConfig) -> None:
     asked = checked(config)
     assert [len(ids) for ids in asked.prompts] == [len(problem.prompt.split()) for problem in asked.problems]
     assert [problem.prompt for problem in asked.problems][:2] == ["1 2 3 = 6 :", "4 5 :"]
@@ -86,23 +86,23 @@ def test_a_run_asks_its_problems_in_their_order(config: TrainConfig) -> None:
         ("clip:high=0.5", 4),
     ],
 )
-def test_what_lives_off_the_ratio_gets_several_updates_and_one_is_refused_by_name(
+def test_surrogates_of_the_ratio_get_several_updates_and_one_update_is_rejected(
     config: TrainConfig, algorithm: str, updates: int
 ) -> None:
     asked = replace(config, algorithm=algorithm, batch_prompts=8, updates_per_batch=None)
-    assert checked_objective(asked)
+    assert check_objective(asked)
     assert asked.used_updates_per_batch == updates
     assert replace(asked, batch_prompts=6).used_updates_per_batch == min(updates, 3)
-    one = replace(asked, updates_per_batch=1)
+    single = replace(asked, updates_per_batch=1)
     if updates == 1:
-        assert checked_objective(one)
+        assert check_objective(single)
         return
     with pytest.raises(ConfigError, match=r"has no effect with one update per batch.*--updates-per-batch 2 or more"):
-        checked_objective(one)
-    assert checked_objective(replace(one, epochs_per_batch=2))
+        check_objective(single)
+    assert check_objective(replace(single, epochs_per_batch=2))
 
 
-def test_a_response_must_find_room_behind_the_longest_prompt(config: TrainConfig) -> None:
+def test_the_longest_prompt_and_response_must_fit_the_context(config: TrainConfig) -> None:
     """The context is 64 tokens, the longest prompt 6."""
     checked(replace(config, max_tokens=58))
     with pytest.raises(SamplerError, match=r"6 tokens and 59 of response exceed .* of 64; lower --max-tokens"):
@@ -110,14 +110,14 @@ def test_a_response_must_find_room_behind_the_longest_prompt(config: TrainConfig
     assert not list(config.output_dir.glob("checkpoint-*"))
 
 
-def test_a_base_that_would_not_do_is_not_trained_first(tmp_path: Path) -> None:
+def test_an_unsuitable_base_is_rejected_before_it_is_trained(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path / "run", device="cpu")
     with pytest.raises(SamplerError, match="6 tokens and 59 of response"):
         train(replace(config, max_tokens=59))
     assert not (tmp_path / "run" / "base").exists()
     base = tmp_path / "run" / "base"
     with model_outlines(untrained=base) as outline:
-        asked = checked_start(config, checked_objective(config), first_model(config), outline)
+        asked = check_start(config, check_objective(config), first_model(config), outline)
         assert outline(str(checkpoint_path(base, 400))).loaded.context_tokens == 64
         with pytest.raises(OversharpError, match=r"no such directory"):
             outline(str(tmp_path / "elsewhere" / "checkpoint-400"))
@@ -132,7 +132,7 @@ def test_a_base_that_would_not_do_is_not_trained_first(tmp_path: Path) -> None:
         ({"reference": "{none}", "algorithm": "grpo+kl"}, r"--reference \S+none: no such directory"),
         ({"algorithm": "dlc:memory={none}"}, r"--algorithm memory=\S+none: no such directory"),
         ({"algorithm": "dlc:memory=owner/none"}, r"--algorithm memory=owner/none cannot be loaded \(.*\); check the"),
-        ({"engine": "vllm", "temperature": 0.001}, r"--temperature 0\.001: vLLM draws at 0\.01 or above"),
+        ({"engine": "vllm", "temperature": 0.001}, r"--temperature 0\.001: vLLM samples at 0\.01 or above"),
         ({"engine": "vllm"}, r"--model \S+: .*; (use --engine own|pip install .*)"),
         ({"engine": "vllm", "device": "cuda:7"}, "--device cuda:7: "),
         ({"chat": True}, "--chat: the tokenizer has no chat template"),
@@ -140,7 +140,7 @@ def test_a_base_that_would_not_do_is_not_trained_first(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_work_is_named(
+def test_an_invalid_setting_is_reported(
     config: TrainConfig, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     given = {k: v.format(none=tmp_path / "none") if isinstance(v, str) else v for k, v in settings.items()}
@@ -154,12 +154,12 @@ def test_a_setting_that_cannot_work_is_named(
     [
         ("reference", "tokenizer.json", rename_a_token, "the reference's tokenizer assigns other ids"),
         ("reference", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
-        ("memory", "tokenizer.json", rename_a_token, "the memory network's tokenizer is not the policy's"),
+        ("memory", "tokenizer.json", rename_a_token, "the memory network's tokenizer differs from the policy's"),
         ("memory", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
         ("memory", "config.json", widen, "the memory network has logits for 128 tokens, the policy for 107"),
     ],
 )
-def test_another_model_that_does_not_fit_the_policy_is_refused(
+def test_an_incompatible_reference_or_memory_is_rejected(
     config: TrainConfig,
     changed_copy: Callable[[str, Callable[[Any], None]], Path],
     setting: str,
@@ -177,7 +177,7 @@ def test_another_model_that_does_not_fit_the_policy_is_refused(
         checked(replace(config, **extra))
 
 
-def test_a_reference_may_know_fewer_tokens(
+def test_a_reference_may_have_fewer_tokens(
     config: TrainConfig, changed_copy: Callable[[str, Callable[[Any], None]], Path]
 ) -> None:
     path = changed_copy("tokenizer.json", forget_a_token)
@@ -185,7 +185,7 @@ def test_a_reference_may_know_fewer_tokens(
 
 
 @pytest.mark.parametrize("setting", ["model", "reference"])
-def test_weights_that_are_cut_short_are_told_without_reading_them(
+def test_truncated_weights_are_reported_without_reading_them(
     config: TrainConfig, model_path: Path, tmp_path: Path, setting: str
 ) -> None:
     cut = tmp_path / "cut"
@@ -200,22 +200,22 @@ def test_weights_that_are_cut_short_are_told_without_reading_them(
         checked(broken)
 
 
-def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Path) -> None:
+def test_a_duplicate_problem_is_skipped_with_a_note(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     rows = [("1+1?", "2", "a"), ("2+2?", "4", "b"), ("1+1?", "2", "c"), ("3+3?", "6", "a"), ("2+2?", "4", "d")]
     path.write_text("".join(json.dumps({"prompt": q, "answer": a, "id": i}) + "\n" for q, a, i in rows))
-    said = Notes()
-    problems = training_problems(TrainConfig(model="m", problems=path), said)
+    notes = Notes()
+    problems = training_problems(TrainConfig(model="m", problems=path), notes)
     assert [problem.prompt for problem in problems] == ["1+1?", "2+2?", "3+3?"]
-    assert said.notes == [
+    assert notes.notes == [
         f"{path}: skipped 2 problems that the file contains twice (the first: line 3 is line 1 again)"
     ]
-    with pytest.raises(ProblemError, match="line 3: the same problem as line 1"):  # an audit would count it twice
+    with pytest.raises(ProblemError, match="line 3: the same problem as line 1"):  # in an audit it would count twice
         load_problems(path, None)
 
 
 @pytest.mark.parametrize(
-    ("setting", "corrected", "said"),
+    ("setting", "corrected", "note"),
     [
         ({}, True, "rollouts get importance weights (per token, at most 2)"),
         ({"correction": "none"}, False, "treated as samples of the trainer's policy"),
@@ -224,34 +224,34 @@ def test_a_problem_that_comes_again_is_trained_on_once_and_said_to(tmp_path: Pat
         ({"engine": "own", "precision": "float32"}, False, None),
         ({"engine": "own", "precision": "float32", "algorithm": "grpo+importance"}, True, "importance has no effect"),
         ({"algorithm": "iac+importance:cap=3"}, True, None),
-        ({"algorithm": "dlc"}, False, None),  # another law on purpose
+        ({"algorithm": "dlc"}, False, None),  # samples from another distribution by design
     ],
 )
-def test_rollouts_of_a_run_in_bfloat16_are_weighted_unless_somebody_says_otherwise(
-    setting: dict[str, Any], corrected: bool, said: str | None
+def test_rollouts_of_bfloat16_runs_get_weights_by_default(
+    setting: dict[str, Any], corrected: bool, note: str | None
 ) -> None:
     config = TrainConfig(**{"engine": "vllm", "precision": "bfloat16", "algorithm": "iac", **setting})
-    correction = checked_objective(config).correction
+    correction = check_objective(config).correction
     assert (correction is not None) == corrected
-    if said is None:
+    if note is None:
         assert rounding_note(config) is None
     else:
-        assert said in str(rounding_note(config))
+        assert note in str(rounding_note(config))
         assert correction == (Importance() if corrected else None)
 
 
-def test_a_correction_that_is_named_and_left_out_is_refused() -> None:
+def test_importance_with_correction_none_is_rejected() -> None:
     config = TrainConfig(engine="vllm", algorithm="grpo+importance", correction="none")
     with pytest.raises(ConfigError, match=r"--correction none: .* contains importance; remove one of them"):
-        checked_objective(config)
+        check_objective(config)
 
 
-@pytest.mark.parametrize(("every", "steps", "said"), [(None, 5, False), (5, 5, False), (6, 5, True)])
-def test_a_run_that_ends_before_its_first_validation_says_so(every: int | None, steps: int, said: bool) -> None:
-    assert (never_validated(TrainConfig(validate_every=every, max_steps=steps)) is not None) == said
+@pytest.mark.parametrize(("every", "steps", "is_noted"), [(None, 5, False), (5, 5, False), (6, 5, True)])
+def test_a_run_that_ends_before_its_first_validation_has_a_note(every: int | None, steps: int, is_noted: bool) -> None:
+    assert (validation_note(TrainConfig(validate_every=every, max_steps=steps)) is not None) == is_noted
 
 
-def test_samples_to_validate_on_are_refused_where_nothing_is_validated() -> None:
+def test_validation_samples_without_validation_are_rejected() -> None:
     assert TrainConfig(validation_samples=4, validate_every=2).validation_samples == 4
     with pytest.raises(ConfigError, match="--validation-samples 4 needs --validate-every"):
         TrainConfig(validation_samples=4)

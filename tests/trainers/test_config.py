@@ -38,7 +38,7 @@ from oversharp.trainers.config import SftConfig, TrainConfig, settings_of, to_to
         ({"system_prompt": "Be brief."}, "--system-prompt needs --chat"),
     ],
 )
-def test_what_cannot_work_is_refused_by_its_flag(setting: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_rejected_with_its_flag(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         TrainConfig(**setting)
 
@@ -59,14 +59,14 @@ def test_every_setting_is_documented(config_type: type) -> None:
     assert sorted({*documented} - {"Attributes"}) == sorted(field.name for field in fields(config_type))
 
 
-def test_a_response_is_as_long_as_the_task_asks_for_unless_told_otherwise() -> None:
+def test_max_tokens_defaults_to_the_tasks_value() -> None:
     assert TrainConfig(model="m", task="countdown").used_max_tokens == 6
     assert TrainConfig(model="m", task="countdown", max_tokens=9).used_max_tokens == 9
     assert TrainConfig(model="m", problems=Path("a.jsonl")).used_max_tokens == 1024
     assert TrainConfig(model="m", task="benchmark:aime24", max_tokens=9).used_max_tokens == 9
 
 
-def test_settings_survive_toml() -> None:
+def test_settings_are_equal_after_a_round_trip_through_toml() -> None:
     config = TrainConfig(
         model='a "quoted" \\ path/ü',
         learning_rate=1e-7,

@@ -17,8 +17,8 @@ from oversharp.trainers.countdown_base import (
     build_model,
     build_tokenizer,
     draw_response,
-    examples,
     mode_weights,
+    sample_examples,
 )
 
 
@@ -29,7 +29,7 @@ def test_the_vocabulary_has_107_tokens_in_a_fixed_order() -> None:
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1)
 
 
-def test_every_prompt_and_mode_survives_the_tokenizer() -> None:
+def test_the_tokenizer_round_trips_every_prompt_and_mode() -> None:
     tokenizer = build_tokenizer()
     for problem in countdown.problems():
         for text in (problem.prompt, *problem.modes):
@@ -38,14 +38,14 @@ def test_every_prompt_and_mode_survives_the_tokenizer() -> None:
             assert len(ids) == len(text.split())
 
 
-def test_the_model_is_the_one_of_the_demo() -> None:
+def test_the_model_has_the_documented_size() -> None:
     model = build_model(seed=0)
     assert sum(parameter.numel() for parameter in model.parameters()) == 333_696
     assert model.config.head_dim in CPU_HEAD_SIZES
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
 
 
-def test_the_initial_weights_follow_the_seed_and_leave_the_global_generator_alone() -> None:
+def test_the_initial_weights_depend_on_the_seed_and_not_on_global_random_state() -> None:
     before = torch.random.get_rng_state()
     first, again, other = build_model(seed=0), build_model(seed=0), build_model(seed=1)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -80,9 +80,9 @@ def test_responses_follow_the_mixture() -> None:
 
 def test_examples_are_prompt_response_and_end() -> None:
     train, _ = countdown.split_queries()
-    rows = examples(train, 50, wrong_share=0.5, seed=3)
-    assert examples(train, 50, wrong_share=0.5, seed=3) == rows
-    assert examples(train, 50, wrong_share=0.5, seed=4) != rows
+    rows = sample_examples(train, 50, wrong_share=0.5, seed=3)
+    assert sample_examples(train, 50, wrong_share=0.5, seed=3) == rows
+    assert sample_examples(train, 50, wrong_share=0.5, seed=4) != rows
     for row in rows:
         words = [VOCABULARY[token] for token in row]
         assert len(words) == PROMPT_TOKENS + countdown.RESPONSE_TOKENS

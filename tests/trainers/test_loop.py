@@ -34,7 +34,7 @@ def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
     assert AutoTokenizer.from_pretrained(finished.path / "checkpoint-5")("1 2")["input_ids"]
 
 
-def test_step_0_is_the_model_it_started_from(finished: FinishedRun, model_path: Path) -> None:
+def test_checkpoint_0_is_the_initial_model(finished: FinishedRun, model_path: Path) -> None:
     start, saved = (AutoModelForCausalLM.from_pretrained(path) for path in (model_path, finished.path / "checkpoint-0"))
     assert all(torch.equal(a, b) for a, b in zip(start.parameters(), saved.parameters(), strict=True))
 
@@ -56,11 +56,11 @@ def test_every_step_writes_a_line_and_its_rollouts(finished: FinishedRun) -> Non
     assert all(row["truncated"] for row in rows)
 
 
-def test_the_memory_that_a_run_needs_is_said_before_it_starts(finished: FinishedRun) -> None:
+def test_the_memory_plan_is_noted_before_the_run_starts(finished: FinishedRun) -> None:
     assert any(note.startswith("device memory: parameters") and "free on cpu" in note for note in finished.notes)
 
 
-def test_rewards_move_the_policy_towards_them(config: TrainConfig) -> None:
+def test_training_increases_the_reward(config: TrainConfig) -> None:
     run = train(replace(config, max_steps=40, save_every=40, learning_rate=2e-3, group_size=12))
     reward = [line["reward_mean"] for line in metrics(run)]
     assert sum(reward[:5]) / 5 < 0.65
@@ -73,7 +73,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: Train
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     ]
     assert weights(runs[0], 2) == weights(runs[1], 2)
-    responses = [[row["response"] for row in rollouts(run)] for run in runs]  # all to the one problem
+    responses = [[row["response"] for row in rollouts(run)] for run in runs]  # all of the same problem
     assert responses[0] == responses[1]
     assert responses[0] != responses[2]
 
@@ -98,13 +98,13 @@ def test_a_longer_run_continues_a_shorter_one_bit_for_bit(config: TrainConfig, f
 
 def test_a_finished_run_returns_without_writing_a_checkpoint(finished: FinishedRun) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.path.glob("checkpoint-*/*")}
-    said = Notes()
-    assert train(replace(finished.config, resume=True), said) == finished.path
-    assert said.notes == [f"{finished.path}: finished at step 5, nothing to do"]
+    notes = Notes()
+    assert train(replace(finished.config, resume=True), notes) == finished.path
+    assert notes.notes == [f"{finished.path}: finished at step 5, nothing to do"]
     assert {path: path.stat().st_mtime_ns for path in finished.path.glob("checkpoint-*/*")} == before
 
 
-def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
+def test_a_run_killed_at_random_moments_ends_like_an_uninterrupted_one(
     config: TrainConfig, model_path: Path, easy_problems: Path, tmp_path: Path, commands: RunningServer
 ) -> None:
     whole = train(replace(config, output_dir=tmp_path / "whole", max_steps=18, save_every=3))
@@ -117,7 +117,7 @@ def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
         log = killed / "metrics.jsonl"
         while child.poll() is None and not (log.is_file() and log.read_bytes().count(b"\n") >= step):
             time.sleep(0.0005)
-        time.sleep(rng.random() * 0.02)  # anywhere inside a step or a save
+        time.sleep(rng.random() * 0.02)  # at any point of a step or a save
         child.kill()
         code, _ = child.communicate()
         assert code == -signal.SIGKILL, f"the child ended before it could be killed at {steps}"
@@ -130,8 +130,10 @@ def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize(("megabytes", "place"), [(1, "checkpoint-0"), (2, "step-2.pt")])
-def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config: TrainConfig, megabytes: int, place: str) -> None:
-    # no larger file can be written; weights take 1.4 MB, the optimizer's state twice as much
+def test_a_full_disk_is_a_one_line_error_and_the_run_can_be_resumed(
+    config: TrainConfig, megabytes: int, place: str
+) -> None:
+    # weights have 1.4 MB, the optimizer's state twice as much
     with (
         no_file_above(megabytes * 10**6),
         pytest.raises(TrainingError, match=rf"{place}: cannot be written .* --resume"),
@@ -142,14 +144,16 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config: TrainConfig, 
     assert not list(run.rglob("tmp-*"))
 
 
-def test_a_loss_that_is_not_finite_names_the_step_and_spares_the_last_checkpoint(config: TrainConfig) -> None:
+def test_a_loss_that_is_not_finite_is_reported_with_its_step_and_the_last_checkpoint_remains(
+    config: TrainConfig,
+) -> None:
     with pytest.raises(TrainingError, match=r"step [2-6]: .*nan"):
         train(replace(config, learning_rate=1e20, save_every=1))
     saved = AutoModelForCausalLM.from_pretrained(config.output_dir / "checkpoint-0")
     assert all(parameter.isfinite().all() for parameter in saved.parameters())
 
 
-def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -> None:
+def test_without_rewards_the_weights_do_not_change(config: TrainConfig, tmp_path: Path) -> None:
     impossible = problems_at(tmp_path / "impossible.jsonl", ["never this"], ["1 2"])
     run = train(replace(config, problems=impossible, max_steps=2))
     assert weights(run, 0) == weights(run, 2)
@@ -157,25 +161,25 @@ def test_without_any_reward_nothing_moves(config: TrainConfig, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("has_them", [False, True])
-def test_a_precision_that_this_cpu_has_no_instructions_for_is_told_when_a_run_starts(
+def test_a_precision_without_cpu_instructions_is_noted_when_a_run_starts(
     has_them: bool, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_them)
-    said = Notes()
-    train(replace(config, max_steps=1, precision="bfloat16"), said)
+    notes = Notes()
+    train(replace(config, max_steps=1, precision="bfloat16"), notes)
     base = SftConfig(output_dir=tmp_path / "base", max_steps=1, batch_size=2, n_examples=10, precision="bfloat16")
-    train_base(base, said)
-    told = [note for note in said.notes if "this CPU has no matrix instructions for bfloat16" in note]
-    assert len(told) == (0 if has_them else 2)
+    train_base(base, notes)
+    shown = [note for note in notes.notes if "this CPU has no matrix instructions for bfloat16" in note]
+    assert len(shown) == (0 if has_them else 2)
 
 
-def test_a_part_with_a_caution_says_it_when_the_run_starts(config: TrainConfig) -> None:
-    said = Notes()
-    train(replace(config, max_steps=1, algorithm="reinforce_pp_baseline"), said)
-    assert any("groups of equal rewards are not silent" in note for note in said.notes)
+def test_the_caution_of_a_part_is_noted_when_the_run_starts(config: TrainConfig) -> None:
+    notes = Notes()
+    train(replace(config, max_steps=1, algorithm="reinforce_pp_baseline"), notes)
+    assert any("groups of equal rewards have a gradient" in note for note in notes.notes)
 
 
-def test_a_rollout_ends_with_an_end_token_of_either_the_tokenizer_or_the_generation_config(
+def test_end_tokens_of_tokenizer_and_generation_config_both_end_a_rollout(
     config: TrainConfig, model_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "two-ends"
@@ -202,19 +206,19 @@ def test_the_built_in_task_trains_on_its_training_split() -> None:
     assert not audited & trained
 
 
-def test_grades_become_groups_in_prompt_order() -> None:
+def test_grades_are_grouped_in_prompt_order() -> None:
     grades = [Grade(answer="x", mode=None, reward=reward) for reward in (1.0, 0.0, 0.5, 1.0)]
     reward_PG, correct_PG = as_groups(grades, 2)
     assert reward_PG.tolist() == [[1.0, 0.0], [0.5, 1.0]]
     assert correct_PG.tolist() == [[True, False], [False, True]]
 
 
-def test_a_response_that_could_not_be_graded_is_not_counted_as_correct() -> None:
+def test_an_ungraded_response_is_not_correct() -> None:
     timeout = Grade(answer="NA", mode=None, reward=1.0, state="timeout", reason="5 s")
     assert as_groups([timeout, timeout], 2)[1].tolist() == [[False, False]]
 
 
-def test_a_reward_above_the_one_that_was_named_is_correct_and_an_ungraded_one_never_is() -> None:
+def test_a_reward_above_correct_above_is_correct_unless_ungraded() -> None:
     grades = [Grade(answer="4", mode=None, reward=reward) for reward in (0.1, 0.5, 0.6, 1.0)]
     assert as_groups(grades, 4)[1].tolist() == [[False, False, False, True]]
     assert as_groups(grades, 4, correct_above=0.5)[1].tolist() == [[False, False, True, True]]
@@ -222,18 +226,18 @@ def test_a_reward_above_the_one_that_was_named_is_correct_and_an_ungraded_one_ne
     assert as_groups([timeout], 1, correct_above=0.5)[1].tolist() == [[False]]
 
 
-def test_a_run_whose_first_steps_hold_nothing_correct_says_so(
+def test_a_run_without_correct_samples_in_its_first_steps_warns(
     config: TrainConfig, finished: FinishedRun, tmp_path: Path
 ) -> None:
     hopeless = problems_at(tmp_path / "hopeless.jsonl", ["no such answer"], ["1 2 3 = 6 :", "4 5 :", "7 8 9 = 24 :"])
-    said = Notes()
-    train(replace(config, problems=hopeless, max_steps=4), said)
-    assert [note for note in said.notes if "no sample of the first 3 steps is correct" in note] == [NOTHING_CORRECT]
+    notes = Notes()
+    train(replace(config, problems=hopeless, max_steps=4), notes)
+    assert [note for note in notes.notes if "no sample of the first 3 steps is correct" in note] == [NOTHING_CORRECT]
     assert NOTHING_CORRECT not in finished.notes
 
 
-def test_a_run_whose_first_steps_are_all_called_correct_says_so(config: TrainConfig, tmp_path: Path) -> None:
-    said = Notes()
-    train(replace(config, output_dir=tmp_path / "run", correct_above=-1.0, max_steps=4), said)
-    assert said.notes.count(ALL_CORRECT) == 1
-    assert NOTHING_CORRECT not in said.notes
+def test_a_run_with_only_correct_samples_in_its_first_steps_warns(config: TrainConfig, tmp_path: Path) -> None:
+    notes = Notes()
+    train(replace(config, output_dir=tmp_path / "run", correct_above=-1.0, max_steps=4), notes)
+    assert notes.notes.count(ALL_CORRECT) == 1
+    assert NOTHING_CORRECT not in notes.notes

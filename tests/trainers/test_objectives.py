@@ -1,4 +1,4 @@
-"""What holds for every part of an objective that the folder has."""
+"""Properties of every part and preset."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from oversharp.trainers.objectives.estimators import grpo
 from tests.cases import each_case
 from tests.trainers.batches import rewards_of, tokens_of
 
-#: Settings without which a part cannot be.
+#: Required settings.
 MUST_BE_GIVEN = {"overlong": "overlong:length=6"}
-#: Estimators that compare rollouts of one prompt with each other.
+#: Estimators that compare the rollouts of a prompt.
 GROUP_RELATIVE = ("dr_grpo", "grpo", "reinforce_pp_baseline", "rloo")
 
 ENTRIES = {name: objectives.module_of(name) for name in objectives.names()}
@@ -34,14 +34,14 @@ def of_kind(kind: str) -> list[str]:
 
 
 def parsed(name: str) -> Objective:
-    """The objective that the name alone stands for."""
+    """Parse a name with its required settings."""
     return objectives.parse(MUST_BE_GIVEN.get(name, name))
 
 
 def make(name: str) -> Any:
-    """The part with its defaults."""
-    [found] = [part for part in parsed(name).parts if type(part) is PARTS[name]]
-    return found
+    """Return the part with default settings."""
+    [result] = [part for part in parsed(name).parts if type(part) is PARTS[name]]
+    return result
 
 
 def random_rewards(seed: int = 0, n_prompts: int = 5, group_size: int = 4) -> GroupedRewards:
@@ -60,13 +60,13 @@ def random_rewards(seed: int = 0, n_prompts: int = 5, group_size: int = 4) -> Gr
 
 
 def shuffled(rewards: GroupedRewards, order_G: Tensor) -> GroupedRewards:
-    """The same rollouts in another order within each group."""
+    """Permute the rollouts within each group."""
     per_sample = [field.name for field in fields(rewards) if field.name.endswith("_PG")]
     return replace(rewards, **{name: getattr(rewards, name)[:, order_G] for name in per_sample})
 
 
 def bare(rewards: GroupedRewards) -> GroupedRewards:
-    """Without what only some parts need."""
+    """Remove the inputs that only some parts need."""
     return replace(rewards, reference_logp_PG=None, greedy_correct_P=None)
 
 
@@ -78,7 +78,7 @@ def random_credit(rewards: GroupedRewards) -> Credit:
 def random_tokens(seed: int = 0) -> TokenLogps:
     draw = torch.Generator().manual_seed(seed)
     mask_BT = torch.arange(4) < torch.tensor([4, 2, 1, 3, 0])[:, None]
-    # up to e^3 apart, behind the response too: what lies there must not matter
+    # ratios up to e^3, also after the response, where they must have no effect
     logp_BT, old_BT, reference_BT = (-3 * torch.rand(5, 4, generator=draw) for _ in range(3))
     return TokenLogps(
         logp_BT=logp_BT,
@@ -90,7 +90,7 @@ def random_tokens(seed: int = 0) -> TokenLogps:
 
 
 @each_case("name", objectives.names())
-def test_every_file_says_what_it_does_where_it_comes_from_and_shows_an_example(name: str) -> None:
+def test_every_file_has_a_description_a_source_and_an_example(name: str) -> None:
     module = ENTRIES[name]
     assert "Source" in inspect.getdoc(module)
     entry = module.PRESET if hasattr(module, "PRESET") else module.PART
@@ -102,7 +102,7 @@ def test_every_file_says_what_it_does_where_it_comes_from_and_shows_an_example(n
 
 
 @each_case("name", sorted(PARTS))
-def test_every_part_is_a_frozen_record_of_one_kind_whose_settings_are_named(name: str) -> None:
+def test_every_part_is_a_frozen_dataclass_of_one_kind_with_documented_settings(name: str) -> None:
     part = PARTS[name]
     assert is_dataclass(part)
     assert objectives.kind_of(part)
@@ -115,7 +115,7 @@ def test_every_part_is_a_frozen_record_of_one_kind_whose_settings_are_named(name
 
 
 @each_case("name", sorted(PARTS))
-def test_every_part_brings_parts_that_exist_and_needs_what_can_be_had(name: str) -> None:
+def test_every_part_brings_existing_parts_and_needs_available_inputs(name: str) -> None:
     part = PARTS[name]
     assert set(part.needs) <= set(get_args(Need))
     brought = [term.name for term in objectives.terms(part.brings)] if part.brings else []
@@ -124,12 +124,12 @@ def test_every_part_brings_parts_that_exist_and_needs_what_can_be_had(name: str)
 
 
 @each_case("name", sorted(PRESETS))
-def test_every_preset_resolves_to_what_its_expression_says(name: str) -> None:
+def test_every_preset_is_its_expression(name: str) -> None:
     assert isinstance(PRESETS[name], Preset)
     assert objectives.parse(name) == objectives.parse(PRESETS[name].expression)
 
 
-def test_every_kind_of_part_is_there_and_all_are_listed() -> None:
+def test_every_kind_has_a_part_and_all_parts_are_listed() -> None:
     kinds = {objectives.kind_of(part) for part in PARTS.values()}
     single = {"correction", "rehearsal", "decoding", "resampling"}
     assert kinds == {"shaping", "estimator", "calibration", "surrogate", "aggregation", "penalty", *single}
@@ -137,15 +137,13 @@ def test_every_kind_of_part_is_there_and_all_are_listed() -> None:
 
 
 @each_case("name", objectives.names())
-def test_an_expression_written_back_gives_the_same_objective(name: str) -> None:
+def test_the_expression_of_an_objective_parses_to_the_same_objective(name: str) -> None:
     assert objectives.parse(parsed(name).expression) == parsed(name)
 
 
 @pytest.mark.parametrize("name", of_kind("estimator"))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_estimator_gives_one_finite_advantage_per_sample_whatever_their_order(
-    name: str, dtype: torch.dtype
-) -> None:
+def test_every_estimator_is_finite_and_independent_of_sample_order(name: str, dtype: torch.dtype) -> None:
     rewards = random_rewards()
     advantage_PG = make(name).advantages(replace(bare(rewards), reward_PG=rewards.reward_PG.to(dtype)))
     assert (advantage_PG.shape, advantage_PG.dtype) == (rewards.reward_PG.shape, dtype)
@@ -163,7 +161,7 @@ def test_a_single_rollout_is_not_a_group(name: str) -> None:
 
 
 @each_case("name", sorted(set(of_kind("estimator")) - set(GROUP_RELATIVE)))
-def test_estimators_without_a_group_take_a_single_rollout(name: str) -> None:
+def test_estimators_without_groups_accept_a_single_rollout(name: str) -> None:
     assert make(name).advantages(random_rewards(group_size=1)).isfinite().all()
 
 
@@ -171,15 +169,15 @@ CONVENTIONS = [f"grpo:convention={convention}" for convention in grpo.CONVENTION
 
 
 @pytest.mark.parametrize("text", [*GROUP_RELATIVE, "reinforce_pp", *CONVENTIONS])
-def test_equal_float32_rewards_teach_nothing_although_their_std_is_not_zero(text: str) -> None:
+def test_equal_float32_rewards_have_no_gradient_although_their_std_is_not_zero(text: str) -> None:
     reward_PG = torch.full((1, 8), 0.1)
-    assert reward_PG.std(dim=1).item() != 0  # the trap is real
+    assert reward_PG.std(dim=1).item() != 0  # the computed deviation is not 0
     rewards = rewards_of(reward_PG, correct=[[False] * 8], n_tokens=[list(range(1, 9))])
     assert objectives.parse(text).credit(rewards).advantage_PG.tolist() == [[0.0] * 8]
 
 
 @each_case("name", of_kind("shaping"))
-def test_every_shaping_gives_a_reward_per_sample_whatever_their_order(name: str) -> None:
+def test_every_shaping_is_independent_of_sample_order(name: str) -> None:
     rewards, order_G = random_rewards(), torch.tensor([2, 0, 3, 1])
     shaped_PG = make(name).shape(rewards)
     assert (shaped_PG.shape, shaped_PG.dtype) == (rewards.reward_PG.shape, rewards.reward_PG.dtype)
@@ -188,7 +186,7 @@ def test_every_shaping_gives_a_reward_per_sample_whatever_their_order(name: str)
 
 
 @each_case("name", of_kind("calibration"))
-def test_every_calibration_keeps_shapes_order_and_the_rule_that_what_does_not_count_has_no_advantage(name: str) -> None:
+def test_calibrations_keep_shape_and_order_and_uncounted_samples_have_advantage_0(name: str) -> None:
     rewards, order_G = random_rewards(), torch.tensor([2, 0, 3, 1])
     credit = random_credit(rewards)
     before_PG = credit.advantage_PG.clone()
@@ -207,7 +205,7 @@ def test_every_calibration_keeps_shapes_order_and_the_rule_that_what_does_not_co
 
 
 @each_case("name", of_kind("calibration"))
-def test_no_calibration_brings_back_what_another_took_out(name: str) -> None:
+def test_no_calibration_restores_a_removed_sample(name: str) -> None:
     rewards = random_rewards()
     out_PG = torch.rand(rewards.reward_PG.shape, generator=torch.Generator().manual_seed(4)) < 0.5
     credit = Credit(advantage_PG=random_credit(rewards).advantage_PG.masked_fill(out_PG, 0.0), counted_PG=~out_PG)
@@ -217,27 +215,27 @@ def test_no_calibration_brings_back_what_another_took_out(name: str) -> None:
 
 
 @each_case("name", of_kind("calibration"))
-def test_a_calibration_says_what_it_misses(name: str) -> None:
+def test_a_calibration_reports_a_missing_input(name: str) -> None:
     rewards = random_rewards()
     with pytest.raises(ValueError, match=name) if PARTS[name].needs else nullcontext():
         make(name).calibrate(random_credit(rewards), bare(rewards))
 
 
 @each_case("name", of_kind("surrogate"))
-def test_every_surrogate_gives_a_finite_loss_per_token_row_by_row(name: str) -> None:
+def test_every_surrogate_has_a_finite_loss_per_token_and_row(name: str) -> None:
     tokens, advantage_B = random_tokens(), torch.tensor([1.0, -1.0, 0.0, 0.5, 1.0])
-    found = make(name).token_loss(tokens, advantage_B)
-    assert (found.loss_BT.shape, found.loss_BT.dtype) == (tokens.logp_BT.shape, torch.float32)
-    assert found.loss_BT.isfinite().all()
-    assert found.clipped_BT.dtype == torch.bool
-    assert not found.clipped_BT[~tokens.mask_BT].any()
-    assert (found.loss_BT[2] == 0).all()  # advantage 0
-    one = tokens_of(tokens.logp_BT[1:2], tokens.old_logp_BT[1:2], tokens.mask_BT[1:2])
-    assert torch.equal(make(name).token_loss(one, advantage_B[1:2]).loss_BT, found.loss_BT[1:2])
+    result = make(name).token_loss(tokens, advantage_B)
+    assert (result.loss_BT.shape, result.loss_BT.dtype) == (tokens.logp_BT.shape, torch.float32)
+    assert result.loss_BT.isfinite().all()
+    assert result.clipped_BT.dtype == torch.bool
+    assert not result.clipped_BT[~tokens.mask_BT].any()
+    assert (result.loss_BT[2] == 0).all()  # advantage 0
+    single = tokens_of(tokens.logp_BT[1:2], tokens.old_logp_BT[1:2], tokens.mask_BT[1:2])
+    assert torch.equal(make(name).token_loss(single, advantage_B[1:2]).loss_BT, result.loss_BT[1:2])
 
 
 @each_case("name", of_kind("penalty"))
-def test_every_penalty_gives_a_finite_loss_per_token_and_says_what_it_misses(name: str) -> None:
+def test_every_penalty_has_a_finite_loss_per_token_and_reports_a_missing_input(name: str) -> None:
     tokens = random_tokens()
     found_BT = make(name).token_penalty(tokens)
     assert (found_BT.shape, found_BT.dtype) == (tokens.logp_BT.shape, torch.float32)
@@ -248,7 +246,7 @@ def test_every_penalty_gives_a_finite_loss_per_token_and_says_what_it_misses(nam
 
 
 @each_case("name", of_kind("aggregation"))
-def test_every_aggregation_weighs_what_counts_and_nothing_else(name: str) -> None:
+def test_every_aggregation_only_weights_counted_samples(name: str) -> None:
     mask_BT = random_tokens().mask_BT
     counted_B = torch.tensor([True, True, False, True, True])
     weight_BT = make(name).token_weights(mask_BT, counted_B, max_tokens=4)
@@ -256,13 +254,13 @@ def test_every_aggregation_weighs_what_counts_and_nothing_else(name: str) -> Non
     assert weight_BT.dtype == torch.float32
     assert (weight_BT[used_BT] > 0).all()
     assert (weight_BT[~used_BT] == 0).all()
-    # what does not count is as if it had not been sampled, so filters cannot leave traces in the divisor
+    # uncounted samples do not change the weights of the others
     alone_BT = make(name).token_weights(mask_BT[counted_B], counted_B[counted_B], max_tokens=4)
     assert torch.equal(alone_BT, weight_BT[counted_B])
 
 
 @each_case("name", of_kind("aggregation"))
-def test_where_nothing_counts_every_weight_is_zero_and_none_is_nan(name: str) -> None:
+def test_without_counted_samples_every_weight_is_zero(name: str) -> None:
     weight_BT = make(name).token_weights(random_tokens().mask_BT, torch.zeros(5, dtype=torch.bool), max_tokens=4)
     assert (weight_BT == 0).all()
 
@@ -270,7 +268,7 @@ def test_where_nothing_counts_every_weight_is_zero_and_none_is_nan(name: str) ->
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("mode", ["truncate", "mask", "exact"])
 @pytest.mark.parametrize("name", of_kind("correction"))
-def test_every_correction_is_one_where_laws_agree_and_carries_no_gradient(name: str, level: str, mode: str) -> None:
+def test_every_correction_is_1_for_equal_distributions_and_has_no_gradient(name: str, level: str, mode: str) -> None:
     mask_BT = random_tokens().mask_BT
     log_ratio_BT = torch.zeros(mask_BT.shape, requires_grad=True)
     weight_BT = PARTS[name](level=level, mode=mode).importance(log_ratio_BT, mask_BT)
@@ -301,19 +299,19 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize("text", [f"{name}:{settings}" for name, faulty in OUT_OF_RANGE.items() for settings in faulty])
-def test_settings_out_of_range_are_refused_by_name(text: str) -> None:
+def test_settings_out_of_range_are_rejected_with_their_name(text: str) -> None:
     name, _, settings = text.partition(":")
     setting = settings.split(",")[-1].partition("=")[0]
     with pytest.raises(ConfigError, match=rf"algorithm {name}: {setting}[ =:]"):
         objectives.parse(text)
 
 
-#: Switches and text.
+#: Settings without a range: booleans and text.
 ANY_VALUE = {"scale_matched", "straight_through", "counted", "memory"}
 
 
 @each_case("name", sorted(PARTS))
-def test_every_setting_with_a_range_is_in_the_list_of_refusals(name: str) -> None:
+def test_every_setting_with_a_range_is_in_the_list_of_rejected_values(name: str) -> None:
     refused = {pair.partition("=")[0] for text in OUT_OF_RANGE.get(name, []) for pair in text.split(",")}
     assert {field.name for field in fields(PARTS[name])} - ANY_VALUE <= refused
 
@@ -327,12 +325,12 @@ def test_every_setting_with_a_range_is_in_the_list_of_refusals(name: str) -> Non
         *((text, "keep one of them") for text in ("grpo+rloo", "clip+gspo", "token_mean+seq_sum_constant", "iac+iac")),
     ],
 )
-def test_what_names_no_objective_is_refused_with_the_way_on(text: str, message: str) -> None:
+def test_an_invalid_expression_is_rejected_with_the_fix(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         objectives.parse(text)
 
 
-def test_a_named_part_displaces_what_a_part_brings_and_what_a_preset_has() -> None:
+def test_an_explicit_part_replaces_brought_parts_and_those_of_presets() -> None:
     assert objectives.parse("dr_grpo+token_mean").expression == "dr_grpo+token_mean+clip"
     assert type(objectives.parse("dapo+gspo").surrogate) is PARTS["gspo"]
     assert objectives.parse("dapo+self").rehearsal == objectives.parse("self").rehearsal
@@ -340,7 +338,7 @@ def test_a_named_part_displaces_what_a_part_brings_and_what_a_preset_has() -> No
     assert type(objectives.parse("grpo+nsr").estimator) is PARTS["grpo"]
 
 
-def test_a_whole_objective_gives_credit_in_the_order_of_a_step() -> None:
+def test_an_objective_computes_credit_in_the_order_of_a_step() -> None:
     # shaping makes an all-wrong group unequal; GRPO standardises; IAC leaves wrong samples alone; truncated ones leave
     objective = objectives.parse("overlong:length=4,buffer=2+grpo:ddof=0,eps=0+iac+overlong_filter")
     credit = objective.credit(rewards_of([[0.0, 0.0]], n_tokens=[[1, 4]], truncated=[[False, True]]))

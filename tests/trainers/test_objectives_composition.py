@@ -1,4 +1,4 @@
-"""No part is void beside another unnoticed: all pairs are tried on a random batch, and without a difference refused."""
+"""Parts without effect next to others are detected: all pairs are compared on a random batch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from oversharp.trainers.objectives import composition
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective, TokenLogps
 from tests.cases import each_case
 
-#: Every name as an expression; parts outside the update (decoding and the like) are told apart by what they are.
+#: Every name as an expression.
 EXPRESSIONS = {name: "overlong:length=6" if name == "overlong" else name for name in objectives.names()}
-#: Its only setting is void there, as ``test_what_is_void_is_refused_with_its_reason`` says: w_reinforce:weight=0.
+#: The setting weight of w_reinforce has no effect in these pairs.
 VOID_SETTINGS = {frozenset({"w_reinforce", other}) for other in ("negative_only", "grpo_n", "gspo_n")}
-VOID_SETTINGS |= {frozenset({"iac_paper", "negative_only"})}  # of the preset IAC is idle then, its KL is not
+VOID_SETTINGS |= {frozenset({"iac_paper", "negative_only"})}  # IAC of the preset has no effect then, but its KL has
 
 Effect = tuple[torch.Tensor, tuple[object, ...]]
 
 
 def rewards() -> GroupedRewards:
-    """24 prompts, from none right to all right; what is wrong earns a part of the reward."""
+    """Return rewards of 24 prompts, from all wrong to all correct; wrong samples have partial rewards."""
     draw = torch.Generator().manual_seed(1)
     correct_PG = torch.rand(24, 4, generator=draw) < torch.linspace(0, 0.8, 24)[:, None]
     correct_PG[-1] = True
@@ -38,7 +38,7 @@ def rewards() -> GroupedRewards:
 
 
 def effect(objective: Objective) -> Effect:
-    """The gradient of the loss on a random off-policy batch, which samples count, and the parts outside the update."""
+    """Return the gradient of the loss on a random off-policy batch, the counted samples, and other parts."""
     batch, draw = rewards(), torch.Generator().manual_seed(2)
     credit = objective.credit(batch)
     mask_BT = torch.arange(6) < batch.n_tokens_PG.flatten()[:, None]
@@ -61,8 +61,8 @@ def effect(objective: Objective) -> Effect:
     return torch.cat([slope_BT.flatten(), counted_B.double()]), outside
 
 
-def same(one: Effect, other: Effect) -> bool:
-    return one[1] == other[1] and torch.allclose(one[0], other[0], rtol=1e-9, atol=1e-12)
+def same(first: Effect, other: Effect) -> bool:
+    return first[1] == other[1] and torch.allclose(first[0], other[0], rtol=1e-9, atol=1e-12)
 
 
 def is_silent(objective: Objective) -> bool:
@@ -77,35 +77,35 @@ def refused(expression: str) -> bool:
     return False
 
 
-def test_of_all_pairs_exactly_those_are_refused_in_which_one_part_makes_no_difference(
+def test_exactly_the_pairs_with_a_part_without_effect_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calibrating = [entry.name for entry in objectives.entries() if entry.kind in ("calibration", "preset")]
-    orders = [*combinations(EXPRESSIONS, 2), *((other, one) for one, other in combinations(calibrating, 2))]
-    told = {(one, other) for one, other in orders if refused(f"{EXPRESSIONS[one]}+{EXPRESSIONS[other]}")}
+    orders = [*combinations(EXPRESSIONS, 2), *((other, first) for first, other in combinations(calibrating, 2))]
+    rejected = {(first, other) for first, other in orders if refused(f"{EXPRESSIONS[first]}+{EXPRESSIONS[other]}")}
 
-    monkeypatch.setattr(composition, "faults", lambda objective: [])
+    monkeypatch.setattr(composition, "find_faults", lambda objective: [])
     alone = {name: effect(objectives.parse(text)) for name, text in EXPRESSIONS.items()}
     void = set()
-    for one, other in orders:
+    for first, other in orders:
         try:
-            both = objectives.parse(f"{EXPRESSIONS[one]}+{EXPRESSIONS[other]}")
+            both = objectives.parse(f"{EXPRESSIONS[first]}+{EXPRESSIONS[other]}")
         except ConfigError:
-            continue  # two for one place
+            continue  # two of a kind
         together = effect(both)
-        idle = [name for name in (one, other) if not same(alone[name], alone["grpo"])]
-        rests = [alone[other if name == one else one] for name in idle]
+        idle = [name for name in (first, other) if not same(alone[name], alone["grpo"])]
+        rests = [alone[other if name == first else first] for name in idle]
         if is_silent(both) or any(same(together, rest) for rest in rests):
-            void.add((one, other))
-    # naming what a part or preset brings anyway is no fault
+            void.add((first, other))
+    # an explicit part may equal one that a part or preset brings
     void -= {pair for pair in void if brought(*pair) or brought(*pair[::-1])}
-    assert {pair for pair in told if frozenset(pair) not in VOID_SETTINGS} == void
-    assert {frozenset(pair) for pair in told} >= VOID_SETTINGS
+    assert {pair for pair in rejected if frozenset(pair) not in VOID_SETTINGS} == void
+    assert {frozenset(pair) for pair in rejected} >= VOID_SETTINGS
     assert len(void) > 10
 
 
 def brought(part: str, by: str) -> bool:
-    """Whether ``by`` has the part already, with the same settings."""
+    """Return whether ``by`` includes the part with the same settings."""
     with_part = objectives.parse(f"{EXPRESSIONS[part]}+{EXPRESSIONS[by]}").parts
     return set(with_part) == set(objectives.parse(EXPRESSIONS[by]).parts)
 
@@ -115,7 +115,7 @@ def brought(part: str, by: str) -> bool:
     [
         ("iac+grpo_n", "iac", "negative_only"),
         ("negative_only+iac:scale_matched=true", "iac", "negative_only"),
-        ("iac:scale_matched=true+negative_only", "iac", "negative_only"),  # it would only scale the step
+        ("iac:scale_matched=true+negative_only", "iac", "negative_only"),  # it only scales the step
         ("grpo+nsr+iac", "iac", "nsr"),
         ("reference_weighting+nsr", "reference_weighting", "nsr"),
         ("overlong:length=512+nsr", "overlong", "w_reinforce"),
@@ -126,16 +126,16 @@ def brought(part: str, by: str) -> bool:
         ("easy_filter+iac+overlong_filter+negative_only", "iac", "negative_only"),
     ],
 )
-def test_what_is_void_is_refused_with_its_reason(expression: str, what: str, beside: str) -> None:
-    with pytest.raises(ConfigError) as told:
+def test_a_part_without_effect_is_rejected_with_the_reason(expression: str, what: str, beside: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         objectives.parse(expression)
     start = f"algorithm {expression!r}: {what} has no effect together with {beside}: it acts on "
-    assert str(told.value).startswith(start)
-    assert str(told.value).endswith(", which have no effect there; remove one of them")
-    assert "\n" not in str(told.value)
+    assert str(raised.value).startswith(start)
+    assert str(raised.value).endswith(", which have no effect there; remove one of them")
+    assert "\n" not in str(raised.value)
 
 
-def test_an_objective_that_teaches_nothing_is_refused() -> None:
+def test_an_objective_without_gradient_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match="every advantage is 0, because negative_only removes all advantages of raw_reward"
     ):
@@ -145,7 +145,7 @@ def test_an_objective_that_teaches_nothing_is_refused() -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "iac:alpha=0+grpo_n",  # nothing by its own setting, as a sweep over alpha needs it
+        "iac:alpha=0+grpo_n",  # turned off by its setting, as in a sweep over alpha
         "reference_weighting:samples=all+grpo_n",
         "raw_reward+overlong:length=512+negative_only",
         "w_reinforce+nsr",
@@ -153,23 +153,23 @@ def test_an_objective_that_teaches_nothing_is_refused() -> None:
         "rloo+nsr+iac:alpha=0",
     ],
 )
-def test_what_has_an_effect_or_asks_for_none_is_taken(expression: str) -> None:
+def test_parts_with_an_effect_and_parts_turned_off_are_accepted(expression: str) -> None:
     objective = objectives.parse(expression)
     assert objectives.parse(objective.expression) == objective
 
 
-def test_what_is_void_only_where_every_reward_is_0_or_1_is_said_and_not_refused() -> None:
-    (caution,) = composition.cautions(objectives.parse("grpo+nsr+negative_only"))
+def test_a_part_without_effect_for_binary_rewards_only_causes_a_note() -> None:
+    (caution,) = composition.find_cautions(objectives.parse("grpo+nsr+negative_only"))
     assert caution.startswith("if all rewards are 0 or 1, negative_only has no effect together with nsr")
-    (caution,) = composition.cautions(objectives.parse("raw_reward+nsr"))
+    (caution,) = composition.find_cautions(objectives.parse("raw_reward+nsr"))
     assert caution.startswith("if all rewards are 0 or 1, every advantage is 0")
-    (caution,) = composition.cautions(objectives.parse("reinforce_pp_baseline"))
-    assert caution.startswith("groups of equal rewards are not silent here")
+    (caution,) = composition.find_cautions(objectives.parse("reinforce_pp_baseline"))
+    assert caution.startswith("groups of equal rewards have a gradient here")
     for silent in ("iac+kl", "reinforce_pp_baseline:over=samples"):
-        assert composition.cautions(objectives.parse(silent)) == []
+        assert composition.find_cautions(objectives.parse(silent)) == []
 
 
-def test_every_shaping_and_calibration_says_what_it_acts_on() -> None:
+def test_every_shaping_and_calibration_has_acts_on() -> None:
     for name in EXPRESSIONS:
         for part in objectives.parse(EXPRESSIONS[name]).parts:
             if objectives.kind_of(type(part)) in ("shaping", "calibration"):
@@ -188,12 +188,12 @@ def test_every_shaping_and_calibration_says_what_it_acts_on() -> None:
         ("dynamic_sampling:max_rounds=1", "dynamic_sampling:max_rounds=2"),
     ],
 )
-def test_a_part_whose_settings_leave_everything_as_it_is_is_said_to(idle: str, twin: str) -> None:
+def test_a_part_turned_off_by_its_settings_causes_a_note(idle: str, twin: str) -> None:
     name = idle.partition(":")[0]
-    assert f"{name} has no effect with these settings" in composition.cautions(objectives.parse(idle))
-    assert composition.idle_parts(objectives.parse(twin)) == []
+    assert f"{name} has no effect with these settings" in composition.find_cautions(objectives.parse(idle))
+    assert composition.find_idle_parts(objectives.parse(twin)) == []
 
 
 @each_case("name", EXPRESSIONS)
 def test_no_part_is_idle_by_default(name: str) -> None:
-    assert composition.idle_parts(objectives.parse(EXPRESSIONS[name])) == []
+    assert composition.find_idle_parts(objectives.parse(EXPRESSIONS[name])) == []

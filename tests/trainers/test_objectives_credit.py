@@ -1,4 +1,4 @@
-"""Values by hand, and properties, of what happens before any gradient: shapings, estimators, calibrations."""
+"""Hand-computed values and properties of shapings, estimators and calibrations."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_grpo_by_hand(convention: str, std: float) -> None:
     assert advantage_PG[0].tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_nearly_equal_rewards_still_count() -> None:
+def test_nearly_equal_rewards_have_an_advantage() -> None:
     assert not is_constant(torch.tensor([[0.1] * 7 + [0.1000001]])).item()
 
 
 HALF, THREE_HALVES, SEVEN = math.sqrt(0.5), math.sqrt(1.5), math.sqrt(7)
 MIXED = rewards_of([[2.0, 1.0, 0.0, 1.0]])
-#: The last group is all wrong, and its answers are long.
+#: The last group is all wrong, with long answers.
 UNEQUAL = rewards_of([[1.0, 0.0], [0.0, 0.0]], n_tokens=[[1, 3], [2, 2]])
 
 
@@ -76,16 +76,16 @@ UNEQUAL = rewards_of([[1.0, 0.0], [0.0, 0.0]], n_tokens=[[1, 3], [2, 2]])
         ("reinforce_pp", rewards_of([[1.0, 0.0]]), [[HALF, -HALF]]),
         ("reinforce_pp_baseline", MIXED, [[THREE_HALVES, 0.0, -THREE_HALVES, 0.0]]),
         ("reinforce_pp_baseline", rewards_of([[1.0, 0.0]]), [[HALF, -HALF]]),
-        # centred 1/2, -1/2 | 0, 0; mean over tokens -1/8, unbiased variance 1/8: what is all wrong moves up
+        # centred 1/2, -1/2 | 0, 0; mean over tokens -1/8, unbiased variance 1/8: all-wrong groups move up
         ("reinforce_pp_baseline", UNEQUAL, [[5 * HALF / 2, -3 * HALF / 2], [HALF / 2, HALF / 2]]),
-        # 4 samples: the same mean and variance, however long they are; and centred, what is all wrong stays where it is
+        # 4 samples: mean and variance do not depend on lengths; centred all-wrong groups have advantage 0
         ("reinforce_pp:over=samples", MIXED, [[THREE_HALVES, 0.0, -THREE_HALVES, 0.0]]),
         # rewards 1, 0, 0, 0: mean 1/4, unbiased variance 1/4
         ("reinforce_pp:over=samples", UNEQUAL, [[1.5, -0.5], [-0.5, -0.5]]),
         # centred 1/2, -1/2, 0, 0: unbiased variance 1/6
         ("reinforce_pp_baseline:over=samples", UNEQUAL, [[THREE_HALVES, -THREE_HALVES], [0.0, 0.0]]),
         ("w_reinforce", MIXED, [[0.1, 0.1, -1.0, 0.1]]),
-        # it asks the verifier and not the reward
+        # it uses the verifier's decision, not the reward
         ("w_reinforce:weight=0.5", rewards_of([[-0.5, 1.0]], correct=[[True, False]]), [[0.5, -1.0]]),
     ],
 )
@@ -110,14 +110,14 @@ def test_centring_ignores_a_shift_and_sums_to_zero(rewards: list[list[float]], s
 
 
 @given(binary_groups)
-def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[float]]) -> None:
+def test_the_rloo_baseline_excludes_the_sample(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     others_PG = (reward_PG.sum(dim=1, keepdim=True) - reward_PG) / (reward_PG.shape[1] - 1)
     torch.testing.assert_close(leave_one_out(reward_PG), reward_PG - others_PG, atol=1e-12, rtol=0)
 
 
 @given(binary_groups, st.data())
-def test_whitening_counts_each_value_once_per_token(values: list[list[float]], data: st.DataObject) -> None:
+def test_whitening_weights_each_value_by_its_tokens(values: list[list[float]], data: st.DataObject) -> None:
     value_PG = torch.tensor(values, dtype=torch.float64)
     n_tokens_PG = torch.tensor([[data.draw(st.integers(1, 5)) for _ in row] for row in values])
     white_PG = whiten_over_tokens(value_PG, n_tokens_PG)
@@ -136,10 +136,10 @@ def test_whitening_counts_each_value_once_per_token(values: list[list[float]], d
     ("settings_text", "n_tokens", "expected"),
     [
         ("length=10,buffer=4,factor=2", [2, 8, 9, 10], [1.0, 0.0, -0.5, -1.0]),
-        ("length=20", [16, 17, 18, 20], [1.0, 0.75, 0.5, 0.0]),  # the buffer is a fifth of the length unless given
+        ("length=20", [16, 17, 18, 20], [1.0, 0.75, 0.5, 0.0]),  # the default buffer is a fifth of the length
     ],
 )
-def test_overlong_punishes_from_the_buffer_on_down_to_the_factor(
+def test_overlong_punishes_linearly_from_the_buffer_to_the_factor(
     settings_text: str, n_tokens: list[int], expected: list[float]
 ) -> None:
     rewards = rewards_of([[1.0] * 4], n_tokens=[n_tokens])
@@ -150,7 +150,9 @@ def test_overlong_punishes_from_the_buffer_on_down_to_the_factor(
 
 
 @given(binary_groups)
-def test_with_binary_rewards_positives_outweigh_negatives_by_the_number_of_failures(rewards: list[list[float]]) -> None:
+def test_with_binary_rewards_positive_advantages_are_the_negative_ones_times_the_failures(
+    rewards: list[list[float]],
+) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     correct_PG = reward_PG > 0
     advantage_PG = calibrate_advantages(population(reward_PG), correct_PG)
@@ -169,7 +171,7 @@ def test_iac_with_alpha_zero_changes_nothing(rewards: list[list[float]]) -> None
     assert torch.equal(calibrate_advantages(population(reward_PG), reward_PG > 0, alpha=0.0), population(reward_PG))
 
 
-#: Unlikely ones to the reference: one in two and one in four.
+#: Probabilities under the reference: one half and one quarter.
 RARE = rewards_of([[1.0, 0.0]], reference_logp=torch.tensor([[0.5, 0.25]], dtype=torch.float64).log())
 
 
@@ -178,21 +180,21 @@ RARE = rewards_of([[1.0, 0.0]], reference_logp=torch.tensor([[0.5, 0.25]], dtype
     [
         # two of four correct: advantages are +1 and -1, the factor is (4 - 2)^2
         ("grpo:ddof=0,eps=0+iac:alpha=2", rewards_of([[1.0, 0.0, 1.0, 0.0]]), [[4.0, -1.0, 4.0, -1.0]]),
-        # A > 0 as the definition of success would raise the least bad wrong answer sevenfold
+        # with S+ = {A > 0}, the least bad wrong answer would be multiplied by 7
         ("grpo:ddof=0,eps=0+iac", rewards_of([[-0.5] + [-1.0] * 7]), [[SEVEN] + [-1 / SEVEN] * 7]),
-        # all correct but one too long: 0^alpha silences the positives, the penalised one is not punished harder
-        # the formula read literally: 8 - |{A > 0}| = 7 times
+        # all correct but one overlong: 0^alpha removes positive advantages, the penalised one is unchanged
+        # the literal formula: the factor is 8 - |{A > 0}| = 7
         ("grpo:ddof=0,eps=0+iac:s_plus=positive", rewards_of([[-0.5] + [-1.0] * 7]), [[7 * SEVEN] + [-1 / SEVEN] * 7]),
         ("grpo:ddof=0,eps=0+iac", rewards_of([[1.0, 1.0, 0.5]]), [[0.0, 0.0, -math.sqrt(2)]]),
         ("grpo_n:ddof=0,eps=0", rewards_of([[1.0, 0.0, 1.0, 0.0]]), [[0.0, -1.0, 0.0, -1.0]]),  # the divisor stays
-        # incorrect samples alone count, also where all are wrong
+        # only incorrect samples count, also in all-wrong groups
         ("nsr", rewards_of([[1.0, 0.0, 0.0], [0.0] * 3, [1.0] * 3]), [[None, -1.0, -1.0], [-1.0] * 3, [None] * 3]),
         (
             "grpo:ddof=0,eps=0+nsr",
             rewards_of([[1.0, 0.0], [0.0, 0.0]]),
             [[None, -1.0], [0.0, 0.0]],
-        ),  # silent where all are
-        # Eq 9: the indicator stands inside the mean over prompts
+        ),  # no gradient in all-wrong groups
+        # Eq 9: the indicator is inside the mean over prompts
         (
             "self+grpo:ddof=0,eps=0",
             rewards_of([[1.0, 0.0]] * 2, greedy_correct=[True, False]),
@@ -203,26 +205,26 @@ RARE = rewards_of([[1.0, 0.0]], reference_logp=torch.tensor([[0.5, 0.25]], dtype
             rewards_of([[1.0, 0.0]] * 2, greedy_correct=[True, False]),
             [[None, None], [1.0, -1.0]],
         ),
-        # the easiest quarter leaves, and ties go by order
+        # the easiest quarter is removed, ties by order
         (
             "raw_reward+easy_filter",
             rewards_of([[1.0, 1.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]),
             [[None, None], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]],
         ),
-        # truncated samples leave after they were compared
+        # truncated samples are removed after the comparison
         ("grpo:ddof=0,eps=0+overlong_filter", rewards_of([[1.0, 0.0]], truncated=[[False, True]]), [[1.0, None]]),
         ("grpo:ddof=0,eps=0+reference_weighting:samples=correct", RARE, [[2.0, -1.0]]),
         ("grpo:ddof=0,eps=0+reference_weighting:samples=all", RARE, [[2.0, -4.0]]),
         ("grpo:ddof=0,eps=0+reference_weighting:samples=all,cap=3", RARE, [[2.0, -3.0]]),
-        # mean |A| of 3 is set back to 1
+        # the mean |A| of 3 is rescaled to 1
         ("grpo:ddof=0,eps=0+reference_weighting:samples=all,scale_matched=true", RARE, [[2 / 3, -4 / 3]]),
     ],
 )
 def test_calibrations_by_hand(expression: str, rewards: GroupedRewards, expected: list[list[float | None]]) -> None:
-    """None: the sample has left the divisor."""
+    """None: the sample does not count."""
     credit = credit_of(expression, rewards)
-    assert credit.counted_PG.tolist() == [[one is not None for one in row] for row in expected]
-    expected_PG = torch.tensor([[one or 0.0 for one in row] for row in expected], dtype=torch.float64)
+    assert credit.counted_PG.tolist() == [[value is not None for value in row] for row in expected]
+    expected_PG = torch.tensor([[value or 0.0 for value in row] for row in expected], dtype=torch.float64)
     torch.testing.assert_close(credit.advantage_PG, expected_PG, atol=1e-12, rtol=0)
 
 
@@ -252,7 +254,7 @@ def test_the_rarity_of_a_response_by_hand_up_to_its_cap() -> None:
 
 # --- the KL in the reward ---------------------------------------------------------------------------------------
 
-#: Two responses, of two tokens and of one; what stands behind the second one must not count.
+#: Two responses, of two tokens and of one; the value after the second one must have no effect.
 GAP_BT = torch.tensor([[1.0, 2.0], [4.0, 99.0]], dtype=torch.float64)
 GAP_MASK_BT = torch.tensor([[True, True], [True, False]])
 ONE_RIGHT = rewards_of([[3.0, 0.0]], n_tokens=[[2, 1]])
@@ -263,21 +265,21 @@ ONE_RIGHT = rewards_of([[3.0, 0.0]], n_tokens=[[2, 1]])
     [
         # values 3 - 3 and 3 - 2, then 0 - 4: mean -1, squares 1 + 4 + 9, over n - 1 = 2
         ("tokens", -1.0, math.sqrt(7)),
-        # each response once: mean (1/2 - 4) / 2, squares (1.75^2 + 2.75^2) / 2 + 2.25^2, over n - 1 = 1
+        # each response has weight 1: mean (1/2 - 4) / 2, squares (1.75^2 + 2.75^2) / 2 + 2.25^2, over n - 1 = 1
         ("samples", -1.75, math.sqrt((1.75**2 + 2.75**2) / 2 + 2.25**2)),
     ],
 )
-def test_a_kl_in_the_reward_is_paid_by_a_token_and_by_those_that_led_to_it(
+def test_a_kl_in_the_reward_is_charged_to_the_token_and_its_predecessors(
     over: str, mean: float, deviation: float
 ) -> None:
     rewards = replace(ONE_RIGHT, reference_gap_BT=GAP_BT, mask_BT=GAP_MASK_BT)
     credit = credit_of(f"reinforce_pp:kl=1,over={over}", rewards)
     expected = [[(0.0 - mean) / deviation, (1.0 - mean) / deviation], [(-4.0 - mean) / deviation, 0.0]]
-    torch.testing.assert_close(credit.by_token, torch.tensor(expected, dtype=torch.float64), rtol=1e-7, atol=1e-12)
+    torch.testing.assert_close(credit.advantage_BT, torch.tensor(expected, dtype=torch.float64), rtol=1e-7, atol=1e-12)
     assert credit.advantage_PG[0].tolist() == pytest.approx([sum(expected[0]) / 2, expected[1][0]])
 
 
-def test_a_policy_that_is_its_reference_pays_nothing() -> None:
+def test_a_policy_equal_to_its_reference_has_no_kl() -> None:
     n_tokens_PG = torch.tensor([[2, 1]])
     for over, whitened in (
         ("tokens", whiten_over_tokens(ONE_RIGHT.reward_PG, n_tokens_PG)),
@@ -288,13 +290,13 @@ def test_a_policy_that_is_its_reference_pays_nothing() -> None:
         torch.testing.assert_close(found_BT[:, 0], whitened.flatten())
 
 
-def test_who_gives_no_advantages_by_token_is_not_asked_for_them() -> None:
+def test_an_estimator_without_token_advantages_raises() -> None:
     rewards = replace(ONE_RIGHT, reference_gap_BT=GAP_BT, mask_BT=GAP_MASK_BT)
     with pytest.raises(ValueError, match="grpo has no advantages per token"):
         credit_of("grpo", rewards)
 
 
-def test_a_calibration_of_whole_responses_is_refused_where_tokens_differ() -> None:
+def test_a_calibration_of_responses_is_rejected_with_token_advantages() -> None:
     with pytest.raises(ConfigError, match=r"reinforce_pp:kl computes an advantage per token, but iac changes"):
         objectives.parse("reinforce_pp:kl=0.1+iac")
     assert objectives.parse("reinforce_pp+iac").calibrations

@@ -1,4 +1,4 @@
-"""What changes nothing in a run of a given size is refused by name; what changes anything is let through."""
+"""Parts and settings without effect in a run of a given size are rejected by name, others are accepted."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import pytest
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.trainers import objectives
-from oversharp.trainers.checking import checked_objective, correct_note, rounding_note
+from oversharp.trainers.checking import check_objective, correct_note, rounding_note
 from oversharp.trainers.config import TrainConfig
-from oversharp.trainers.objectives.effects import looks_at_correct, void_in_a_run
+from oversharp.trainers.objectives.effects import find_void_parts, uses_correctness
 from tests.cases import each_case
 
 
 def void(expression: str, *, prompts: int = 32, group_size: int = 8, longest: int = 1024) -> list[str]:
-    return void_in_a_run(
+    return find_void_parts(
         objectives.parse(expression), expression, prompts=prompts, group_size=group_size, longest=longest
     )
 
 
 @pytest.mark.parametrize("expression", ["iac", "iac:alpha=3", "iac:s_plus=positive", "rloo+iac", "iac_paper"])
-def test_iac_with_two_rollouts_a_prompt_is_what_it_calibrates(expression: str) -> None:
-    """The factor is (2 - 1)^alpha wherever one of two is correct; with both correct no advantage is positive."""
+def test_iac_with_two_rollouts_per_prompt_has_no_effect(expression: str) -> None:
+    """The factor is (2 - 1)^alpha if one of two is correct; if both are, no advantage is positive."""
     (only,) = [fault for fault in void(expression, group_size=2) if fault.startswith("iac has no effect")]
     assert "--group-size 2" in only
     assert void(expression, group_size=3) == []
 
 
-def test_a_share_of_a_batch_that_is_no_whole_prompt_filters_none() -> None:
+def test_a_share_of_less_than_one_prompt_filters_nothing() -> None:
     assert void("easy_filter:share=0.1", prompts=9)[0].startswith("easy_filter has no effect with --batch-prompts 9")
     assert void("easy_filter:share=0.1", prompts=10) == []
 
 
-def test_a_punishment_that_begins_behind_the_longest_response_punishes_none() -> None:
+def test_a_punishment_beyond_the_longest_response_has_no_effect() -> None:
     assert void("overlong:length=200,buffer=100", longest=100)[0].startswith("overlong has no effect")
     assert void("overlong:length=200,buffer=101", longest=100) == []
 
@@ -47,7 +47,7 @@ def test_a_punishment_that_begins_behind_the_longest_response_punishes_none() ->
         ("gspo_n:high=0.1", "gspo: high"),
     ],
 )
-def test_a_setting_that_nothing_looks_at_is_named(expression: str, setting: str) -> None:
+def test_an_unused_setting_is_reported(expression: str, setting: str) -> None:
     assert void(expression) == [f"{setting} has no effect together with the other parts and settings"]
 
 
@@ -70,36 +70,36 @@ def test_a_setting_that_nothing_looks_at_is_named(expression: str, setting: str)
         "seq_sum_constant:divisor=1024",
     ],
 )
-def test_the_end_of_a_sweep_what_acts_on_rollouts_and_a_default_written_out_are_let_through(expression: str) -> None:
+def test_disabled_parts_rollout_parts_and_explicit_defaults_are_accepted(expression: str) -> None:
     assert void(expression) == []
 
 
-@each_case("entry", [one for one in objectives.entries() if one.kind != "decoding"])
-def test_every_part_and_preset_by_itself_has_an_effect_in_a_usual_run(entry: objectives.Entry) -> None:
+@each_case("entry", [part for part in objectives.entries() if part.kind != "decoding"])
+def test_every_part_and_preset_alone_has_an_effect_in_a_usual_run(entry: objectives.Entry) -> None:
     needed = {"overlong": "overlong:length=1024"}
     assert void(needed.get(entry.name, entry.name)) == []
 
 
-def test_the_run_is_refused_before_it_begins() -> None:
+def test_the_run_is_rejected_before_it_starts() -> None:
     with pytest.raises(ConfigError, match=r"--algorithm iac: iac has no effect with .*--group-size 2 .*remove it"):
-        checked_objective(TrainConfig(algorithm="iac", group_size=2))
+        check_objective(TrainConfig(algorithm="iac", group_size=2))
 
 
-def test_correct_above_is_said_to_change_metrics_alone_where_no_part_looks_at_it() -> None:
-    said = correct_note(TrainConfig(algorithm="grpo", correct_above=0.5))
-    assert said is not None
-    assert said.startswith("--correct-above 0.5 only changes metrics: no part of grpo uses")
+def test_correct_above_without_parts_that_use_it_causes_a_note() -> None:
+    note = correct_note(TrainConfig(algorithm="grpo", correct_above=0.5))
+    assert note is not None
+    assert note.startswith("--correct-above 0.5 only changes metrics: no part of grpo uses")
     assert correct_note(TrainConfig(algorithm="iac", correct_above=0.5)) is None
     assert correct_note(TrainConfig(algorithm="grpo")) is None
 
 
 @pytest.mark.parametrize(("name", "looks"), [("grpo", False), ("iac", True), ("nsr", True), ("iac_paper", False)])
-def test_what_looks_at_correct_samples(name: str, looks: bool) -> None:
-    assert looks_at_correct(objectives.parse(name), prompts=8, group_size=4, longest=64) is looks
+def test_uses_correctness_of_each_part(name: str, looks: bool) -> None:
+    assert uses_correctness(objectives.parse(name), prompts=8, group_size=4, longest=64) is looks
 
 
-def test_correction_none_of_a_run_in_float32_is_said_to_change_nothing() -> None:
-    said = rounding_note(TrainConfig(correction="none"))
-    assert said is not None
-    assert "has no effect" in said
+def test_correction_none_in_a_float32_run_causes_a_note() -> None:
+    note = rounding_note(TrainConfig(correction="none"))
+    assert note is not None
+    assert "has no effect" in note
     assert rounding_note(TrainConfig()) is None

@@ -1,4 +1,4 @@
-"""Values by hand, gradients by finite differences, and properties of losses, penalties, weights and corrections."""
+"""Hand-computed values, finite differences and properties of losses, penalties, weights and corrections."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def autograd(function: Callable[[Tensor], Tensor], at_BT: Tensor) -> Tensor:
     ],
 )
 def test_surrogates_by_hand(text: str, ratio: float, advantage: float, loss: float, clipped: bool) -> None:
-    found = surrogate(text).token_loss(one_token(ratio), torch.tensor([advantage], dtype=torch.float64))
-    assert found.loss_BT.item() == pytest.approx(loss, rel=1e-6)
-    assert found.clipped_BT.item() is clipped
+    result = surrogate(text).token_loss(one_token(ratio), torch.tensor([advantage], dtype=torch.float64))
+    assert result.loss_BT.item() == pytest.approx(loss, rel=1e-6)
+    assert result.clipped_BT.item() is clipped
 
 
 def test_gspo_in_its_token_form_has_the_gradient_of_the_sequence_form() -> None:
@@ -122,22 +122,24 @@ def test_cispo_has_the_gradient_of_reinforce_with_its_weight_held_fixed() -> Non
     def loss(at_BT: Tensor) -> Tensor:
         return surrogate("cispo:low=0.2,high=0.2").token_loss(tokens_of(at_BT, old_BT), advantage_B).loss_BT.sum()
 
-    def held(at_BT: Tensor) -> Tensor:
+    def loss_with_fixed_weight(at_BT: Tensor) -> Tensor:
         return -(weight_BT * advantage_B[:, None] * at_BT).sum()
 
-    torch.testing.assert_close(autograd(loss, logp_BT), finite_difference(held, logp_BT), atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(
+        autograd(loss, logp_BT), finite_difference(loss_with_fixed_weight, logp_BT), atol=1e-7, rtol=1e-6
+    )
     assert (autograd(loss, logp_BT) != 0).all()
 
 
 @pytest.mark.parametrize("text", ["clip", "gspo", "cispo", "reinforce"])
-def test_where_the_policy_has_not_moved_every_surrogate_has_the_plain_policy_gradient(text: str) -> None:
+def test_on_policy_every_surrogate_has_the_plain_policy_gradient(text: str) -> None:
     logp_BT = -torch.rand(2, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     advantage_B = torch.tensor([1.5, -0.5], dtype=torch.float64)
 
     def loss(at_BT: Tensor) -> Tensor:
-        found = surrogate(text).token_loss(tokens_of(at_BT, logp_BT, MASK_BT), advantage_B)
-        assert not found.clipped_BT.any()
-        return (found.loss_BT * MASK_BT).sum()
+        result = surrogate(text).token_loss(tokens_of(at_BT, logp_BT, MASK_BT), advantage_B)
+        assert not result.clipped_BT.any()
+        return (result.loss_BT * MASK_BT).sum()
 
     torch.testing.assert_close(autograd(loss, logp_BT), -advantage_B[:, None] * MASK_BT)
 
@@ -147,7 +149,7 @@ def test_where_the_policy_has_not_moved_every_surrogate_has_the_plain_policy_gra
 
 @pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
 @pytest.mark.parametrize("straight_through", ["true", "false"])
-def test_gradients_of_kl_penalties_are_finite_differences_of_what_they_claim(kind: str, straight_through: str) -> None:
+def test_gradients_of_kl_penalties_are_finite_differences(kind: str, straight_through: str) -> None:
     draw = torch.Generator().manual_seed(7)
     logp_BT, reference_BT = (-2 * torch.rand(3, 4, generator=draw, dtype=torch.float64) for _ in range(2))
     (penalty,) = objectives.parse(f"kl:kind={kind},beta=0.5,straight_through={straight_through}").penalties
@@ -161,7 +163,7 @@ def test_gradients_of_kl_penalties_are_finite_differences_of_what_they_claim(kin
     assert loss(logp_BT).item() == pytest.approx(0.5 * kl_estimate(logp_BT, reference_BT, kind).sum().item())
 
 
-def test_the_expected_gradients_of_kl_estimates_are_what_the_docstring_says() -> None:
+def test_the_expected_gradients_of_kl_estimates_are_as_documented() -> None:
     # exact expectation over 4 outcomes: k2 has the gradient of KL(pi||ref), k3 that of KL(ref||pi), k1 none
     draw = torch.Generator().manual_seed(11)
     logit_V, reference_V = (torch.randn(4, generator=draw, dtype=torch.float64) for _ in range(2))
@@ -178,7 +180,7 @@ def test_the_expected_gradients_of_kl_estimates_are_what_the_docstring_says() ->
 
 
 @given(st.floats(-3, 3))
-def test_k2_and_k3_are_never_negative_and_vanish_only_where_the_laws_agree(d: float) -> None:
+def test_k2_and_k3_are_positive_and_0_only_for_equal_distributions(d: float) -> None:
     logp, reference = torch.tensor([[d]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
     for kind in ("k2", "k3"):
         value = kl_estimate(logp, reference, kind).item()
@@ -186,20 +188,20 @@ def test_k2_and_k3_are_never_negative_and_vanish_only_where_the_laws_agree(d: fl
         assert (value > 0) or abs(d) < 1e-7
 
 
-def test_k3_of_close_laws_survives_float32() -> None:
-    # exp(-d) - 1 + d in float32 is 0 or 6e-8 here; the truth is 5e-9
+def test_k3_of_close_distributions_is_accurate_in_float32() -> None:
+    # exp(-d) - 1 + d in float32 is 0 or 6e-8 here; the exact value is 5e-9
     value = kl_estimate(torch.tensor([[1e-4]]), torch.zeros(1, 1), "k3").item()
     assert value == pytest.approx(5e-9, rel=0.02)
 
 
-def test_a_group_of_equal_rewards_pays_kl_although_it_teaches_nothing() -> None:
+def test_a_group_of_equal_rewards_has_a_kl_penalty_without_advantages() -> None:
     objective = objectives.parse("grpo+kl")
     credit = objective.credit(rewards_of([[1.0, 1.0]]))
     assert (credit.advantage_PG == 0).all()
     weight_BT = objective.aggregation.token_weights(
         torch.ones(2, 1, dtype=torch.bool), credit.counted_PG.flatten(), max_tokens=1
     )
-    assert weight_BT.tolist() == [[0.5], [0.5]]  # what the penalty of each sample is multiplied by
+    assert weight_BT.tolist() == [[0.5], [0.5]]  # weights of the penalties
 
 
 def test_the_entropy_bonus_lowers_the_loss_by_the_entropy() -> None:
@@ -282,7 +284,7 @@ def test_importance_weights_by_hand(settings_text: str, expected: list[list[floa
     torch.testing.assert_close(weight_BT, torch.tensor(expected, dtype=torch.float64))
 
 
-def test_a_huge_ratio_is_capped_or_dropped_and_never_nan() -> None:
+def test_a_huge_ratio_is_capped_or_masked_and_never_nan() -> None:
     log_ratio_BT, mask_BT = torch.full((1, 3), 500.0), torch.tensor([[True, True, False]])
     for mode, expected in (("truncate", [2.0, 2.0, 0.0]), ("mask", [0.0, 0.0, 0.0])):
         correction = objectives.parse(f"importance:level=sequence,mode={mode}").correction

@@ -6,7 +6,7 @@ from oversharp.trainers import objectives
 from oversharp.trainers.objectives import page
 
 
-def test_the_page_in_the_tree_is_the_one_that_the_docstrings_give() -> None:
+def test_the_committed_page_is_up_to_date() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.page(), (
         "docs/objectives.md is out of date; run: python -m oversharp.trainers.objectives.page"
     )

@@ -7,7 +7,7 @@ from oversharp.trainers.seeds import batch_positions, stream_seed
 
 
 @given(st.integers(1, 20), st.integers(1, 30), st.integers(0, 3))
-def test_every_problem_comes_once_per_epoch(n_problems: int, batch_prompts: int, seed: int) -> None:
+def test_every_problem_occurs_once_per_epoch(n_problems: int, batch_prompts: int, seed: int) -> None:
     steps = n_problems  # whole epochs: steps * batch_prompts is a multiple of n_problems
     drawn = [
         position
@@ -18,7 +18,7 @@ def test_every_problem_comes_once_per_epoch(n_problems: int, batch_prompts: int,
         assert sorted(drawn[start : start + n_problems]) == list(range(n_problems))
 
 
-def test_epochs_and_seeds_have_their_own_order() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     def order(seed: int, step: int) -> list[int]:
         return batch_positions(seed, step, n_problems=50, batch_prompts=50)
 

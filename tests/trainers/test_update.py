@@ -29,7 +29,7 @@ AGGREGATIONS = [name for name in objectives.names() if name.startswith(("seq_", 
 
 @pytest.fixture(params=["rotary positions", "learned positions"])
 def model(request: pytest.FixtureRequest, model_path: Path) -> PreTrainedModel:
-    """Random weights, wide enough that a wrong mask or position shows."""
+    """A model with large random weights, so that a wrong mask or position changes its output."""
     return multiplied(gpt2() if request.param == "learned positions" else loaded_from(model_path).model, 4)
 
 
@@ -56,25 +56,28 @@ def batch_of(rollouts: RolloutBatch, advantages: list[float], counted: list[bool
 def run(
     network: Network | PreTrainedModel, batch: UpdateBatch, algorithm: str = "grpo", settings: ForwardSettings = PLAIN
 ) -> tuple[UpdateReport, torch.Tensor]:
-    """The report and the whole gradient."""
-    model = network.model if isinstance(network, Network) else network
-    model.zero_grad()
+    """Return the report and the whole gradient."""
+    network = network if isinstance(network, Network) else Network(model=network)
+    network.model.zero_grad()
     report = accumulate_gradient(network, batch, objectives.parse(algorithm), settings, max_tokens=4)
-    return report, gradient(model)
+    return report, gradient(network.model)
 
 
 def gradient(model: PreTrainedModel) -> torch.Tensor:
     return torch.cat(
-        [torch.zeros_like(one).flatten() if one.grad is None else one.grad.flatten() for one in model.parameters()]
+        [
+            torch.zeros_like(parameter).flatten() if parameter.grad is None else parameter.grad.flatten()
+            for parameter in model.parameters()
+        ]
     )
 
 
-def assert_same(found: torch.Tensor, expected: torch.Tensor, *, within: float) -> None:
-    assert float((found - expected).abs().max()) <= within * float(expected.abs().max())
+def assert_same(actual: torch.Tensor, expected: torch.Tensor, *, within: float) -> None:
+    assert float((actual - expected).abs().max()) <= within * float(expected.abs().max())
 
 
 def naive_logp(model: PreTrainedModel, rollouts: RolloutBatch, row: int, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probabilities of one response, without padding or batching."""
+    """Return the log-probabilities of one response, without padding or batching."""
     prompt, response = text_of(rollouts, row)
     logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
     return (logits / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
@@ -89,16 +92,16 @@ def test_a_token_learns_from_its_own_advantage(
 ) -> None:
     mask_BT = rollouts.response_mask_BT
     advantage_BT = torch.linspace(-1, 2, mask_BT.numel()).view_as(mask_BT).where(mask_BT, 0.0)
-    batch = batch_of(rollouts, [0.0] * 6)  # the means are for the metrics: nothing is learned from them
+    batch = batch_of(rollouts, [0.0] * 6)  # the means are only for metrics
     batch = replace(batch, credit=replace(batch.credit, token_advantage_BT=advantage_BT))
     settings = replace(PLAIN, micro_batch=micro_batch)
-    report, found = run(model, batch, "reinforce+token_mean", settings)
+    report, actual = run(model, batch, "reinforce+token_mean", settings)
     assert report.n_used == 6
     model.zero_grad()
     logps = [naive_logp(model, rollouts, row) for row in range(6)]
     loss_B = torch.stack([-(advantage_BT[row, : len(logp)] * logp).sum() for row, logp in enumerate(logps)])
     (loss_B.sum() / mask_BT.sum()).backward()
-    assert_same(found, gradient(model), within=1e-4)
+    assert_same(actual, gradient(model), within=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -122,13 +125,13 @@ def test_log_probabilities_are_those_of_each_response_alone(
 
 
 def test_loss_and_gradient_are_those_of_the_formula(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    # every ratio is 1, and the gradient that of -A log pi
+    # every ratio is 1, and the gradient is that of -A log pi
     naive = -sum(ADVANTAGES[row] * naive_logp(model, rollouts, row).mean() for row in range(6)) / 6
     naive.backward()
     expected = gradient(model)
-    report, found = run(find_network(model), batch_of(rollouts, ADVANTAGES))
+    report, actual = run(find_network(model), batch_of(rollouts, ADVANTAGES))
     assert report.loss == pytest.approx(-sum(ADVANTAGES) / 6, rel=1e-5)
-    assert_same(found, expected, within=1e-5)
+    assert_same(actual, expected, within=1e-5)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
@@ -140,13 +143,13 @@ def test_micro_batches_change_neither_loss_nor_gradient(
     expression = f"{algorithm}+{aggregation}"
     whole, expected = run(network, batch, expression)
     for micro_batch in (1, 3):
-        report, found = run(network, batch, expression, ForwardSettings(temperature=1.0, micro_batch=micro_batch))
+        report, actual = run(network, batch, expression, ForwardSettings(temperature=1.0, micro_batch=micro_batch))
         assert report.loss == pytest.approx(whole.loss, rel=1e-5, abs=1e-6)
-        assert_same(found, expected, within=5e-6)
+        assert_same(actual, expected, within=5e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "grpo+entropy_bonus:coefficient=0.1"])
-def test_entropies_are_made_where_a_part_needs_them(
+def test_entropies_are_computed_only_if_a_part_needs_them(
     model: PreTrainedModel, rollouts: RolloutBatch, algorithm: str
 ) -> None:
     seen: list[TokenLogps] = []
@@ -161,7 +164,7 @@ def test_entropies_are_made_where_a_part_needs_them(
 
     objective = objectives.parse(algorithm)
     watched = replace(objective, surrogate=Seen(objective.surrogate))
-    for network in (find_network(model), model):
+    for network in (find_network(model), Network(model=model)):
         accumulate_gradient(network, batch_of(rollouts, ADVANTAGES), watched, PLAIN, max_tokens=4)
     assert len(seen) == 2
     assert all((tokens.entropy_BT is not None) == ("entropy_bonus" in algorithm) for tokens in seen)
@@ -184,28 +187,30 @@ def test_bfloat16_products_leave_float32_weights_and_nearly_the_gradient(
 ) -> None:
     network, batch = find_network(multiplied(model, 0.25)), batch_of(rollouts, ADVANTAGES)
     expected = run(network, batch)[1]
-    found = run(network, batch, settings=ForwardSettings(temperature=1.0, autocast=torch.bfloat16))[1]
-    assert all(one.dtype == torch.float32 and one.grad.dtype == torch.float32 for one in model.parameters())
-    assert 1e-5 < float((found - expected).norm() / expected.norm()) < 0.05
+    actual = run(network, batch, settings=ForwardSettings(temperature=1.0, autocast=torch.bfloat16))[1]
+    assert all(
+        parameter.dtype == torch.float32 and parameter.grad.dtype == torch.float32 for parameter in model.parameters()
+    )
+    assert 1e-5 < float((actual - expected).norm() / expected.norm()) < 0.05
 
 
 def test_rollouts_without_advantage_are_skipped_but_stay_in_the_divisor(
     model: PreTrainedModel, rollouts: RolloutBatch
 ) -> None:
-    report, found = run(find_network(model), batch_of(rollouts, [1.0, 0, 0, 0, 0, 0]))
+    report, actual = run(find_network(model), batch_of(rollouts, [1.0, 0, 0, 0, 0, 0]))
     assert report.n_used == 1
     model.zero_grad()
     (-naive_logp(model, rollouts, 0).mean() / 6).backward()
-    assert_same(found, gradient(model), within=1e-5)
+    assert_same(actual, gradient(model), within=1e-5)
 
 
 def test_without_any_advantage_there_is_no_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
-    report, found = run(find_network(model), batch_of(rollouts, [0.0] * 6))
+    report, actual = run(find_network(model), batch_of(rollouts, [0.0] * 6))
     assert (report.loss, report.n_used, report.logp_gap_max) == (0.0, 0, 0.0)
-    assert not bool(found.any())
+    assert not bool(actual.any())
 
 
-def test_the_gap_to_the_sampler_is_that_of_response_tokens(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
+def test_the_gap_to_the_sampler_covers_response_tokens(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
     logp_BT = frozen_logps(find_network(model), rollouts, PLAIN)
     shifted = replace(rollouts, behaviour_logp_BT=logp_BT + torch.tensor([0.0, 0.0, 0.0, 0.5]))
     report, _ = run(find_network(model), batch_of(shifted, ADVANTAGES))
@@ -233,7 +238,7 @@ def test_rehearsal_is_the_mean_cross_entropy(model: PreTrainedModel, rollouts: R
 
 
 def test_copies_of_a_response_are_computed_once(rollouts: RolloutBatch) -> None:
-    # the same tokens under another prompt are no copy, and neither is one that went on
+    # the same tokens after another prompt are no copy, nor is a longer response
     ids = torch.tensor([[20, 1, 0, 0], [20, 1, 7, 7], [20, 1, 1, 0]] * 2)
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]] * 2, dtype=torch.bool)
     copies = replace(rollouts, response_ids_BT=ids, response_mask_BT=mask)
@@ -244,9 +249,9 @@ def test_copies_of_a_response_are_computed_once(rollouts: RolloutBatch) -> None:
     assert row_U[copy_of_B[[0, 2, 3, 5]]].tolist() == [0, 2, 3, 5]
 
 
-def test_what_a_tree_will_hold_is_counted_without_building_it(rollouts: RolloutBatch) -> None:
+def test_the_size_of_a_tree_is_counted_without_building_it(rollouts: RolloutBatch) -> None:
     row_U, _ = distinct_rollouts(rollouts, torch.ones(6, dtype=torch.bool))
-    # (1), (20 1), (20 21 22 1) and (24 25 1), (24 26 27 1): the last token of each is never read
+    # (1), (20 1), (20 21 22 1) and (24 25 1), (24 26 27 1): the last token of each is never an input
     assert row_U.tolist() == [2, 1, 0, 3, 4]
     assert _count_unshared(rollouts, row_U).tolist() == [0, 1, 2, 2, 2]
     assert _count_unshared(rollouts, torch.tensor([1])).tolist() == [1]

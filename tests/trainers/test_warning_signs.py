@@ -1,4 +1,4 @@
-"""Early warnings: planted collapses are told once, their clean twins never."""
+"""Early warnings: planted collapses warn once, their clean twins never."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from oversharp.trainers.warning_signs import (
 )
 
 
-def course(values: list[float | None], name: str = "token_entropy_nats") -> list[dict[str, float]]:
+def history(values: list[float | None], name: str = "token_entropy_nats") -> list[dict[str, float]]:
     return [{"step": step, **({} if value is None else {name: value})} for step, value in enumerate(values, start=1)]
 
 
 def falling(to: float, n_steps: int = 100) -> list[float | None]:
-    """1 for 20 steps, then a straight line down to ``to``."""
+    """Return 1 for 20 steps, then a linear decrease to ``to``."""
     slope = (1 - to) / (n_steps - WINDOW_STEPS)
     return [1.0] * WINDOW_STEPS + [1 - slope * step for step in range(1, n_steps - WINDOW_STEPS + 1)]
 
 
 @pytest.mark.parametrize("kind", ["token_entropy", "correct_variety"])
-def test_a_planted_collapse_is_told_once_and_at_the_step_it_is_certain(kind: str) -> None:
-    planted = course(falling(to=0.0), WATCHED[kind][0])
-    told = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
-    # the mean over 20 steps of 1 − n/80 lies below a half once the last n reaches 50: (31 + 50) / 2 / 80 > 0.5
-    assert [(sign.kind, sign.step) for sign in told] == [(kind, 70)]
-    assert told[0].last_mean == pytest.approx(1 - 40.5 / 80)
+def test_a_planted_collapse_warns_once_at_the_first_possible_step(kind: str) -> None:
+    planted = history(falling(to=0.0), WATCHED[kind][0])
+    signs = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
+    # the mean over 20 steps of 1 − n/80 is below a half once the last n reaches 50: (31 + 50) / 2 / 80 > 0.5
+    assert [(sign.kind, sign.step) for sign in signs] == [(kind, 70)]
+    assert signs[0].last_mean == pytest.approx(1 - 40.5 / 80)
 
 
-def test_an_entropy_that_doubled_is_told_once_and_a_variety_that_did_is_no_sign() -> None:
+def test_doubled_entropy_warns_once_and_doubled_variety_does_not() -> None:
     rising = [1.0] * WINDOW_STEPS + [1 + step / 20 for step in range(1, 81)]
-    planted = course(rising)
-    told = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
-    # the mean over 20 steps of 1 + n/20 lies above two once the last n reaches 30: (11 + 30) / 2 / 20 > 1
-    assert [(sign.kind, sign.step) for sign in told] == [("token_entropy_rise", 50)]
-    assert "rose to 202 % of its start" in told[0].text
-    assert "+importance" in told[0].text
-    assert warning_signs(course(rising, "correct_variety")) == ()
+    planted = history(rising)
+    signs = [sign for end in range(1, len(planted) + 1) for sign in new_signs(planted[:end])]
+    # the mean over 20 steps of 1 + n/20 is above two once the last n reaches 30: (11 + 30) / 2 / 20 > 1
+    assert [(sign.kind, sign.step) for sign in signs] == [("token_entropy_rise", 50)]
+    assert "rose to 202 % of its start" in signs[0].text
+    assert "+importance" in signs[0].text
+    assert warning_signs(history(rising, "correct_variety")) == ()
 
 
 @pytest.mark.parametrize(
@@ -73,27 +73,27 @@ def test_an_entropy_that_doubled_is_told_once_and_a_variety_that_did_is_no_sign(
         "zero from the start",
     ],
 )
-def test_what_is_no_collapse_is_never_warned_of(values: list[float | None]) -> None:
-    assert warning_signs(course(values)) == ()
+def test_without_a_collapse_there_is_no_warning(values: list[float | None]) -> None:
+    assert warning_signs(history(values)) == ()
 
 
-def test_steps_without_the_metric_are_left_out() -> None:
+def test_steps_without_the_metric_are_skipped() -> None:
     gaps: list[float | None] = [None, *[1.0] * 20, None, *[0.1] * 20]
-    assert [sign.step for sign in warning_signs(course(gaps))] == [42]
+    assert [sign.step for sign in warning_signs(history(gaps))] == [42]
 
 
-def test_a_continued_run_is_not_warned_again(tmp_path: Path) -> None:
-    planted = course(falling(to=0.0))
+def test_a_resumed_run_does_not_warn_again(tmp_path: Path) -> None:
+    planted = history(falling(to=0.0))
     lines = [json.dumps(point) for point in planted]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 101, "tok', encoding="utf-8")
     log = MetricsLog(tmp_path, after_step=80)
-    assert log.course == planted[:80]
+    assert log.history == planted[:80]
     log.append(planted[80])
-    assert new_signs(log.course) == ()
+    assert new_signs(log.history) == ()
 
 
 def test_variety_of_known_groups() -> None:
-    # two texts 2 : 1 → entropy ln 3 − 2/3 ln 2; of three pairs two differ. A single correct response tells nothing
+    # two texts 2 : 1 → entropy ln 3 − 2/3 ln 2; two of three pairs differ. A single correct response has no pair
     variety = group_variety([["a", "a", "b"], ["c"], []])
     assert variety.effective_correct_responses == pytest.approx((3 / 2 ** (2 / 3) + 1) / 2)
     assert variety.correct_variety == pytest.approx(2 / 3)
@@ -102,7 +102,7 @@ def test_variety_of_known_groups() -> None:
 
 
 def test_rollouts_are_grouped_by_prompt_before_they_are_compared() -> None:
-    """The same two texts: once each in both groups, or each group with its own."""
+    """Two texts, both in each group, or one per group."""
     assert step_variety(["a", "b", "a", "b"], [True] * 4, 2).correct_variety == 1.0
     assert step_variety(["a", "a", "b", "b"], [True] * 4, 2).correct_variety == 0.0
     assert step_variety(["a", "b", "a", "b"], [True, False, True, False], 2).metrics == {
@@ -111,14 +111,14 @@ def test_rollouts_are_grouped_by_prompt_before_they_are_compared() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2, max_size=12))
-def test_variety_lies_within_its_range(texts: list[str]) -> None:
+def test_variety_is_within_its_range(texts: list[str]) -> None:
     variety = group_variety([texts])
     assert 0 <= variety.metrics["correct_variety"] <= 1
     assert 1 - 1e-12 <= variety.metrics["effective_correct_responses"] <= len(set(texts)) + 1e-12
 
 
-def test_variety_does_not_rise_because_more_responses_are_correct() -> None:
-    """Two modes at equal odds: whatever the number of correct responses, two of them differ half of the time."""
+def test_variety_does_not_depend_on_the_number_of_correct_responses() -> None:
+    """Two equally likely modes: for any number of correct responses, two of them differ with probability 1/2."""
     of_two, of_six = (
         group_variety([[("ab")[bits >> place & 1] for place in range(n)] for bits in range(2**n)]) for n in (2, 6)
     )
@@ -127,8 +127,8 @@ def test_variety_does_not_rise_because_more_responses_are_correct() -> None:
     assert of_six.metrics["effective_correct_responses"] > 1.8
 
 
-def test_first_steps_of_which_one_does_not_tell_what_was_correct_are_no_reason_to_warn() -> None:
-    course = [{"step": step, "correct_rate": 0.0} for step in (1, 2, 3)]
-    assert first_steps_note(course) == NOTHING_CORRECT
-    assert first_steps_note([{"step": 1}, *course[1:]]) is None
-    assert first_steps_note([{**one, "step": one["step"] + 100} for one in course]) is None
+def test_first_steps_without_a_correct_rate_do_not_warn() -> None:
+    points = [{"step": step, "correct_rate": 0.0} for step in (1, 2, 3)]
+    assert first_steps_note(points) == NOTHING_CORRECT
+    assert first_steps_note([{"step": 1}, *points[1:]]) is None
+    assert first_steps_note([{**point, "step": point["step"] + 100} for point in points]) is None

@@ -1,5 +1,5 @@
-"""Other trainers: the calibrations in ``verl`` and ``trl``, and the audit beside a training.
+"""Integrations with other trainers: calibrations for verl and TRL, and the live audit during a training.
 
-``verl`` and ``trl`` need that trainer installed. ``live`` is the audit, which ``callback`` brings to transformers and
-TRL and ``verl_live`` to verl.
+``verl`` and ``trl`` require that trainer. ``callback`` runs the audit of ``live`` in transformers and TRL, and
+``verl_live`` in verl.
 """

@@ -1,16 +1,16 @@
-"""The live audit in ``transformers.Trainer`` (5), TRL's ``GRPOTrainer`` (1.16) and our ``CalibratedGRPOTrainer``.
+"""Live audit in ``transformers.Trainer`` (5), TRL's ``GRPOTrainer`` (1.16) and our ``CalibratedGRPOTrainer``.
 
     from oversharp.trainers.integrations.callback import OversharpCallback
 
     trainer.add_callback(OversharpCallback(trainer, problems="held_out.jsonl"))
     trainer.train()
 
-Every checkpoint that the trainer saves is audited while the run goes on; see ``oversharp.trainers.integrations.live``.
-Findings reach the trainer's own loggers, and ``trainer.state.log_history``, under the step of their checkpoint, as
-``oversharp/pass@1`` and so on (``train/oversharp/…`` where transformers puts its prefix).
+Every saved checkpoint is audited during training; see ``oversharp.trainers.integrations.live``. Findings go to the
+trainer's loggers and to ``trainer.state.log_history``, under the step of their checkpoint, as ``oversharp/pass@1`` and
+so on (``train/oversharp/…`` if transformers adds its prefix).
 
-Reporting callbacks stand before those of the user and do not see what these add to a log, and ``trainer.log`` of TRL
-averages and forgets its own metrics: so the findings are handed to the callbacks as a log of their own.
+Findings are passed to the callbacks as a separate log, for two reasons: reporting callbacks run before the user's and
+do not see what those add to a log, and ``trainer.log`` of TRL averages and resets TRL's metrics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oversharp.trainers.integrations.live_findings import LiveFindings
 
 
 class OversharpCallback(TrainerCallback):
-    """Audits the checkpoints of ``trainer``, in its main process alone."""
+    """Audit the checkpoints of ``trainer``, in its main process only."""
 
     def __init__(
         self,
@@ -44,17 +44,21 @@ class OversharpCallback(TrainerCallback):
         python: Path | str | None = None,
         **settings: Any,
     ) -> None:
-        """``settings`` are those of ``AuditConfig`` by name, with the defaults of ``live_config``; or give ``config``.
+        """Check the settings before training.
 
-        ``base``, the model before training, is by default the directory or the cached model of the hub that the
-        trainer's model was loaded from, and with LoRA the model under the adapters. The other settings are those of
-        ``LiveAudit``.
+        Args:
+            trainer: Trainer whose checkpoints are audited.
+            config: Complete audit settings, instead of ``settings``.
+            budget_s: See ``LiveAudit``, as for ``wait``, ``gpus`` and ``python``.
+            settings: Settings of ``AuditConfig`` by name, with the defaults of ``live_config``. ``base``, the model
+                before training, defaults to the directory or cached hub model that the trainer's model was loaded
+                from; with LoRA, to the model under the adapters.
 
         Raises:
-            OversharpError: a setting that cannot work, before the training has started.
+            OversharpError: a setting is invalid.
         """
         if config is not None and settings:
-            raise ConfigError(f"{sorted(settings)[0]}: give an AuditConfig or settings by name, not both")
+            raise ConfigError(f"{sorted(settings)[0]}: pass an AuditConfig or settings by name, not both")
         run_dir = Path(trainer.args.output_dir)
         chosen = live_config(run_dir, settings if config is None else config)
         if chosen.base is None:
@@ -62,8 +66,8 @@ class OversharpCallback(TrainerCallback):
         timeout_s = trainer.args.ddp_timeout
         if trainer.args.world_size > 1 and budget_s >= timeout_s:
             raise ConfigError(
-                f"budget_s {budget_s:g}: the other processes give up waiting for this one after ddp_timeout={timeout_s}"
-                " s; lower budget_s or raise ddp_timeout"
+                f"budget_s {budget_s:g}: the other processes stop waiting for this one after ddp_timeout={timeout_s} "
+                "s; lower budget_s or raise ddp_timeout"
             )
         self.live = LiveAudit(run_dir, chosen, budget_s=budget_s, wait=wait, gpus=gpus, python=python)
         self._trainer = trainer
@@ -71,43 +75,45 @@ class OversharpCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take the first place: the last findings come at the end of training, where loggers close what they write."""
+        """Move to the first position, so that the last findings are logged before loggers close."""
         callbacks = self._trainer.callback_handler.callbacks
         callbacks.remove(self)
         callbacks.insert(0, self)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tell of the checkpoint."""
+        """Audit the checkpoint, and log new findings."""
         if state.is_world_process_zero:
             if self.live.wait:
                 _release_gpu_memory()
-            self._log(self.live.saved(state.global_step))
+            self._log(self.live.audit_step(state.global_step))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log what was found meanwhile."""
+        """Log new findings."""
         if state.is_world_process_zero:
             self._log(self.live.poll())
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Wait for the last audit, within the budget."""
+        """Wait for the last audit, within the budget, and log its findings."""
         if state.is_world_process_zero:
             self._log(self.live.finish())
 
     def _log(self, all_findings: list[LiveFindings]) -> None:
         trainer = self._trainer
         for findings in all_findings:
-            state = copy(trainer.state)  # whose log_history is the trainer's own
+            state = copy(trainer.state)  # shares log_history with the trainer's state
             state.global_step = findings.step
-            state.log_history.append({**findings.labelled, "step": findings.step})
-            due = trainer.control.should_log
-            trainer.control = trainer.callback_handler.on_log(trainer.args, state, trainer.control, findings.labelled)
-            trainer.control.should_log = due  # the handler takes this log for the one that is due
+            state.log_history.append({**findings.log_entries, "step": findings.step})
+            should_log = trainer.control.should_log
+            trainer.control = trainer.callback_handler.on_log(
+                trainer.args, state, trainer.control, findings.log_entries
+            )
+            trainer.control.should_log = should_log  # the handler resets it, as if the trainer's log had been written
 
 
 def _with_base(config: AuditConfig, model: Any, run_dir: Path) -> AuditConfig:
-    """With the model that the trainer started from, if it lies on this machine; adapters name theirs themselves."""
+    """Return the settings with the model that the trainer started from, which must be on this machine."""
     adapters = getattr(model, "peft_config", None)
     if adapters:
         name = next(iter(adapters.values())).base_model_name_or_path
@@ -116,16 +122,16 @@ def _with_base(config: AuditConfig, model: Any, run_dir: Path) -> AuditConfig:
     located = locate_model(name) if name else None
     if located is None:
         raise ConfigError(
-            f"base: the trainer's model was loaded from {name or 'no directory'}, where nothing lies on this machine; "
-            "pass base=DIR, or save the model there first"
+            f"base: the trainer's model was loaded from {name or 'no directory'}, which does not exist here; pass "
+            "base=DIR, or save the model there first"
         )
     if located.absolute().is_relative_to(run_dir.absolute()):
-        raise ConfigError(f"base: the trainer's model is {located}, a checkpoint of this very run; pass base=DIR")
+        raise ConfigError(f"base: the trainer's model is {located}, a checkpoint of the same run; pass base=DIR")
     return replace(config, base=located)
 
 
 def _release_gpu_memory() -> None:
-    """Give what the allocator keeps for later to the audit, which runs on the same GPU."""
+    """Free cached GPU memory for the audit, which runs on the same GPU."""
     from torch import cuda
 
     if cuda.is_initialized():

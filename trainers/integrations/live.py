@@ -1,7 +1,7 @@
 """Live audit: audit the checkpoints of a run during training, and report when it over-sharpens.
 
     live = LiveAudit("runs/grpo", live_config("runs/grpo", {"base": "Qwen/Qwen3-0.6B", "problems": "held_out.jsonl"}))
-    for findings in live.saved(step=40):  # after every checkpoint; also live.poll(), and live.finish() at the end
+    for findings in live.audit_step(step=40):  # after every checkpoint; also live.poll(), and live.finish() at the end
         logger.log(findings.values, step=findings.step)
 
 ``oversharp.trainers.integrations.callback`` and ``oversharp.trainers.integrations.verl_live`` do this in
@@ -42,8 +42,16 @@ DEFAULT_BUDGET_S = 600.0
 #: Seconds after the budget before an audit is killed.
 _GRACE_S = 15.0
 #: Environment variables of distributed launchers, which must not reach the audit.
-_OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-_PREFIXES_OF_A_LAUNCHER = ("TORCHELASTIC_", "ACCELERATE_", "GROUP_", "ROLE_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
+_LAUNCHER_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+_LAUNCHER_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "GROUP_", "ROLE_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +82,8 @@ class LiveAudit:
         Args:
             config: Settings, usually from ``live_config``.
             budget_s: Time limit of each audit in seconds, and of the wait for the last one.
-            wait: Block in ``saved`` until the audit ends, so that training pauses. Default: if audit and training share
-                a GPU, because neither ``gpus`` nor ``config.device`` is given.
+            wait: Block in ``audit_step`` until the audit ends, so that training pauses. Default: if audit and training
+                share a GPU, because neither ``gpus`` nor ``config.device`` is given.
             gpus: GPUs of the audit, as in ``CUDA_VISIBLE_DEVICES``.
             python: Interpreter of another environment with oversharp, for trainers with incompatible packages.
 
@@ -127,13 +135,13 @@ class LiveAudit:
         """Process id of the running audit, None without one."""
         return None if self._running is None else self._running.process.pid
 
-    def saved(self, step: int) -> list[LiveFindings]:
+    def audit_step(self, step: int) -> list[LiveFindings]:
         """Audit the complete checkpoint at ``step``, and return the findings since the last call."""
         self._due.add(step)
         self._waiting = step
         all_findings = self.poll()
         if self.wait and self._running is not None:
-            all_findings += self._wait_and_collect(self._running.deadline + _GRACE_S, "it outlived its budget")
+            all_findings += self._wait_and_collect(self._running.deadline + _GRACE_S, "it exceeded its budget")
         return all_findings
 
     def poll(self) -> list[LiveFindings]:
@@ -212,7 +220,7 @@ class LiveAudit:
 
     def _collect(self, running: _Running) -> list[LiveFindings]:
         self._running = None
-        _end_group(running.process.pid)  # what it started and left behind
+        _end_group(running.process.pid)  # processes that it left running
         lines = self._log_lines_since(running.log_start)
         if running.process.returncode not in (0, LEFT_OUT_EXIT_CODE):
             why = lines[-1].removeprefix("error: ") if lines else f"exit code {running.process.returncode}"
@@ -242,10 +250,10 @@ class LiveAudit:
             return []
         self._due.difference_update(audited)  # checkpoints without findings were skipped with a warning
         if findings:
-            self._turn(findings[-1].verdict)
+            self._log_new_loss(findings[-1].verdict)
         return findings
 
-    def _turn(self, verdict: Verdict | None) -> None:
+    def _log_new_loss(self, verdict: Verdict | None) -> None:
         if verdict is None:
             return
         if verdict.positive and verdict.label != self._label:
@@ -266,7 +274,7 @@ def _environment(inherited: Mapping[str, str], gpus: str | None, *, own: bool) -
     kept = {
         name: value
         for name, value in inherited.items()
-        if name not in (*_OF_A_LAUNCHER, "PYTHONPATH") and not name.startswith(_PREFIXES_OF_A_LAUNCHER)
+        if name not in (*_LAUNCHER_VARIABLES, "PYTHONPATH") and not name.startswith(_LAUNCHER_PREFIXES)
     }
     if own:
         kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

@@ -39,7 +39,7 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
     run = Path(run_dir).expanduser().resolve()
     config = settings if isinstance(settings, AuditConfig) else _config_from_settings(run, settings)
     if config.top_up is not None:
-        raise ConfigError("--top-up: every live audit would draw that many more samples; set n instead")
+        raise ConfigError("--top-up: every live audit would add this number of samples; set n instead")
     return replace(
         config,
         name=config.name or run.name,

@@ -1,4 +1,4 @@
-"""What a live audit tells a logger: of each checkpoint a few findings as numbers, of the last one the verdict too."""
+"""Findings of a live audit for loggers: a few numbers per checkpoint, and the verdict for the last one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.record import Verdict
 
 VERDICT = f"{LIVE_FINDINGS}verdict"
-#: Measures that are logged under their own names; the last four grade over-sharpening by Definition 2.1.
+#: Measures logged under their own names; the last four measure over-sharpening by Definition 2.1.
 _PLAIN = (
     "effective_modes",
     "interference",
@@ -21,15 +21,15 @@ _PLAIN = (
     "modes_fallen_10x",
     "mass_lost",
 )
-#: Measures that are logged at k = 1 and at the largest k that has an interval, which is half of the samples.
+#: Measures logged at k = 1 and at the largest k with an interval, which is half of the samples.
 _AT_K: Mapping[str, str] = MappingProxyType({"pass_at_k": "pass@{k}", "pass_at_k_delta": "pass@{k}_change"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFindings:
-    """The findings on the checkpoint at ``step``, by name; what is unknown has no entry.
+    """Findings for the checkpoint at ``step``, by name, without unknown ones.
 
-    ``verdict`` is on the series up to this checkpoint; None where a later one was audited with it.
+    ``verdict`` is that of the series up to this checkpoint; None if the same audit covers a later one.
     """
 
     step: int
@@ -37,13 +37,13 @@ class LiveFindings:
     verdict: Verdict | None
 
     @property
-    def labelled(self) -> dict[str, float | str]:
-        """The values and, where there is a verdict, its label: for loggers that take text."""
+    def log_entries(self) -> dict[str, float | str]:
+        """Values, and the label of the verdict if there is one, for loggers that accept text."""
         return {**self.values} if self.verdict is None else {**self.values, VERDICT: self.verdict.label}
 
 
 def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[LiveFindings]:
-    """Of those ``steps`` that have findings, in ascending order. Raises ``StoreError``."""
+    """Return the findings of those ``steps`` that have some, in ascending order. Raise ``StoreError``."""
     with Store.open(store_path, read_only=True) as store:
         frame = store.frame(
             """
@@ -77,9 +77,13 @@ def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[L
         name = _AT_K[row.measure].format(k=int(row.k)) if row.measure in _AT_K else row.measure
         values.setdefault(int(row.step), {})[LIVE_FINDINGS + name] = float(row.value)
     last = max(values, default=None)
-    return [_step_findings(step, of_step, verdict if step == last else None) for step, of_step in values.items()]
-
-
-def _step_findings(step: int, values: Mapping[str, float], verdict: Verdict | None) -> LiveFindings:
-    flag = {} if verdict is None else {f"{LIVE_FINDINGS}loss_found": float(verdict.positive)}
-    return LiveFindings(step=step, values={f"{LIVE_FINDINGS}step": float(step), **values, **flag}, verdict=verdict)
+    if verdict is not None and last is not None:
+        values[last][f"{LIVE_FINDINGS}loss_found"] = float(verdict.positive)
+    return [
+        LiveFindings(
+            step=step,
+            values={f"{LIVE_FINDINGS}step": float(step), **step_values},
+            verdict=verdict if step == last else None,
+        )
+        for step, step_values in values.items()
+    ]

@@ -1,4 +1,4 @@
-"""A GRPO trainer of TRL (1.16) whose advantages are calibrated: IAC, scale-matched IAC, negative-only.
+"""GRPO trainer for TRL (1.16) with calibrated advantages: IAC, scale-matched IAC, negative-only.
 
     pip install . 'trl>=1.16,<1.17'    # in the checkout
 
@@ -14,15 +14,15 @@
     )
     trainer.train()
 
-Everything else is TRL's: generation, vLLM, loss types, ``scale_rewards``, accelerate. On a cluster the script is
-started as any of TRL's, with ``accelerate launch``. The calibration is any of ours that changes advantages alone and
-asks for nothing more: ``iac`` with its settings, or ``negative_only``.
+Everything else is TRL's: generation, vLLM, loss types, ``scale_rewards``, accelerate. Start the script with
+``accelerate launch`` on a cluster. Supported calibrations are those that only change advantages and need no other
+inputs: ``iac`` with its settings, and ``negative_only``.
 
-What counts as correct: a sample for which the reward function ``verdict_from`` says more than ``correct_above``; by
-default the weighted sum of all of them must. Name the verifier as soon as other rewards are added to it.
+A sample is correct if its reward from the function ``verdict_from`` exceeds ``correct_above``. By default, the weighted
+sum of all rewards is used; set ``verdict_from`` to the verifier if there are other rewards.
 
-Two methods of TRL are overridden, both with a call of their own: ``_calculate_rewards`` to see the rewards, and
-``_generate_and_score_completions`` because TRL computes the advantages in its midst and leaves no narrower place.
+Two methods of TRL are extended: ``_calculate_rewards``, to record the rewards, and
+``_generate_and_score_completions``, the smallest method that contains the computation of advantages.
 """
 
 from __future__ import annotations
@@ -42,25 +42,24 @@ from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedR
 
 if TYPE_CHECKING or find_spec("trl") is not None:
     from trl import GRPOConfig, GRPOTrainer
-else:  # the module can be read and documented without TRL; making one of its classes cannot work
+else:  # without TRL, the module can be imported and documented, but its trainer cannot be used
 
     class GRPOConfig:
-        """Stands where TRL's would."""
+        """Placeholder without TRL."""
 
         def __post_init__(self) -> None:
             raise ConfigError("CalibratedGRPOConfig needs TRL: pip install 'trl>=1.16,<1.17'")
 
     class GRPOTrainer:
-        """Stands where TRL's would."""
+        """Placeholder without TRL."""
 
 
 @dataclass
 class CalibratedGRPOConfig(GRPOConfig):  # type: ignore[misc]
-    """TRL's ``GRPOConfig`` and how its advantages are calibrated.
+    """TRL's ``GRPOConfig`` with settings of the calibration.
 
-    ``calibration`` is ``iac`` with its settings, as in ``iac:alpha=0.5``, or ``negative_only``. ``verdict_from`` names
-    the reward function that decides whether a sample is correct, None for the weighted sum of all; ``correct_above``
-    is the reward that a correct sample exceeds.
+    ``calibration`` is ``iac`` with its settings, as in ``iac:alpha=0.5``, or ``negative_only``. A sample is correct if
+    its reward from the function ``verdict_from`` (None: the weighted sum of all) exceeds ``correct_above``.
     """
 
     calibration: str = field(default="iac", metadata={"help": "Calibration, such as iac:alpha=0.5."})
@@ -73,23 +72,22 @@ class CalibratedGRPOConfig(GRPOConfig):  # type: ignore[misc]
 
 
 def calibrations(expression: str) -> tuple[Calibration, ...]:
-    """The calibrations of an expression. ``ConfigError`` where it says more than TRL can be made to do.
+    """Return the calibrations of an expression. Raise ``ConfigError`` if TRL does not support a part of it.
 
     >>> calibrations("iac:alpha=0.5")
     (Iac(alpha=0.5, scale_matched=False, s_plus='correct'),)
     >>> calibrations("grpo:ddof=0+iac")
     Traceback (most recent call last):
     ...
-    oversharp.diagnostics.records.errors.ConfigError: calibration 'grpo:ddof=0+iac': only calibrations can be...
+    oversharp.diagnostics.records.errors.ConfigError: calibration 'grpo:ddof=0+iac': only calibrations such as...
     """
     objective, plain = objectives.parse(expression), objectives.parse(objectives.DEFAULTS)
     chosen = objective.calibrations
     others = [part for part in objective.parts if part not in chosen and part not in plain.parts]
-    asking = [part for part in chosen if part.needs]
-    if not chosen or others or asking:
+    if not chosen or others or any(part.needs for part in chosen):
         raise ConfigError(
-            f"calibration {expression!r}: only calibrations can be given to TRL, such as iac or negative_only, and of "
-            "these none that needs a reference or a greedy response; the rest are settings of GRPOConfig"
+            f"calibration {expression!r}: only calibrations such as iac and negative_only are supported in TRL, and "
+            "none that needs a reference or a greedy response; pass other settings to GRPOConfig"
         )
     rewards = rollouts_of_every_kind(partial_rewards=True)
     apply_calibrations(chosen, torch.zeros_like(rewards.reward_PG), rewards)
@@ -117,7 +115,7 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> Float[Tensor, "sample function"]:
-        # of all processes, in the order of the advantages before TRL takes this process's slice
+        # the rewards of all processes, before TRL selects those of this process
         self._reward_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._reward_NF
 
@@ -137,7 +135,7 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         all_B = advantage_PG.flatten()
         first = self.accelerator.process_index * len(local_B)
         output["advantages"] = all_B[first : first + len(local_B)]
-        logged = self._logs["advantages"]  # what TRL has just logged was not calibrated yet
+        logged = self._logs["advantages"]  # replace the advantages that TRL logged before calibration
         for _ in range(min(len(logged), len(all_B))):
             logged.pop()
         logged.extend(all_B.tolist())
@@ -157,5 +155,5 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return self._sum_rewards() > self.args.correct_above
         if verdict_from not in self.reward_func_names:
             known = ", ".join(self.reward_func_names)
-            raise ConfigError(f"verdict_from {verdict_from!r}: no reward function is called so; there are {known}")
+            raise ConfigError(f"verdict_from {verdict_from!r}: unknown reward function; there are {known}")
         return self._reward_NF[:, self.reward_func_names.index(verdict_from)] > self.args.correct_above

@@ -1,9 +1,9 @@
 """IAC, scale-matched IAC and GRPO-N as advantage estimators of verl (0.9): ``algorithm.adv_estimator=iac``.
 
-Importing this module registers ``iac``, ``iac_scale_matched`` and ``grpo_n`` where verl is installed. verl imports what
-``external_lib`` names, in the process that computes advantages too:
+Importing this module registers ``iac``, ``iac_scale_matched`` and ``grpo_n`` if verl is installed. verl imports the
+module ``external_lib`` in all its processes, including the one that computes advantages:
 
-    pip install --no-deps .    # in the checkout, on every node; jaxtyping and cyclopts beside it
+    pip install --no-deps .    # in the checkout, on every node; also install jaxtyping and cyclopts
     python3 -m verl.trainer.main_ppo \\
         actor_rollout_ref.model.external_lib=oversharp.trainers.integrations.verl \\
         algorithm.adv_estimator=iac \\
@@ -11,21 +11,22 @@ Importing this module registers ``iac``, ``iac_scale_matched`` and ``grpo_n`` wh
         actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean \\
         actor_rollout_ref.rollout.n=8 data.train_files=... actor_rollout_ref.model.path=...
 
-beside what the run says anyway. ``+algorithm.iac.*`` may be left out; these are its defaults. Where ``external_lib`` is
-taken, ``VERL_USE_EXTERNAL_MODULES=oversharp.trainers.integrations.verl`` in the environment of all processes does it.
-``algorithm.norm_adv_by_std_in_grpo=false`` centres without dividing by the standard deviation, as for verl's own GRPO.
+together with the other arguments of the run. ``+algorithm.iac.*`` are optional; the values above are the defaults. If
+``external_lib`` is already used, set ``VERL_USE_EXTERNAL_MODULES=oversharp.trainers.integrations.verl`` in the
+environment of all processes instead. ``algorithm.norm_adv_by_std_in_grpo=false`` centres rewards without dividing by
+the standard deviation, as in verl's GRPO.
 
-What counts as correct. verl gives a custom estimator the token rewards and the prompts' uids, and no verdict, so a
-response is correct if its reward is above ``correct_above``. Set it between what wrong and right answers get, penalties
-included: 0.5 suits rewards of 0 and 1, and of -1 and 1; a KL penalty in the reward or an overlong penalty moves both.
-A caller that does pass ``non_tensor_batch`` with ``acc``, verl's name for the verdict, is believed.
+Correct responses: verl passes token rewards and prompt uids to a custom estimator, and no verdict, so a response is
+correct if its reward exceeds ``correct_above``. Set it between the rewards of wrong and right answers, including
+penalties: 0.5 suits rewards of 0 and 1, and of -1 and 1; a KL or overlong penalty in the reward shifts both. If the
+caller passes ``non_tensor_batch`` with ``acc``, verl's name for the verdict, that is used instead.
 
-An agent loop may return several outputs for one session (one rollout of a prompt). For its own ``grpo`` verl's trainer
-takes the last of each and gives the others its advantage; to any other estimator it hands every output, and G and |S+|
-would count those. ``register`` has these estimators treated as ``grpo`` is.
+Agent loops may return several outputs per session (one rollout of a prompt). For its own ``grpo``, verl's trainer uses
+the last output of each session and assigns its advantage to the others. For other estimators it passes all outputs,
+which would be counted in G and |S+|. ``register`` makes verl treat these estimators like ``grpo``.
 
-Differences from verl's own ``grpo``: groups of equal rewards get exactly 0, and so does a response without another
-one to the same prompt; verl gives that its plain reward.
+Differences from verl's ``grpo``: the advantage is exactly 0 in groups of equal rewards, and for a prompt with a single
+response, where verl uses the reward itself.
 """
 
 from __future__ import annotations
@@ -61,15 +62,15 @@ Estimate = tuple[Float[Tensor, "row token"], Float[Tensor, "row token"]]
 
 
 class AlgorithmConfig(Protocol):
-    """verl's section ``algorithm``, a dictionary to read from."""
+    """Section ``algorithm`` of verl's configuration."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The setting, or the default where it is missing."""
+        """Return the setting, or the default if it is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IacSettings:
-    """The section ``algorithm.iac``: the exponent of IAC, and the reward above which a response counts as correct."""
+    """Section ``algorithm.iac``: the exponent of IAC, and the reward that a correct response exceeds."""
 
     alpha: float = 1.0
     correct_above: float = 0.5
@@ -87,9 +88,9 @@ def estimate(
     config: AlgorithmConfig | None = None,
     non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
 ) -> Estimate:
-    """Advantages and returns per token; verl passes its arguments by these names.
+    """Return advantages and returns per token; verl passes its arguments by these names.
 
-    ``index`` holds the uid of each row's prompt; groups may differ in size.
+    ``index`` is the uid of each row's prompt. Groups may differ in size.
 
     >>> reward_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     >>> estimate("iac", reward_BT, torch.ones(4, 2), ["q"] * 4)[0][:, 0]
@@ -97,7 +98,7 @@ def estimate(
     """
     settings = _settings(kind, config)
     with torch.no_grad():
-        # over all tokens, as verl does: the mask leaves out tool outputs, and the reward may lie on the last of them
+        # over all tokens, as in verl: the mask excludes tool outputs, and the reward may be at the last of them
         reward_B = token_level_rewards.sum(dim=-1)
         if non_tensor_batch is not None and VERDICT_KEY in non_tensor_batch:
             verdicts = [bool(verdict) for verdict in non_tensor_batch[VERDICT_KEY]]
@@ -110,14 +111,14 @@ def estimate(
     return advantage_BT, advantage_BT
 
 
-#: What verl calls, by the name in ``algorithm.adv_estimator``.
+#: Value of ``algorithm.adv_estimator`` → estimator.
 ESTIMATORS: Mapping[str, Callable[..., Estimate]] = MappingProxyType(
     {kind: partial(estimate, kind) for kind in get_args(Kind)}
 )
 
 
 def register() -> None:
-    """Give verl the three estimators; a second call changes nothing. ``ConfigError`` without verl."""
+    """Register the estimators with verl. Repeated calls are allowed. Raise ``ConfigError`` without verl."""
     if find_spec("verl") is None:
         raise ConfigError(
             "verl is not installed; see its installation guide, then import oversharp.trainers.integrations.verl"
@@ -129,22 +130,22 @@ def register() -> None:
     trainer = _trainer_module()
     compute = getattr(trainer, _COMPUTE, None)
     if compute is not None and not hasattr(compute, "__wrapped__"):
-        setattr(trainer, _COMPUTE, by_session(compute))
+        setattr(trainer, _COMPUTE, group_by_session(compute))
 
 
 def _trainer_module() -> ModuleType | None:
-    """verl's trainer in the process that computes advantages, None in others.
+    """Return verl's trainer in the process that computes advantages, None in others.
 
-    Under ``external_lib`` it is imported before this module; under the variable after it, so here.
+    With ``external_lib``, it is already imported. With the environment variable, it is imported later, so import it.
     """
     if __name__ in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
-        with suppress(ImportError):  # of what the trainer needs and a worker may lack
+        with suppress(ImportError):  # workers may lack dependencies of the trainer
             import_module(_TRAINER)
     return sys.modules.get(_TRAINER)
 
 
-def by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's ``compute_advantage_for_multi_trajectories``, which treats our estimators as verl's own ``grpo``."""
+def group_by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap verl's ``compute_advantage_for_multi_trajectories`` to treat these estimators like ``grpo``."""
 
     @wraps(compute)
     def compute_by_session(data: Any, batch_keys: Sequence[str], adv_estimator: str, **settings: Any) -> Any:
@@ -153,7 +154,7 @@ def by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
             return compute(data, batch_keys, adv_estimator, **settings)
         keys = [batch_keys[row] for row in last_S]
         last = compute(data.select_idxs(last_S), keys, adv_estimator, **settings).batch
-        # one number for all tokens of a response: that of the first which is not masked
+        # all tokens of a response have the same advantage, so take that of the first unmasked one
         first_S1 = last["response_mask"].argmax(dim=1, keepdim=True)
         advantage_S1 = last["advantages"].gather(1, first_S1)
         data.batch["advantages"] = advantage_S1[session_B] * data.batch["response_mask"]
@@ -164,7 +165,7 @@ def by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def last_outputs(keys: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The row of each session's last output, and the session of every row; keys are ``{uid}_{session}_{output}``.
+    """Return the row of each session's last output, and each row's session; keys are ``{uid}_{session}_{output}``.
 
     >>> last_outputs(["a_0_0", "a_0_1", "a_1_0"])
     ([1, 2], [0, 0, 1])
@@ -187,10 +188,10 @@ def advantages(
     alpha: float = 1.0,
     by_std: bool = True,
 ) -> Float[Tensor, " row"]:
-    """One advantage per row. Rows with one entry of ``index`` are a group; 0 for a row that is alone.
+    """Return one advantage per row. Rows with equal ``index`` are a group; a group of one has advantage 0.
 
-    ``iac_scale_matched`` has GRPO's mean absolute advantage over the samples of the batch, ``grpo_n`` GRPO's negative
-    advantages alone.
+    ``iac_scale_matched`` keeps GRPO's mean absolute advantage of the batch; ``grpo_n`` keeps GRPO's negative advantages
+    only.
 
     >>> advantages("grpo_n", torch.tensor([1.0, 7.0, 0.0]), torch.tensor([True, True, False]), ["a", "b", "a"])
     tensor([ 0.0000,  0.0000, -0.7071])
@@ -204,12 +205,12 @@ def advantages(
         calibrated_B[row_PG] = calibrate_advantages(plain_PG, correct_PG, alpha=alpha)
     if kind == "grpo_n":
         return plain_B.clamp(max=0)
-    # over the whole batch, whatever the sizes of its groups
+    # over the whole batch, across all group sizes
     return scale_matched(calibrated_B, plain_B) if kind == "iac_scale_matched" else calibrated_B
 
 
 def _rows_by_size(index: Sequence[Hashable]) -> list[Tensor]:
-    """Row numbers of the groups, [prompt, group]: one tensor for each size from 2 on."""
+    """Return the row numbers of the groups, [prompt, group]: one tensor per group size of at least 2."""
     groups: dict[Hashable, list[int]] = {}
     for row, uid in enumerate(index):
         groups.setdefault(uid, []).append(row)
@@ -221,11 +222,11 @@ def _settings(kind: Kind, config: AlgorithmConfig | None) -> IacSettings:
     given = None if config is None else config.get("iac", None)
     given = {} if given is None else given
     if given and kind == "grpo_n":
-        raise ConfigError(f"algorithm.iac.{sorted(given)[0]}: grpo_n has no settings; leave algorithm.iac out")
+        raise ConfigError(f"algorithm.iac.{sorted(given)[0]}: grpo_n has no settings; omit algorithm.iac")
     known = {field.name for field in fields(IacSettings)}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise ConfigError(f"algorithm.iac.{unknown[0]}: no such setting; it has {' and '.join(sorted(known))}")
+        raise ConfigError(f"algorithm.iac.{unknown[0]}: unknown setting; there are {' and '.join(sorted(known))}")
     return IacSettings(**{name: float(given[name]) for name in given})
 
 

@@ -1,4 +1,4 @@
-"""The live audit in verl (0.9.1, not 0.9.0): ``trainer.checkpoint_callback_class``, called after every checkpoint.
+"""Live audit in verl (0.9.1, not 0.9.0): a ``trainer.checkpoint_callback_class``, called after every checkpoint.
 
     python3 -m verl.trainer.main_ppo \\
         trainer.checkpoint_callback_class=oversharp.trainers.integrations.verl_live.OversharpCheckpointCallback \\
@@ -6,17 +6,17 @@
         actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model] \\
         trainer.save_freq=20 ...
 
-beside what the run says anyway. ``+trainer.oversharp.*`` are the settings of ``AuditConfig``, with the defaults of
-``live_config``, and ``budget_s``, ``wait``, ``gpus`` and ``python`` of ``LiveAudit``. The base is by default
-``actor_rollout_ref.model.path``, a directory or a cached model of the hub. ``hf_model`` makes verl write weights that
-others read. Of a LoRA run with FSDP it does not, the adapters have to be merged out of the shards: such a run is warned
-with the command, and can be audited afterwards.
+together with the other arguments of the run. ``+trainer.oversharp.*`` are the settings of ``AuditConfig``, with the
+defaults of ``live_config``, and ``budget_s``, ``wait``, ``gpus`` and ``python`` of ``LiveAudit``. The base defaults to
+``actor_rollout_ref.model.path``, a directory or a cached hub model. ``hf_model`` makes verl write weights in the format
+of transformers, except in LoRA runs with FSDP, whose adapters have to be merged from the shards: a warning prints the
+command, and the run can be audited later.
 
-The audit runs where verl's trainer process runs, to which Ray gives no GPU: name some by ``gpus``, which verl's workers
-leave alone, or let it take the CPU. What it finds is in the next step's log as ``oversharp/…``, of the newest audited
-checkpoint; ``oversharp/step`` says which. Steps of verl's loggers only go up, so nothing is logged under older ones.
+The audit runs on the machine of verl's trainer process, to which Ray assigns no GPU: set ``gpus`` to some that verl's
+workers do not use, or the audit uses the CPU. Findings of the newest audited checkpoint are in the log of the next step
+as ``oversharp/…``, with its step as ``oversharp/step``: verl's loggers accept no earlier steps.
 
-verl's older trainer (``trainer.use_v1=false``) knows no such callback.
+verl's older trainer (``trainer.use_v1=false``) does not support this callback.
 """
 
 from __future__ import annotations
@@ -31,66 +31,66 @@ from oversharp.trainers.integrations.live import LiveAudit
 from oversharp.trainers.integrations.live_config import live_config
 from oversharp.trainers.integrations.live_findings import LiveFindings
 
-#: Where the settings are in verl's configuration.
+#: Section of the settings in verl's configuration.
 SECTION = "trainer.oversharp"
-_OF_LIVE_AUDIT = ("budget_s", "wait", "gpus", "python")
-#: What verl's FSDP writes beside the shards of an adapted model.
+_LIVE_AUDIT_SETTINGS = ("budget_s", "wait", "gpus", "python")
+#: Setting that makes verl write weights in the format of transformers.
 _SAVE_MODEL = "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]"
 
 
 class OversharpCheckpointCallback:
-    """What verl makes of the class that ``trainer.checkpoint_callback_class`` names."""
+    """Callback that audits the checkpoints of a run of verl."""
 
     def __init__(self, config: Any) -> None:
-        """``config`` is verl's whole configuration. ``OversharpError`` for settings that cannot work."""
+        """Read the settings from verl's complete configuration. Raise ``OversharpError`` for invalid ones."""
         settings = _section(config)
-        of_live = {name: settings.pop(name) for name in _OF_LIVE_AUDIT if name in settings}
-        if isinstance(of_live.get("gpus"), int):
-            of_live["gpus"] = str(of_live["gpus"])
+        live_settings = {name: settings.pop(name) for name in _LIVE_AUDIT_SETTINGS if name in settings}
+        if isinstance(live_settings.get("gpus"), int):
+            live_settings["gpus"] = str(live_settings["gpus"])
         run_dir = Path(config.trainer.default_local_dir)
         chosen = live_config(run_dir, {"base": config.actor_rollout_ref.model.path, **settings})
-        self.live = LiveAudit(run_dir, chosen, **of_live)
-        self._found: Mapping[str, float] = {}
-        self._followed: object = None
-        self._refused = False
+        self.live = LiveAudit(run_dir, chosen, **live_settings)
+        self._findings: Mapping[str, float] = {}
+        self._tracking: object = None
+        self._is_blocked = False
 
     def on_save(
         self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **kwargs: Any
     ) -> None:
-        """Tell of a checkpoint that verl wrote; after the last one, wait for its audit within the budget."""
-        self._follow(trainer.logger)
+        """Audit a checkpoint; after the last one, wait for its audit within the budget."""
+        self._extend_logs(trainer.logger)
         obstacle = _obstacle(Path(checkpoint_dir).absolute())
         if obstacle and not async_save:
-            if not self._refused:
-                self.live.warn(f"{checkpoint_dir}: {obstacle}. The training goes on without audits until then")
-            self._refused = True
+            if not self._is_blocked:
+                self.live.warn(f"{checkpoint_dir}: {obstacle}. The training continues without audits until then")
+            self._is_blocked = True
             return
-        self._refused = False
-        self._keep(self.live.saved(global_step))
+        self._is_blocked = False
+        self._store_findings(self.live.audit_step(global_step))
         if trainer.global_steps >= trainer.total_training_steps:
-            self._keep(self.live.finish())
+            self._store_findings(self.live.finish())
 
-    def _follow(self, tracking: Any) -> None:
-        """Add to what verl logs next: its loggers take one log for a step."""
-        if tracking is self._followed:
+    def _extend_logs(self, tracking: Any) -> None:
+        """Add findings to verl's next log, because its loggers accept one log per step."""
+        if tracking is self._tracking:
             return
-        self._followed = tracking
+        self._tracking = tracking
         log: Callable[..., None] = tracking.log
 
         def log_with_findings(data: Mapping[str, Any], step: int, backend: Any = None) -> None:
-            self._keep(self.live.poll())
-            metrics, self._found = self._found, {}
+            self._store_findings(self.live.poll())
+            metrics, self._findings = self._findings, {}
             log(data={**data, **metrics}, step=step, backend=backend)
 
         tracking.log = log_with_findings
 
-    def _keep(self, all_findings: list[LiveFindings]) -> None:
+    def _store_findings(self, all_findings: list[LiveFindings]) -> None:
         if all_findings:
-            self._found = all_findings[-1].values
+            self._findings = all_findings[-1].values
 
 
 def _obstacle(checkpoint: Path) -> str:
-    """Why the weights in verl's folder of one step cannot be read, and the mend; empty where they can."""
+    """Return why the weights of a step cannot be read, and the fix; empty if they can."""
     place = recognised(checkpoint)
     if place.obstacle and "LoRA" not in place.obstacle:  # with LoRA that setting would not help
         return f"{place.obstacle}, or train with {_SAVE_MODEL}"
@@ -102,5 +102,5 @@ def _section(config: Any) -> dict[str, Any]:
 
     section = OmegaConf.select(config, SECTION)
     if section is None:
-        raise ConfigError(f"{SECTION}: missing; say at least +{SECTION}.problems=FILE.jsonl or +{SECTION}.task=NAME")
+        raise ConfigError(f"{SECTION}: missing; pass at least +{SECTION}.problems=FILE.jsonl or +{SECTION}.task=NAME")
     return dict(OmegaConf.to_container(section, resolve=True))

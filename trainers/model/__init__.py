@@ -1,1 +1,1 @@
-"""The policy's forward passes: log-probabilities with gradient, layouts, caches, and the device memory they need."""
+"""Forward passes of the policy: log-probabilities with gradient, layouts, KV caches, and device memory."""

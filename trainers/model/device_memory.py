@@ -16,8 +16,8 @@ from torch import Tensor
 from oversharp.diagnostics.records import memory
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.model.forward import ForwardSettings, autocast
-from oversharp.trainers.model.head import logits_on
-from oversharp.trainers.model.kv_cache import takes_fixed_cache
+from oversharp.trainers.model.head import choose_chunk_logits
+from oversharp.trainers.model.kv_cache import supports_fixed_cache
 from oversharp.trainers.model.network import Network
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ class EngineFootprint:
     """Memory of an external engine, in bytes, without temporary tensors of its passes.
 
     ``weights`` are its copies of the networks. ``cache`` fits the keys and values of all responses of a batch,
-    ``least_cache`` those of one. ``rests``: it releases its memory while the networks are trained.
+    ``least_cache`` those of one. ``has_sleep_mode``: it releases its memory while the networks are trained.
     """
 
     weights: float
     cache: float
     least_cache: float
-    rests: bool
+    has_sleep_mode: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,84 +150,26 @@ def measure_footprint(network: Network, settings: ForwardSettings) -> Footprint:
         per_pair=per_pair,
         cache_per_token=counted[-1][1],
         vocabulary_size=len(embedding.weight),
-        logits_per_chunk=None if network.head is None else logits_on(network.model.device),
-        fixed_cache=network.model.device.type == "cuda" and takes_fixed_cache(network.model),
+        logits_per_chunk=None if network.head is None else choose_chunk_logits(network.model.device),
+        fixed_cache=network.model.device.type == "cuda" and supports_fixed_cache(network.model),
     )
-
-
-def plan_device_memory(
-    footprint: Footprint,
-    config: TrainConfig,
-    *,
-    prompt_tokens: int,
-    device: torch.device,
-    rows_per_pass: int | None = None,
-    memory_network: Footprint | None = None,
-    engine: EngineFootprint | None = None,
-    rehearsal_samples: int = 0,
-    free: float | None = None,
-) -> DeviceMemoryPlan:
-    """Plan with as many responses per pass as fit, or with ``micro_batch``.
-
-    Args:
-        prompt_tokens: Length of the longest prompt.
-        rows_per_pass: Responses per pass of a resumed run.
-        memory_network: Memory of the memory network.
-        engine: Memory of an external rollout engine.
-        rehearsal_samples: Samples of the reference per prompt.
-        free: Free bytes; measured by default.
-
-    Raises:
-        TrainingError: the run needs more than the share ``USABLE`` of the free memory, with the requested responses per
-            pass or with one. Not raised for a resumed run, which ran before; plans assume the longest responses.
-    """
-    run = _Run(
-        footprint=footprint,
-        config=config,
-        prompt_tokens=prompt_tokens,
-        device=device,
-        memory_network=memory_network,
-        engine=engine,
-        rehearsal_samples=rehearsal_samples,
-        free=free_bytes(device) if free is None else free,
-    )
-    asked = rows_per_pass or config.micro_batch
-    plan = run.plan(min(asked or run.n_rows, run.n_rows))
-    fewer = plan
-    while not fewer.fits and fewer.rows_per_pass > 1:
-        fewer = run.plan((fewer.rows_per_pass + 1) // 2)
-    if asked is None:
-        plan = fewer
-    if not plan.fits and rows_per_pass is None:
-        if fewer.fits:
-            hint = f"lower --micro-batch from {config.micro_batch} to {fewer.rows_per_pass}, or omit it"
-        else:
-            plan, hint = fewer, _hint(run, fewer)
-        raise TrainingError(f"{plan.sentence()}; {hint}")
-    return plan
-
-
-def free_bytes(device: torch.device) -> float:
-    """Return the memory that this process can still allocate: on the GPU, or in the machine and its cgroup."""
-    if device.type == "cuda":
-        # includes memory that torch has reserved and not allocated
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return float(torch.cuda.mem_get_info(device)[0] + unused)
-    return memory.free_bytes()  # infinite if unknown, so that no run is rejected
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
-    """Inputs of a plan; see ``plan_device_memory``."""
+class MemoryNeeds:
+    """Inputs of a memory plan: the policy's ``footprint``, settings, longest prompt, and ``free`` bytes on the device.
+
+    ``engine`` is an external rollout engine; ``rehearsal_samples`` is the number of reference samples per prompt.
+    """
 
     footprint: Footprint
     config: TrainConfig
     prompt_tokens: int
     device: torch.device
-    memory_network: Footprint | None
-    engine: EngineFootprint | None
-    rehearsal_samples: int
     free: float
+    memory_network: Footprint | None = None
+    engine: EngineFootprint | None = None
+    rehearsal_samples: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -264,7 +206,7 @@ class _Run:
         if self.engine is not None:
             taken = _sum_bytes(parts, "generation") + self.engine.weights
             cache = max(self.engine.least_cache, min(self.engine.cache, USABLE * self.free - taken))
-            phase: Phase = "generation" if self.engine.rests else "always"
+            phase: Phase = "generation" if self.engine.has_sleep_mode else "always"
             parts += [
                 DeviceMemoryPart(name="vLLM weights", n_bytes=self.engine.weights, phase=phase),
                 DeviceMemoryPart(name="vLLM cache", n_bytes=cache, phase=phase),
@@ -309,17 +251,50 @@ class _Run:
         return parts
 
 
+def plan_device_memory(needs: MemoryNeeds, *, rows_per_pass: int | None = None) -> DeviceMemoryPlan:
+    """Plan with as many responses per pass as fit, or with ``micro_batch``.
+
+    Raises:
+        TrainingError: the run needs more than the share ``USABLE`` of the free memory, with the requested responses per
+            pass or with one. Not raised for a resumed run (``rows_per_pass``), which ran before; plans assume the
+            longest responses.
+    """
+    asked = rows_per_pass or needs.config.micro_batch
+    plan = needs.plan(min(asked or needs.n_rows, needs.n_rows))
+    fewer = plan
+    while not fewer.fits and fewer.rows_per_pass > 1:
+        fewer = needs.plan((fewer.rows_per_pass + 1) // 2)
+    if asked is None:
+        plan = fewer
+    if not plan.fits and rows_per_pass is None:
+        if fewer.fits:
+            hint = f"lower --micro-batch from {needs.config.micro_batch} to {fewer.rows_per_pass}, or omit it"
+        else:
+            plan, hint = fewer, _hint(needs, fewer)
+        raise TrainingError(f"{plan.sentence()}; {hint}")
+    return plan
+
+
+def free_bytes(device: torch.device) -> float:
+    """Return the memory that this process can still allocate: on the GPU, or in the machine and its cgroup."""
+    if device.type == "cuda":
+        # includes memory that torch has reserved and not allocated
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    return memory.free_bytes()  # infinite if unknown, so that no run is rejected
+
+
 def _sum_bytes(parts: Sequence[DeviceMemoryPart], phase: Phase) -> float:
     """Return the bytes in use during a phase."""
     return sum(part.n_bytes for part in parts if part.phase in ("always", phase))
 
 
-def _hint(run: _Run, plan: DeviceMemoryPlan) -> str:
+def _hint(needs: MemoryNeeds, plan: DeviceMemoryPlan) -> str:
     """Return settings to change if one response per pass does not fit."""
-    config = run.config
+    config = needs.config
     ways = {
-        "--engine own": run.engine is not None,
-        "--lora-rank 16": not config.lora_rank and 3 * run.footprint.trained > plan.peak_bytes / 3,
+        "--engine own": needs.engine is not None,
+        "--lora-rank 16": not config.lora_rank and 3 * needs.footprint.trained > plan.peak_bytes / 3,
         "--gradient-checkpointing": not config.gradient_checkpointing,
         "--precision bfloat16": config.precision == "float32",
     }
@@ -342,7 +317,7 @@ def _measure_kept(network: Network, settings: ForwardSettings, tokens: int) -> t
     ids_1S = torch.arange(tokens, device=device)[None] % network.config.vocab_size
     run: Any = network.model if network.head is None else network.head.trunk
     # without recomputation: hooks do not see the tensors that checkpointing keeps
-    with replace(network, recomputed=()).running(), autocast(device, settings.autocast):
+    with replace(network, recomputed=()).pass_context(), autocast(device, settings.autocast):
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             outputs = run(input_ids=ids_1S, use_cache=False)  # keep alive while counting: freed addresses are reused
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Keys and values of what has been read: buffers that are allocated once and filled in place."""
+"""KV caches whose buffers are allocated once and filled in place."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ States = Float[Tensor, "row head token size"]
 
 
 class GrowingLayer(CacheLayerMixin):
-    """Room for ``capacity`` tokens from the start, of which those read so far are shown to attention.
+    """Cache layer with buffers for ``capacity`` tokens, of which attention sees the filled part.
 
-    The library's own layer copies all keys and values for every token that it adds.
+    The layer of transformers copies all keys and values for every added token.
     """
 
     keys: States  # type: ignore[assignment]
@@ -32,12 +32,12 @@ class GrowingLayer(CacheLayerMixin):
         self._length = 0
 
     def lazy_initialization(self, key_states: States, value_states: States) -> None:
-        """Allocate the buffers in the shape and precision of what comes first."""
-        self.keys, self.values = (_room(states, self._capacity) for states in (key_states, value_states))
+        """Allocate the buffers in the shape and precision of the first states."""
+        self.keys, self.values = (_allocate(states, self._capacity) for states in (key_states, value_states))
         self.is_initialized = True
 
     def update(self, key_states: States, value_states: States, *args: Any, **kwargs: Any) -> tuple[States, States]:
-        """Write tokens behind the last; everything read so far."""
+        """Append tokens and return all keys and values."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         first, self._length = self._length, self._length + key_states.shape[2]
@@ -46,33 +46,33 @@ class GrowingLayer(CacheLayerMixin):
         return self.keys[:, :, : self._length], self.values[:, :, : self._length]
 
     def batch_select_indices(self, indices: Int[Tensor, " kept"]) -> None:
-        """Keep these rows, in this order; a row that is named twice becomes two."""
+        """Keep these rows, in this order; a repeated index duplicates the row."""
         self.keys = self._select_rows(self.keys, indices)
         self.values = self._select_rows(self.values, indices)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Keys that ``query_length`` further tokens will see, and the place of the first."""
+        """Return the number of keys that ``query_length`` more tokens attend to, and the offset of the first."""
         return self._length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Tokens read so far."""
+        """Return the number of cached tokens."""
         return self._length
 
     def get_max_length(self) -> int:
-        """Tokens there is room for."""
+        """Return the capacity in tokens."""
         return self._capacity
 
     def _select_rows(self, states: States, indices: Int[Tensor, " kept"]) -> States:
-        read = states[:, :, : self._length].index_select(0, indices)
-        room = _room(read, self._capacity)
-        room[:, :, : self._length] = read
-        return room
+        cached = states[:, :, : self._length].index_select(0, indices)
+        buffer = _allocate(cached, self._capacity)
+        buffer[:, :, : self._length] = cached
+        return buffer
 
 
 class FixedLayer(CacheLayerMixin):
-    """The same memory and shapes at every token, as a recorded CUDA graph needs: attention sees all of the buffer.
+    """Cache layer with the same memory and shapes at every token, for CUDA graphs: attention sees the whole buffer.
 
-    ``place_1`` is where the next token goes; a mask must hide what lies behind it.
+    ``place_1`` is the position of the next token; a mask must hide the positions after it.
     """
 
     keys: States  # type: ignore[assignment]
@@ -87,38 +87,38 @@ class FixedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: States, value_states: States) -> None:
-        """Nothing to do: the buffers are given."""
+        """Do nothing: the buffers exist."""
 
     def update(self, key_states: States, value_states: States, *args: Any, **kwargs: Any) -> tuple[States, States]:
-        """Write one token per row; the whole buffers."""
+        """Write one token per row and return the whole buffers."""
         self.keys.index_copy_(2, self._place_1, key_states)
         self.values.index_copy_(2, self._place_1, value_states)
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """All keys there is room for."""
+        """Return the capacity in tokens, and offset 0."""
         return self.keys.shape[2], 0
 
     def get_seq_length(self) -> int:
-        """Not known without asking the device; positions and mask are always given beside this cache."""
+        """Return 0: the length is on the device, and callers pass positions and mask explicitly."""
         return 0
 
     def get_max_length(self) -> int:
-        """Tokens there is room for."""
+        """Return the capacity in tokens."""
         return int(self.keys.shape[2])
 
 
 def new_cache(model: PreTrainedModel, capacity: int) -> Cache:
-    """An empty cache for ``capacity`` tokens; the library's own where a layer is not plain attention to all tokens."""
+    """Return an empty cache for ``capacity`` tokens; that of transformers if a layer is not plain full attention."""
     cache = DynamicCache(config=model.config)
     return Cache(layers=[GrowingLayer(capacity) for _ in cache.layers]) if is_plain(cache) else cache
 
 
-def takes_fixed_cache(model: PreTrainedModel) -> bool:
-    """Whether the model can be read through ``FixedLayer``: it attends to all tokens and branches on no number."""
+def supports_fixed_cache(model: PreTrainedModel) -> bool:
+    """Return whether the model works with ``FixedLayer``: full attention, no control flow that depends on values."""
     return bool(getattr(model, "_can_compile_fullgraph", False)) and is_plain(DynamicCache(config=model.config))
 
 
-def _room(states: States, capacity: int) -> States:
+def _allocate(states: States, capacity: int) -> States:
     rows, heads, _, size = states.shape
     return states.new_empty(rows, heads, capacity, size)

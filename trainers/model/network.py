@@ -1,4 +1,4 @@
-"""A model and the ways in which passes may run it, found by trying them once."""
+"""A model with the layouts that it supports, which are tested once with short passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oversharp.trainers.model.layouts import Layout, hidden_states, pass_input
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-#: Hidden states of two layouts may differ by this share of the largest: rounding, and nothing that a wrong mask does.
+#: Maximum difference between hidden states of two layouts, relative to the largest: rounding, not a wrong mask.
 _ROUNDING = 1e-3
 
 
@@ -28,9 +28,9 @@ _ROUNDING = 1e-3
 class Network:
     """A causal language model and how to run it.
 
-    ``head`` is None where the model's logits can only be had from the model itself; then whole logits are made and
-    ``layouts`` is ``("rows",)``. ``trunk`` is the head's, compiled or not. ``recomputed`` are the layers whose
-    activations the backward pass makes again, and ``adapter_off`` runs the model under its LoRA adapter.
+    Without a ``head``, the model itself computes full logits, and ``layouts`` is ``("rows",)``. ``trunk`` is that of
+    the head, possibly compiled. ``recomputed``: layers whose activations are recomputed in the backward pass.
+    ``adapter_off``: run the model without its LoRA adapter.
     """
 
     model: PreTrainedModel
@@ -42,46 +42,48 @@ class Network:
 
     @property
     def config(self) -> PretrainedConfig:
-        """The configuration of the language model, without a wrapper's."""
+        """Configuration of the language model inside any wrapper."""
         return innermost(self.model).config.get_text_config()
 
-    def running(self) -> AbstractContextManager[object]:
-        """To be entered around every pass."""
+    def pass_context(self) -> AbstractContextManager[object]:
+        """Return the context for a forward and backward pass."""
         off: AbstractContextManager[object] = (
             cast("Any", self.model).disable_adapter() if self.adapter_off else nullcontext()
         )
-        return _recomputing(self.recomputed, off) if self.recomputed else off
+        return _recompute_layers(self.recomputed, off) if self.recomputed else off
 
 
 def find_network(model: PreTrainedModel, *, recompute: bool = False, compiled: bool = False) -> Network:
-    """The layouts and head of ``model``, found by a few passes over a handful of tokens, none of which changes it.
+    """Find the head of ``model`` and the layouts that it supports, by forward passes over a few tokens.
 
-    ``recompute`` trades activations for time in every layer of the model. ``compiled`` hands the trunk to
-    ``torch.compile``; generation goes on with the model as it is.
+    ``recompute``: recompute the activations of every layer in the backward pass. ``compiled``: compile the trunk with
+    ``torch.compile``; generation uses the model without compilation.
     """
     network = Network(model=model, recomputed=_layers(model) if recompute else ())
     head = find_head(model)
     if head is None:
         return network
-    able = replace(network, head=head, trunk=head.trunk)
-    layouts = tuple(layout for layout in _candidates(able) if layout == "rows" or _agrees(able, layout))
+    network = replace(network, head=head, trunk=head.trunk)
+    layouts = tuple(
+        layout for layout in _candidate_layouts(network) if layout == "rows" or _matches_rows(network, layout)
+    )
     trunk = torch.compile(head.trunk, dynamic=True) if compiled else head.trunk
-    return replace(able, layouts=layouts, trunk=trunk)
+    return replace(network, layouts=layouts, trunk=trunk)
 
 
-def _candidates(network: Network) -> tuple[Layout, ...]:
-    """The layouts that could work, by what the configuration says of attention; windows do not show in short probes."""
+def _candidate_layouts(network: Network) -> tuple[Layout, ...]:
+    """Return the layouts to test, by the configuration's attention: short tests cannot detect sliding windows."""
     config, model = network.config, innermost(network.model)
     kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
     windowed = getattr(config, "sliding_window", None) is not None and getattr(config, "use_sliding_window", True)
     if kinds != {"full_attention"} or model._is_stateful or (windowed and not hasattr(config, "layer_types")):
         return ("rows",)
-    # kernels of other kinds take no mask of our own
+    # other attention implementations accept no custom mask
     return get_args(Layout) if config._attn_implementation in ("sdpa", "eager") else ("rows",)
 
 
-def _agrees(network: Network, layout: Layout) -> bool:
-    """Whether the model gives the same hidden states in this layout as in rows; positions may be its own affair."""
+def _matches_rows(network: Network, layout: Layout) -> bool:
+    """Return whether hidden states in this layout equal those in rows. A model may compute positions itself."""
     device = network.model.device
     ids_PL = torch.tensor([[0, 3, 4], [5, 6, 7]], device=device) % network.config.vocab_size
     response_BT = torch.tensor([[5, 6, 7], [5, 8, 0], [3, 4, 5], [9, 3, 0]], device=device) % network.config.vocab_size
@@ -102,11 +104,11 @@ def _agrees(network: Network, layout: Layout) -> bool:
     trunk = cast("Callable[..., Any]", network.trunk)
     with torch.no_grad():
         try:
-            found_ND = hidden_states(trunk, network.config, given, layout).float()
+            actual_ND = hidden_states(trunk, network.config, given, layout).float()
         except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
-            return False  # a model that does not take positions, masks or caches as others do
+            return False  # a model that does not accept positions or masks in the usual way
         expected_ND = hidden_states(trunk, network.config, given, "rows").float()
-    return bool((found_ND - expected_ND).abs().max() <= _ROUNDING * expected_ND.abs().max())
+    return bool((actual_ND - expected_ND).abs().max() <= _ROUNDING * expected_ND.abs().max())
 
 
 def _layers(model: PreTrainedModel) -> tuple[nn.Module, ...]:
@@ -116,18 +118,18 @@ def _layers(model: PreTrainedModel) -> tuple[nn.Module, ...]:
 
 
 @contextmanager
-def _recomputing(layers: tuple[nn.Module, ...], inside: AbstractContextManager[object]) -> Iterator[None]:
-    """Every layer keeps only its input for the backward pass while the block runs.
+def _recompute_layers(layers: tuple[nn.Module, ...], inside: AbstractContextManager[object]) -> Iterator[None]:
+    """Keep only the input of every layer for the backward pass inside the block.
 
-    Not by the library's own switch: that one acts in training mode alone, which would turn dropout on, and it takes
-    the cache from a model that is generating.
+    The switch of transformers is not used: it requires training mode, which enables dropout, and it disables the KV
+    cache during generation.
     """
     with inside:
         if not torch.is_grad_enabled():
             yield
             return
         for layer in layers:
-            # in eval mode nothing is random, so there is no random state to restore
+            # evaluation mode draws no random numbers, so there is no state to restore
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)  # type: ignore[method-assign]
         try:
             yield

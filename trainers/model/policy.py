@@ -1,13 +1,15 @@
-"""The policy as the settings want it: whole weights or a LoRA adapter, its network, and how its passes run."""
+"""Prepare the policy for training: full weights or a LoRA adapter, its network, and its merged weights for engines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import Tensor
 
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.errors import TrainingError
@@ -20,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Path | None = None) -> LoadedModel:
-    """``loaded`` ready to be trained: as it is, or frozen under a LoRA adapter on all its linear layers.
+    """Return ``loaded`` for training: unchanged, or with ``lora_rank`` frozen under an adapter on all linear layers.
 
-    With ``lora_rank``, ``loaded`` is the model that the run started from, whatever the step, and ``adapter_path`` the
-    checkpoint to continue from, None at the start. A fresh adapter changes nothing: its second factor is zero.
-    Its ``save_pretrained`` writes adapter_model.safetensors and adapter_config.json, which names that model.
+    With ``lora_rank``, ``loaded`` is the model that the run started from, and ``adapter_path`` the checkpoint to resume
+    from, None at the start. A new adapter does not change the model, because its second factor is 0.
+    ``save_pretrained`` then writes adapter_model.safetensors, and adapter_config.json with the name of that model.
 
-    Raises ``TrainingError`` for a checkpoint that is no adapter of this rank, or a model without linear layers.
+    Raises ``TrainingError`` for a checkpoint without an adapter of this rank, or a model without linear layers.
     """
     if not config.lora_rank:
         return loaded
@@ -36,9 +38,9 @@ def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Pa
         if adapter_path is not None:
             adapted: Any = PeftModel.from_pretrained(loaded.model, str(adapter_path), is_trainable=True)
         else:
-            # a path would otherwise be read from wherever the audit is started
+            # absolute, because the audit may start in another working directory
             name = str(loaded.model.name_or_path)
-            law = LoraConfig(
+            lora = LoraConfig(
                 r=config.lora_rank,
                 lora_alpha=cast("int", config.lora_alpha or 2 * config.lora_rank),
                 target_modules="all-linear",
@@ -47,8 +49,8 @@ def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Pa
             )
             with torch.random.fork_rng(devices=[loaded.device] if loaded.device.type == "cuda" else []):
                 torch.manual_seed(stream_seed(config.seed, "lora"))
-                adapted = get_peft_model(loaded.model, law)
-            adapted.peft_config["default"].base_model_name_or_path = law.base_model_name_or_path
+                adapted = get_peft_model(loaded.model, lora)
+            adapted.peft_config["default"].base_model_name_or_path = lora.base_model_name_or_path
     except (ValueError, RuntimeError, KeyError, OSError) as error:
         where = adapter_path or loaded.model.name_or_path
         raise TrainingError(
@@ -62,19 +64,19 @@ def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Pa
 
 
 def policy_network(config: TrainConfig, policy: LoadedModel) -> Network:
-    """The policy's network for training."""
+    """Return the policy's network for training."""
     return find_network(policy.model, recompute=config.gradient_checkpointing, compiled=config.compile)
 
 
 def reference_network(config: TrainConfig, policy: Network, reference: LoadedModel | None) -> Network | None:
-    """The reference policy's network: a model of its own, or with LoRA the policy without its adapter."""
+    """Return the reference's network: a separate model, or with LoRA the policy without its adapter."""
     if reference is not None:
         return find_network(reference.model)
     return replace(policy, adapter_off=True, recomputed=()) if config.lora_rank else None
 
 
 def adapter_off(policy: LoadedModel) -> AbstractContextManager[object]:
-    """Within it a policy with a LoRA adapter is the model that the run started from; to sample from that."""
+    """Return a context without the policy's LoRA adapter, in which it is the model that the run started from."""
     model: Any = policy.model
     return (
         cast("AbstractContextManager[object]", model.disable_adapter())
@@ -84,9 +86,42 @@ def adapter_off(policy: LoadedModel) -> AbstractContextManager[object]:
 
 
 def forward_settings(config: TrainConfig, *, rows_per_pass: int | None) -> ForwardSettings:
-    """The settings of passes: temperature, precision, and at most so many responses together."""
+    """Return the settings of passes with at most ``rows_per_pass`` responses."""
     return ForwardSettings(
         temperature=config.temperature,
         micro_batch=rows_per_pass,
         autocast=torch.bfloat16 if config.precision == "bfloat16" else None,
     )
+
+
+def count_plain_weights(model: Any) -> int:
+    """Return the number of weights of ``plain_weights``, without computing them."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return sum(parameter.numel() for name, parameter in inner.named_parameters() if ".lora_" not in name)
+
+
+@torch.no_grad()
+def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights with adapters merged, under the names of the model without adapters, for rollout engines.
+
+    Weights without an adapter are the model's tensors; merged ones are new. The model does not change: merging in place
+    and undoing it would change frozen weights by rounding. Raises ``TrainingError`` for DoRA, which cannot be merged
+    by addition.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    adapted: dict[str, Any] = {
+        name: module for name, module in inner.named_modules() if hasattr(module, "get_delta_weight")
+    }
+    if any(getattr(module, "lora_magnitude_vector", None) for module in adapted.values()):
+        raise TrainingError("DoRA adapters cannot be merged into plain weights; train plain LoRA, or use --engine own")
+    for name, parameter in inner.named_parameters():
+        owner, _, leaf = name.rpartition(".base_layer.")
+        if ".lora_" in name:
+            continue
+        if not owner:
+            yield name, parameter.detach()
+        elif leaf != "weight":
+            yield f"{owner}.{leaf}", parameter.detach()
+        else:
+            layer = adapted[owner]
+            yield f"{owner}.weight", parameter.detach() + sum(map(layer.get_delta_weight, layer.active_adapters))

@@ -111,23 +111,23 @@ def parse(expression: str) -> Objective:
     for part in chosen.values():
         by_kind.setdefault(kind_of(type(part)), []).append(part)
 
-    def one(kind: str) -> Any:
+    def find_single(kind: str) -> Any:
         return next(iter(by_kind.get(kind, [])), None)
 
     objective = Objective(
         expression="+".join(_term_text(name, part) for name, part in chosen.items()),
         shapings=tuple(by_kind.get("shaping", ())),
-        estimator=one("estimator"),
+        estimator=find_single("estimator"),
         calibrations=tuple(by_kind.get("calibration", ())),
-        surrogate=one("surrogate"),
-        aggregation=one("aggregation"),
+        surrogate=find_single("surrogate"),
+        aggregation=find_single("aggregation"),
         penalties=tuple(by_kind.get("penalty", ())),
-        correction=one("correction"),
-        rehearsal=one("rehearsal"),
-        decoding=one("decoding"),
-        resampling=one("resampling"),
+        correction=find_single("correction"),
+        rehearsal=find_single("rehearsal"),
+        decoding=find_single("decoding"),
+        resampling=find_single("resampling"),
     )
-    for fault in composition.faults(objective):
+    for fault in composition.find_faults(objective):
         raise ConfigError(f"algorithm {expression!r}: {fault}")
     return objective
 

@@ -30,47 +30,47 @@ from oversharp.trainers.objectives.surrogates.clip import Clip
 from oversharp.trainers.objectives.surrogates.reinforce import Reinforce
 
 
-def faults(objective: Objective) -> list[str]:
+def find_faults(objective: Objective) -> list[str]:
     """Return an error per part without effect; empty if every part has an effect."""
-    if objective.by_token and objective.calibrations:
+    if objective.is_by_token and objective.calibrations:
         estimator = name_of(objective.estimator)
         return [
             f"{estimator}:kl computes an advantage per token, but {_names(objective.calibrations)} "
             "changes advantages of whole responses; remove one of them"
         ]
-    return _faults(objective, rollouts_of_every_kind(partial_rewards=True))
+    return _find_faults(objective, rollouts_of_every_kind(partial_rewards=True))
 
 
-def cautions(objective: Objective) -> list[str]:
+def find_cautions(objective: Objective) -> list[str]:
     """Return warnings for a run: those of its parts, and parts without effect if rewards are only 0 and 1."""
-    binary = _faults(objective, rollouts_of_every_kind(partial_rewards=False))
+    binary = _find_faults(objective, rollouts_of_every_kind(partial_rewards=False))
     return [
         *(part.caution for part in objective.parts if part.caution),
-        *(f"{name_of(part)} has no effect with these settings" for part in idle_parts(objective)),
+        *(f"{name_of(part)} has no effect with these settings" for part in find_idle_parts(objective)),
         *(f"if all rewards are 0 or 1, {fault}" for fault in binary),
     ]
 
 
-def idle_parts(objective: Objective) -> list[Part]:
+def find_idle_parts(objective: Objective) -> list[Part]:
     """Return parts that their own settings turn off, such as ``iac:alpha=0``: the end of a sweep, or a mistake."""
     rewards = rollouts_of_every_kind(partial_rewards=True)
     credited = (*objective.shapings, *objective.calibrations)
     alone = [
         part
         for part in credited
-        if not _matters(part, _remove_parts(objective, [other for other in credited if other is not part]), rewards)
+        if not _has_effect(part, remove_parts(objective, [other for other in credited if other is not part]), rewards)
     ]
     rehearsal, decoding, resampling = objective.rehearsal, objective.decoding, objective.resampling
     return [
         *alone,
-        *(penalty for penalty in objective.penalties if not _charges(penalty)),
+        *(penalty for penalty in objective.penalties if not _is_charged(penalty)),
         *((rehearsal,) if rehearsal is not None and not rehearsal.beta else ()),
         *((decoding,) if decoding is not None and not decoding.mu else ()),
         *((resampling,) if resampling is not None and resampling.max_rounds == 1 else ()),
     ]
 
 
-def _charges(penalty: Penalty) -> bool:
+def _is_charged(penalty: Penalty) -> bool:
     """Return whether the penalty is nonzero on random tokens, far from the reference."""
     draw = torch.Generator().manual_seed(0)
     logp_BT, reference_BT, entropy_BT = torch.rand(3, 8, 6, generator=draw).double()
@@ -131,7 +131,7 @@ def rollouts_of_every_kind(*, partial_rewards: bool) -> GroupedRewards:
     )
 
 
-def _faults(objective: Objective, rewards: GroupedRewards) -> list[str]:
+def _find_faults(objective: Objective, rewards: GroupedRewards) -> list[str]:
     if (objective.credit(rewards).advantage_PG == 0).all():
         given = f"{_names(objective.calibrations)} removes all advantages of {name_of(objective.estimator)}"
         return [f"every advantage is 0, because {given}; remove one of them"]
@@ -139,20 +139,20 @@ def _faults(objective: Objective, rewards: GroupedRewards) -> list[str]:
     messages = []
     for part in parts:
         others = [other for other in parts if other is not part]
-        if _matters(part, objective, rewards) or not _matters(part, _remove_parts(objective, others), rewards):
+        if _has_effect(part, objective, rewards) or not _has_effect(part, remove_parts(objective, others), rewards):
             continue
-        voiding = [other for other in others if _matters(part, _remove_parts(objective, [other]), rewards)] or others
+        voiding = [other for other in others if _has_effect(part, remove_parts(objective, [other]), rewards)] or others
         what = f"the setting of {name_of(part)}" if part is objective.estimator else name_of(part)
         why = f"it acts on {part.acts_on}, which have no effect there"
         messages.append(f"{what} has no effect together with {_names(voiding)}: {why}; remove one of them")
     return messages
 
 
-def _matters(part: Part, objective: Objective, rewards: GroupedRewards) -> bool:
+def _has_effect(part: Part, objective: Objective, rewards: GroupedRewards) -> bool:
     """Return whether the part changes which samples count, or the ratios of their advantages."""
     credit = objective.credit(rewards)
     if part is not objective.estimator:
-        return not _is_proportional(credit, _remove_parts(objective, [part]).credit(rewards))
+        return not _is_proportional(credit, remove_parts(objective, [part]).credit(rewards))
     others = _with_other_settings(objective.estimator)
     is_brought = any(name_of(part) in other.brings.split("+") for other in objective.calibrations)
     if not others or (is_brought and part == type(part)()):
@@ -167,7 +167,7 @@ def _with_other_settings(estimator: Estimator) -> list[Estimator]:
     return [type(estimator)(**{**settings, name: 2 * value + 1}) for name, value in numbers.items()]
 
 
-def _remove_parts(objective: Objective, parts: Sequence[Part]) -> Objective:
+def remove_parts(objective: Objective, parts: Sequence[Part]) -> Objective:
     """Return the objective without these parts, with GRPO's estimator in place of a removed one."""
     return replace(
         objective,

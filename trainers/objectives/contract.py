@@ -29,7 +29,7 @@ class GroupedRewards:
     ``correct_PG`` comes from the verifier and does not depend on shaped rewards. ``reference_logp_PG`` is
     log π_ref(y|x), summed over the response, in nats; ``greedy_correct_P`` is whether the prompt's greedy response is
     correct; both are None unless a part needs them. ``reference_gap_BT`` is log π_old − log π_ref of every response
-    token (``mask_BT``), with prompt-major rows; None unless advantages are ``by_token``.
+    token (``mask_BT``), with prompt-major rows; None unless the objective ``is_by_token``.
     """
 
     reward_PG: Float[Tensor, "prompt group"]
@@ -55,11 +55,11 @@ class Credit:
     token_advantage_BT: Float[Tensor, "row token"] | None = field(default=None, repr=False)
 
     @property
-    def by_token(self) -> Float[Tensor, "row one_or_token"]:
-        """The advantage of every token of each row; one column if all tokens of a row have the same."""
+    def advantage_BT(self) -> Float[Tensor, "row one_or_token"]:  # noqa: N802
+        """Advantages of the tokens of each row; one column if all tokens of a row have the same."""
         return self.advantage_PG.reshape(-1, 1) if self.token_advantage_BT is None else self.token_advantage_BT
 
-    def of_prompts(self, first: int, last: int) -> Credit:
+    def select_prompts(self, first: int, last: int) -> Credit:
         """Return the credit of prompts ``first`` … ``last - 1``."""
         group_size = self.advantage_PG.shape[1]
         token_BT = self.token_advantage_BT
@@ -111,7 +111,7 @@ class Part(Protocol):
         source: Paper and section.
         needs: Additional inputs.
         brings: Expression of further parts that are added unless the expression has others of their kind.
-        acts_on: What a shaping, a calibration or an estimator's setting changes; used in error messages.
+        acts_on: Object that a shaping, a calibration or an estimator's setting changes; used in error messages.
         caution: Warning when a run with this part starts, empty for none.
     """
 
@@ -132,7 +132,6 @@ class PartDefaults:
     caution: ClassVar[str] = ""
 
 
-@runtime_checkable
 class Shaping(Part, Protocol):
     """Changes rewards before they are compared."""
 
@@ -140,7 +139,6 @@ class Shaping(Part, Protocol):
         """Return the new rewards."""
 
 
-@runtime_checkable
 class Estimator(Part, Protocol):
     """Turns rewards into advantages."""
 
@@ -163,7 +161,6 @@ class TokenEstimator(Estimator, Protocol):
         """Return one advantage per token, 0 outside ``mask_BT``; the gap is log π_old − log π_ref."""
 
 
-@runtime_checkable
 class Calibration(Part, Protocol):
     """Changes advantages, or removes samples from the divisor."""
 
@@ -171,7 +168,6 @@ class Calibration(Part, Protocol):
         """Return the new credit."""
 
 
-@runtime_checkable
 class Surrogate(Part, Protocol):
     """Loss per token, whose gradient is the policy gradient where nothing is clipped."""
 
@@ -179,7 +175,6 @@ class Surrogate(Part, Protocol):
         """Return the loss per token, to be minimized, from an advantage per row or per token."""
 
 
-@runtime_checkable
 class Aggregation(Part, Protocol):
     """Weights of token losses in the total loss, computed from lengths only."""
 
@@ -192,7 +187,6 @@ class Aggregation(Part, Protocol):
         """
 
 
-@runtime_checkable
 class Penalty(Part, Protocol):
     """Adds a loss to every token of every counted sample, independent of its advantage."""
 
@@ -200,7 +194,6 @@ class Penalty(Part, Protocol):
         """Return the loss per token, including its coefficient."""
 
 
-@runtime_checkable
 class Correction(Part, Protocol):
     """Importance weights for rollouts from another distribution than the policy's."""
 
@@ -210,7 +203,6 @@ class Correction(Part, Protocol):
         """Return the factor of each token's loss, without gradient, from log π_old − log(behaviour)."""
 
 
-@runtime_checkable
 class Rehearsal(Part, Protocol):
     """Additional loss on samples of the reference policy: β times their mean cross-entropy."""
 
@@ -218,7 +210,6 @@ class Rehearsal(Part, Protocol):
     samples_per_prompt: int
 
 
-@runtime_checkable
 class Decoding(Part, Protocol):
     """Sampling of rollouts from softmax(f_θ − μ f_φ): policy minus memory network (``oversharp.trainers.rollouts``)."""
 
@@ -229,7 +220,6 @@ class Decoding(Part, Protocol):
     warm_start_steps: int
 
 
-@runtime_checkable
 class Resampling(Part, Protocol):
     """Sampling of further prompts until enough groups have mixed rewards, at most ``max_rounds`` rounds per step."""
 
@@ -280,7 +270,7 @@ class Objective:
         return any(need in part.needs for part in self.parts)
 
     @property
-    def by_token(self) -> bool:
+    def is_by_token(self) -> bool:
         """Whether tokens of one response have different advantages."""
         return isinstance(self.estimator, TokenEstimator) and self.estimator.kl > 0
 
@@ -331,7 +321,7 @@ def check_range(least: float, below: float = math.inf, /, **settings: float | No
     """
     for name, value in settings.items():
         if value is not None and not least <= value < below:
-            wanted = f"be {least:g} or more" if below == math.inf else f"lie in [{least:g}, {below:g})"
+            wanted = f"be {least:g} or more" if below == math.inf else f"be in [{least:g}, {below:g})"
             raise ValueError(f"{name} {value}: must {wanted}")
 
 

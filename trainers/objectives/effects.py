@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oversharp.trainers.objectives import Setting, settings_as_written
-from oversharp.trainers.objectives.composition import idle_parts
+from oversharp.trainers.objectives.composition import find_idle_parts, remove_parts
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective, Part, TokenLogps, name_of
 
 #: Number of random batches, with prompts that are never, sometimes and always solved.
@@ -26,11 +26,11 @@ _BATCHES = 8
 _TOKENS = 7
 
 
-def void_in_a_run(objective: Objective, expression: str, *, prompts: int, group_size: int, longest: int) -> list[str]:
+def find_void_parts(objective: Objective, expression: str, *, prompts: int, group_size: int, longest: int) -> list[str]:
     """Return one line per part or setting of an expression without effect in a run of this size.
 
     Only settings in ``expression`` are tested. Parts that their own settings turn off are not included
-    (``composition.cautions`` reports them).
+    (``composition.find_cautions`` reports them).
     """
     batches = list(_batches(prompts, group_size, longest))
     own = [_gradient(objective, batch, longest) for batch in batches]
@@ -42,9 +42,9 @@ def void_in_a_run(objective: Objective, expression: str, *, prompts: int, group_
         )
 
     messages = []
-    switched_off = idle_parts(objective)
+    switched_off = find_idle_parts(objective)
     for part in (*objective.shapings, *objective.calibrations):
-        if part not in switched_off and is_void(_remove_part(objective, part)):
+        if part not in switched_off and is_void(remove_parts(objective, [part])):
             size = f"--batch-prompts {prompts}, --group-size {group_size} and responses of at most {longest} tokens"
             messages.append(f"{name_of(part)} has no effect with {size}; remove it, or change these or its settings")
     written = settings_as_written(expression)
@@ -59,7 +59,7 @@ def void_in_a_run(objective: Objective, expression: str, *, prompts: int, group_
     return messages
 
 
-def looks_at_correct(objective: Objective, *, prompts: int, group_size: int, longest: int) -> bool:
+def uses_correctness(objective: Objective, *, prompts: int, group_size: int, longest: int) -> bool:
     """Return whether the loss depends on which samples are correct, at fixed rewards."""
     for rewards, tokens, log_ratio_BT in _batches(prompts, group_size, longest):
         other = replace(rewards, correct_PG=~rewards.correct_PG)
@@ -113,7 +113,7 @@ def _gradient(
     of another.
     """
     rewards, tokens, log_ratio_BT = batch
-    if not objective.by_token:
+    if not objective.is_by_token:
         rewards = replace(rewards, reference_gap_BT=None)
     credit = objective.credit(rewards)
     logp_BT = tokens.logp_BT.clone().requires_grad_()
@@ -124,7 +124,7 @@ def _gradient(
     importance_BT = torch.ones_like(weight_BT)
     if objective.correction is not None:
         importance_BT = objective.correction.importance(log_ratio_BT, tokens.mask_BT)
-    loss = (weight_BT * importance_BT * objective.surrogate.token_loss(moved, credit.by_token).loss_BT).sum()
+    loss = (weight_BT * importance_BT * objective.surrogate.token_loss(moved, credit.advantage_BT).loss_BT).sum()
     for penalty in objective.penalties:
         loss = loss + (weight_BT * penalty.token_penalty(moved)).sum()
     gradients = torch.autograd.grad(loss, (logp_BT, entropy_BT), allow_unused=True, materialize_grads=True)
@@ -169,11 +169,3 @@ def _replace_part(objective: Objective, part: Part, other: Part) -> Objective:
             changed = {name: tuple(other if member is part else member for member in value)}
             return replace(objective, **changed)
     raise ValueError(f"{name_of(part)} is not a part of {objective.expression}")
-
-
-def _remove_part(objective: Objective, part: Part) -> Objective:
-    return replace(
-        objective,
-        shapings=tuple(shaping for shaping in objective.shapings if shaping is not part),
-        calibrations=tuple(calibration for calibration in objective.calibrations if calibration is not part),
-    )

@@ -1,1 +1,1 @@
-"""Drawing rollouts: our decoder or vLLM, with DLC's memory network where there is one."""
+"""Sample rollouts with the own decoder or vLLM, optionally against the memory network of DLC."""

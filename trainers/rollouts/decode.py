@@ -1,8 +1,8 @@
-"""The decoder: responses to prompts, token by token, for any causal language model of transformers.
+"""Sample responses token by token from any causal language model of transformers.
 
-The noise of a rollout is fixed before decoding starts, one uniform number per row and token, so what a row becomes
-does not depend on the rows beside it. Rows that have said the same so far share one hidden state, which is computed
-once: the group of a prompt starts as one row, and a policy that sharpens repeats itself.
+The noise of a rollout is drawn before decoding, one uniform number per row and token, so that a row does not depend on
+the other rows of its batch. Rows with equal prefixes share one slot of the KV cache, so that each prefix is computed
+once: all rows of a prompt start in one slot, and a sharpened policy repeats its responses.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from transformers.cache_utils import Cache
 
 from oversharp.trainers.batch import RolloutBatch, positions
-from oversharp.trainers.model.kv_cache import new_cache
+from oversharp.trainers.model.kv_cache import FixedLayer, GrowingLayer, new_cache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 #: Unused rows are dropped once they make up a tenth of the batch; below that, copying the cache costs more.
 COMPACT_BELOW = 0.9
-#: Logits this far below the largest stand for impossible tokens: their probability is 0 in every precision.
+#: Minimum logit relative to the largest: the probability is 0 in every precision.
 _LEAST = -1e4
+#: The capacity in tokens is a multiple of this, so that longer prompts rarely need new buffers and graphs.
+_CAPACITY_STEP = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodingLaw:
-    """The law of the next token: softmax((f_θ − μ f_φ) / T), with the memory network's logits f_φ.
+class TokenDistribution:
+    """Distribution of the next token: softmax((f_θ − μ f_φ) / T), with the memory network's logits f_φ.
 
-    Temperature 0 stands for the likeliest token, μ = 0 for plain sampling. Source: arXiv 2601.15609, 3.2.
+    Temperature 0 is greedy decoding, μ = 0 sampling without the memory network. Source: arXiv 2601.15609, 3.2.
     """
 
     temperature: float
@@ -42,7 +45,7 @@ class DecodingLaw:
 class TokenDraw:
     """One token per row, with log-probabilities and entropies in nats.
 
-    ``behaviour_logp_R`` is under the law it was drawn from, ``logp_R`` and ``entropy_R`` are the policy's own.
+    ``behaviour_logp_R`` is under the sampling distribution, ``logp_R`` and ``entropy_R`` under the policy.
     """
 
     token_R: Int[Tensor, " row"]
@@ -51,15 +54,15 @@ class TokenDraw:
     entropy_R: Float[Tensor, " row"]
 
 
-class Reader(Protocol):
-    """A network that has read some prefixes, each in a slot of its own.
+class Decoder(Protocol):
+    """A network with a KV cache of one slot per prefix.
 
-    ``shares_prefixes``: rows that have said the same may share a slot; else every row has its own.
+    ``shares_prefixes``: rows with equal prefixes may share a slot; otherwise each row has its own.
     """
 
     shares_prefixes: bool
 
-    def read(
+    def prefill(
         self,
         prompt_ids_PL: Int[Tensor, "prompt length"],
         prompt_mask_PL: Bool[Tensor, "prompt length"],
@@ -67,24 +70,24 @@ class Reader(Protocol):
         rows: int,
         max_tokens: int,
     ) -> Float[Tensor, "prompt vocabulary"]:
-        """Begin with the prompts; the logits behind each. Room is made for ``rows`` slots and ``max_tokens`` more."""
+        """Start with these prompts, for at most ``rows`` slots and ``max_tokens`` more tokens; return their logits."""
 
     def select(self, parent_S: Int[Tensor, " slot"]) -> None:
-        """Go on with these slots; one that is named twice becomes two."""
+        """Keep these slots; a repeated index duplicates the slot."""
 
     def step(self, token_S: Int[Tensor, " slot"]) -> Float[Tensor, "slot vocabulary"]:
-        """Read one more token in every slot; the logits behind it, valid until the next step."""
+        """Append one token to every slot; return its logits, which are valid until the next step."""
 
 
-class GrowingReader:
-    """Reads with a cache that grows by a token at a time."""
+class GrowingDecoder:
+    """Decoder with a KV cache that grows by one token per step."""
 
     shares_prefixes = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
 
-    def read(
+    def prefill(
         self,
         prompt_ids_PL: Int[Tensor, "prompt length"],
         prompt_mask_PL: Bool[Tensor, "prompt length"],
@@ -92,8 +95,8 @@ class GrowingReader:
         rows: int,
         max_tokens: int,
     ) -> Float[Tensor, "prompt vocabulary"]:
-        """See ``Reader.read``."""
-        # without padding the model's own causal mask and positions are right, and cheaper
+        """See ``Decoder.prefill``."""
+        # without padding, the model's default mask and positions are correct, and cheaper
         self._padded = not bool(prompt_mask_PL.all())
         self._length = prompt_ids_PL.shape[1]
         self._cache = new_cache(self._model, self._length + max_tokens)
@@ -103,13 +106,13 @@ class GrowingReader:
         return self._logits(prompt_ids_PL, position_PL)
 
     def select(self, parent_S: Int[Tensor, " slot"]) -> None:
-        """See ``Reader.select``."""
+        """See ``Decoder.select``."""
         self._cache.batch_select_indices(parent_S)
         if self._padded:
             self._mask_SL, self._position_S1 = self._mask_SL[parent_S], self._position_S1[parent_S]
 
     def step(self, token_S: Int[Tensor, " slot"]) -> Float[Tensor, "slot vocabulary"]:
-        """See ``Reader.step``."""
+        """See ``Decoder.step``."""
         self._length += 1
         self._position_S1 = self._position_S1 + 1
         return self._logits(token_S[:, None], self._position_S1)
@@ -128,25 +131,140 @@ class GrowingReader:
         return output.logits[:, -1].float()
 
 
+class FixedDecoder:
+    """Decoder with buffers of fixed address and shape, so that a step can be replayed as one CUDA graph.
+
+    On a GPU, a small model spends most of its time on launching single kernels; a graph launches them together. Buffers
+    and graphs are kept from one batch to the next, between which weights may change in place. On a CPU, the same code
+    runs without graphs.
+    """
+
+    shares_prefixes = False
+
+    def __init__(self, model: PreTrainedModel, *, graphs: bool) -> None:
+        self._model = model
+        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs else None
+        self._logits_of: dict[int, Float[Tensor, "slot vocabulary"]] = {}
+        self._rows = self._capacity = 0
+
+    def prefill(
+        self,
+        prompt_ids_PL: Int[Tensor, "prompt length"],
+        prompt_mask_PL: Bool[Tensor, "prompt length"],
+        *,
+        rows: int,
+        max_tokens: int,
+    ) -> Float[Tensor, "prompt vocabulary"]:
+        """See ``Decoder.prefill``."""
+        n_prompts, length = prompt_ids_PL.shape
+        n_layers = self._model.config.get_text_config().num_hidden_layers
+        layers = [GrowingLayer(length) for _ in range(n_layers)]
+        output = self._model(
+            input_ids=prompt_ids_PL,
+            attention_mask=prompt_mask_PL.long(),
+            position_ids=positions(prompt_mask_PL),
+            past_key_values=Cache(layers=[*layers]),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        if rows > self._rows or length + max_tokens > self._capacity:
+            self._allocate(layers, max(rows, self._rows), length + max_tokens)
+        for (keys, values), layer in zip(self._buffers, layers, strict=True):
+            keys[:n_prompts, :, :length] = layer.keys
+            values[:n_prompts, :, :length] = layer.values
+        self._mask_SL.fill_(torch.finfo(self._mask_SL.dtype).min)
+        self._mask_SL[:n_prompts, :length].masked_fill_(prompt_mask_PL, 0.0)
+        self._position_S[:n_prompts] = positions(prompt_mask_PL)[:, -1]
+        self._place_1.fill_(length)
+        self._length, self._width = length, n_prompts
+        return output.logits[:, -1].float()
+
+    def select(self, parent_S: Int[Tensor, " slot"]) -> None:
+        """See ``Decoder.select``."""
+        self._width = len(parent_S)
+        kept = slice(0, self._width)
+        for buffer in (buffer for pair in self._buffers for buffer in pair):
+            buffer[kept, :, : self._length] = buffer[parent_S, :, : self._length]
+        self._mask_SL[kept] = self._mask_SL[parent_S]
+        self._position_S[kept] = self._position_S[parent_S]
+
+    def step(self, token_S: Int[Tensor, " slot"]) -> Float[Tensor, "slot vocabulary"]:
+        """See ``Decoder.step``."""
+        self._token_S[: self._width] = token_S
+        self._position_S += 1
+        self._mask_SL[:, self._length] = 0.0
+        self._place_1.fill_(self._length)
+        self._length += 1
+        if self._graphs is None:
+            return self._forward(self._width)
+        if self._width not in self._graphs:
+            self._graphs[self._width] = self._record(self._width)
+        self._graphs[self._width].replay()
+        return self._logits_of[self._width]
+
+    def _allocate(self, like: Sequence[GrowingLayer], rows: int, capacity: int) -> None:
+        """Allocate buffers for ``rows`` slots of ``capacity`` tokens, and discard graphs of previous buffers."""
+        self._rows = rows
+        self._capacity = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
+        self._buffers = [
+            tuple(
+                states.new_zeros(rows, states.shape[1], self._capacity, states.shape[3])
+                for states in (layer.keys, layer.values)
+            )
+            for layer in like
+        ]
+        keys = self._buffers[0][0]
+        self._mask_SL = keys.new_zeros(rows, self._capacity)
+        self._token_S = torch.zeros(rows, dtype=torch.long, device=keys.device)
+        self._position_S = torch.zeros_like(self._token_S)
+        self._place_1 = torch.zeros(1, dtype=torch.long, device=keys.device)
+        self._logits_of = {}
+        if self._graphs is not None:
+            self._graphs = {}
+
+    def _forward(self, width: int) -> Float[Tensor, "slot vocabulary"]:
+        layers = [FixedLayer(keys[:width], values[:width], self._place_1) for keys, values in self._buffers]
+        output = self._model(
+            input_ids=self._token_S[:width, None],
+            attention_mask=self._mask_SL[:width, None, None],
+            position_ids=self._position_S[:width, None],
+            past_key_values=Cache(layers=[*layers]),
+            use_cache=True,
+        )
+        return output.logits[:, -1].float()
+
+    def _record(self, width: int) -> torch.cuda.CUDAGraph:
+        # libraries initialize in the first pass, which must not be recorded; its writes are repeated by the next pass
+        warm_up = torch.cuda.Stream()
+        warm_up.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(warm_up):
+            self._forward(width)
+        torch.cuda.current_stream().wait_stream(warm_up)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._logits_of[width] = self._forward(width)
+        return graph
+
+
 def uniform_noise(seed: int, *, rows: int, max_tokens: int) -> Float[Tensor, "row token"]:
-    """The noise of one step, in [0, 1). Drawn on the CPU, so that every device gets the same."""
+    """Return noise in [0, 1), drawn on the CPU so that it is the same for every device."""
     return torch.rand(rows, max_tokens, generator=torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()
 def generate(
-    readers: Sequence[Reader],
+    decoders: Sequence[Decoder],
     prompt_ids_PL: Int[Tensor, "prompt length"],
     prompt_mask_PL: Bool[Tensor, "prompt length"],
     uniform_BT: Float[Tensor, "row token"],
     *,
-    law: DecodingLaw,
+    distribution: TokenDistribution,
     end_ids: Sequence[int],
     pad_id: int,
 ) -> RolloutBatch:
     """Sample ``rows / prompts`` responses per prompt, each at most ``uniform_BT.shape[1]`` tokens long.
 
-    ``readers``: the policy's, and the memory network's if the law has one; on the prompts' device.
+    ``decoders``: that of the policy, and that of the memory network if μ is not 0; on the prompts' device.
     """
     device = prompt_ids_PL.device
     uniform_BT = uniform_BT.to(device)
@@ -157,14 +275,16 @@ def generate(
     length_B = torch.full((n_rows,), max_tokens, device=device)
     truncated_B = torch.ones(n_rows, dtype=torch.bool, device=device)
 
-    logits = [reader.read(prompt_ids_PL, prompt_mask_PL, rows=n_rows, max_tokens=max_tokens) for reader in readers]
+    logits = [
+        decoder.prefill(prompt_ids_PL, prompt_mask_PL, rows=n_rows, max_tokens=max_tokens) for decoder in decoders
+    ]
     ends_V = torch.zeros(logits[0].shape[1], dtype=torch.bool, device=device)
     ends_V[list(end_ids)] = True
-    slots = Slots(n_rows=n_rows, n_vocabulary=logits[0].shape[1], shared=readers[0].shares_prefixes)
-    row_R = torch.arange(n_rows, device=device)  # the rows that go on, and the slot that each one's prefix lies in
+    slots = Slots(n_rows=n_rows, n_vocabulary=logits[0].shape[1], shared=decoders[0].shares_prefixes)
+    row_R = torch.arange(n_rows, device=device)  # unfinished rows; slot_R: the slot of each row's prefix
     slot_R = torch.arange(n_prompts, device=device).repeat_interleave(n_rows // n_prompts)
     for t in range(max_tokens):
-        draw = draw_tokens(logits, law, uniform_BT[row_R, t], slot_R)
+        draw = draw_tokens(logits, distribution, uniform_BT[row_R, t], slot_R)
         response_ids_BT[row_R, t] = draw.token_R
         behaviour_logp_BT[row_R, t] = draw.behaviour_logp_R
         logp_BT[row_R, t] = draw.logp_R
@@ -178,9 +298,9 @@ def generate(
             break
         parent_S, slot_R, token_S = slots.arrange(slot_R, token_R)
         if parent_S is not None:
-            for reader in readers:
-                reader.select(parent_S)
-        logits = [reader.step(token_S) for reader in readers]
+            for decoder in decoders:
+                decoder.select(parent_S)
+        logits = [decoder.step(token_S) for decoder in decoders]
 
     return RolloutBatch(
         group_size=n_rows // n_prompts,
@@ -197,35 +317,35 @@ def generate(
 
 def draw_tokens(
     logits: Sequence[Float[Tensor, "slot vocabulary"]],
-    law: DecodingLaw,
+    distribution: TokenDistribution,
     uniform_R: Float[Tensor, " row"],
     slot_R: Int[Tensor, " row"],
 ) -> TokenDraw:
-    """One token for each row behind the prefix in its slot, by inverting the cumulative distribution of the law.
+    """Sample one token per row after the prefix in its slot, by inverting the cumulative distribution.
 
-    ``logits`` are the policy's and, where μ is not 0, the memory network's.
+    ``logits``: those of the policy, and those of the memory network if μ is not 0.
 
     >>> logits, uniform_R = torch.tensor([[0.25, 0.75]]).log(), torch.tensor([0.2, 0.3])
-    >>> draw_tokens([logits], DecodingLaw(temperature=1.0), uniform_R, torch.tensor([0, 0])).token_R.tolist()
+    >>> draw_tokens([logits], TokenDistribution(temperature=1.0), uniform_R, torch.tensor([0, 0])).token_R.tolist()
     [0, 1]
     """
-    own_SV = _below_largest(logits[0])
+    own_SV = _shift_logits(logits[0])
     own_odds_SV = own_SV.exp()
     own_total_S = own_odds_SV.sum(dim=1)
-    # log Z − E[logit]: no log-probability of any token but the drawn one is ever computed
+    # log Z − E[logit] needs no log-probability of any other token than the sampled one
     entropy_S = own_total_S.log() - (own_odds_SV * own_SV).sum(dim=1) / own_total_S
-    if law.temperature == 0:
-        scores_SV = logits[0] if law.mu == 0 else logits[0] - law.mu * logits[1]
+    if distribution.temperature == 0:
+        scores_SV = logits[0] if distribution.mu == 0 else logits[0] - distribution.mu * logits[1]
         token_R = scores_SV.argmax(dim=1)[slot_R]
-        behaviour_logp_R = torch.zeros_like(uniform_R)  # a law without a choice
-    elif law.temperature == 1 and law.mu == 0:
-        token_R = _invert(own_odds_SV, uniform_R, slot_R)
+        behaviour_logp_R = torch.zeros_like(uniform_R)  # greedy decoding is deterministic
+    elif distribution.temperature == 1 and distribution.mu == 0:
+        token_R = _sample_tokens(own_odds_SV, uniform_R, slot_R)
         behaviour_logp_R = own_SV[slot_R, token_R] - own_total_S.log()[slot_R]
     else:
-        scores_SV = logits[0] if law.mu == 0 else logits[0] - law.mu * logits[1]
-        scores_SV = _below_largest(scores_SV / law.temperature)
+        scores_SV = logits[0] if distribution.mu == 0 else logits[0] - distribution.mu * logits[1]
+        scores_SV = _shift_logits(scores_SV / distribution.temperature)
         odds_SV = scores_SV.exp()
-        token_R = _invert(odds_SV, uniform_R, slot_R)
+        token_R = _sample_tokens(odds_SV, uniform_R, slot_R)
         behaviour_logp_R = scores_SV[slot_R, token_R] - odds_SV.sum(dim=1).log()[slot_R]
     return TokenDraw(
         token_R=token_R,
@@ -236,7 +356,7 @@ def draw_tokens(
 
 
 class Slots:
-    """Says which prefixes lie in which slots, so that none is computed twice and few for nothing."""
+    """Assign prefixes to slots, so that equal prefixes are computed once and few slots are unused."""
 
     def __init__(self, *, n_rows: int, n_vocabulary: int, shared: bool) -> None:
         self._n_rows = n_rows
@@ -247,10 +367,10 @@ class Slots:
     def arrange(
         self, slot_R: Int[Tensor, " row"], token_R: Int[Tensor, " row"]
     ) -> tuple[Int[Tensor, " slot"] | None, Int[Tensor, " row"], Int[Tensor, " slot"]]:
-        """Where rows go on that add ``token_R`` to what lies in ``slot_R``.
+        """Assign slots to rows that append ``token_R`` to the prefixes in ``slot_R``.
 
-        Gives the slots to select, None where all stay as they are, then each row's slot and each slot's next token.
-        Slots that no row lies in any more read token 0.
+        Returns the slots to select (None if they do not change), the slot of each row, and the next token of each slot,
+        0 for unused slots.
         """
         return self._arrange_shared(slot_R, token_R) if self._shared else self._arrange_own(slot_R, token_R)
 
@@ -268,7 +388,7 @@ class Slots:
     def _arrange_own(
         self, slot_R: Int[Tensor, " row"], token_R: Int[Tensor, " row"]
     ) -> tuple[Int[Tensor, " slot"] | None, Int[Tensor, " row"], Int[Tensor, " slot"]]:
-        # numbers of slots come from one ladder, so that few shapes occur
+        # the number of slots is halved, never reduced by one, so that few shapes occur
         width = self._n_rows
         while width // 2 >= len(slot_R):
             width //= 2
@@ -285,11 +405,11 @@ class Slots:
         return token_S
 
 
-def _below_largest(logits_SV: Float[Tensor, "slot vocabulary"]) -> Float[Tensor, "slot vocabulary"]:
+def _shift_logits(logits_SV: Float[Tensor, "slot vocabulary"]) -> Float[Tensor, "slot vocabulary"]:
     return (logits_SV - logits_SV.amax(dim=1, keepdim=True)).clamp_(min=_LEAST)
 
 
-def _invert(
+def _sample_tokens(
     odds_SV: Float[Tensor, "slot vocabulary"], uniform_R: Float[Tensor, " row"], slot_R: Int[Tensor, " row"]
 ) -> Int[Tensor, " row"]:
     cumulative_RV = odds_SV.cumsum(dim=1)[slot_R]

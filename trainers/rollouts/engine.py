@@ -10,9 +10,15 @@ import torch
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.tokens import pad_left
 from oversharp.trainers.batch import RolloutBatch, concatenate
-from oversharp.trainers.model.kv_cache import takes_fixed_cache
-from oversharp.trainers.rollouts.decode import DecodingLaw, GrowingReader, Reader, generate, uniform_noise
-from oversharp.trainers.rollouts.static_decode import FixedReader
+from oversharp.trainers.model.kv_cache import supports_fixed_cache
+from oversharp.trainers.rollouts.decode import (
+    Decoder,
+    FixedDecoder,
+    GrowingDecoder,
+    TokenDistribution,
+    generate,
+    uniform_noise,
+)
 
 if TYPE_CHECKING:
     from oversharp.trainers.rollouts.memory_network import MemoryNetwork
@@ -56,9 +62,9 @@ class OwnEngine:
         self._rows_per_part = rows_per_part
         models = [policy.model] if self._memory_network is None else [policy.model, self._memory_network.model]
         on_gpu = policy.device.type == "cuda"
-        self._fixed: list[FixedReader] | None = None
-        if (on_gpu if static is None else static) and all(map(takes_fixed_cache, models)):
-            self._fixed = [FixedReader(model, graphs=on_gpu) for model in models]
+        self._fixed: list[FixedDecoder] | None = None
+        if (on_gpu if static is None else static) and all(map(supports_fixed_cache, models)):
+            self._fixed = [FixedDecoder(model, graphs=on_gpu) for model in models]
         self._models = models
 
     def sample(
@@ -67,11 +73,11 @@ class OwnEngine:
         """See ``RolloutEngine.sample``."""
         mu = 0.0 if self._memory_network is None else self._memory_network.mu
         noise_BT = uniform_noise(seed, rows=len(prompts) * group_size, max_tokens=max_tokens)
-        return self._sample_parts(prompts, noise_BT, DecodingLaw(temperature=temperature, mu=mu))
+        return self._sample_parts(prompts, noise_BT, TokenDistribution(temperature=temperature, mu=mu))
 
     def greedy(self, prompts: Sequence[Sequence[int]], *, max_tokens: int) -> RolloutBatch:
         """See ``RolloutEngine.greedy``."""
-        return self._sample_parts(prompts, torch.zeros(len(prompts), max_tokens), DecodingLaw(temperature=0.0))
+        return self._sample_parts(prompts, torch.zeros(len(prompts), max_tokens), TokenDistribution(temperature=0.0))
 
     def sync(self) -> dict[str, float]:
         """Do nothing: the engine uses the policy's weights."""
@@ -81,17 +87,19 @@ class OwnEngine:
         """Release the buffers."""
         self._fixed = None
 
-    def _sample_parts(self, prompts: Sequence[Sequence[int]], noise_BT: torch.Tensor, law: DecodingLaw) -> RolloutBatch:
+    def _sample_parts(
+        self, prompts: Sequence[Sequence[int]], noise_BT: torch.Tensor, distribution: TokenDistribution
+    ) -> RolloutBatch:
         prompt_ids_PL, prompt_mask_PL = pad_left(prompts, self._policy)
         group_size = len(noise_BT) // len(prompts)
         prompts_per_part = max(1, (self._rows_per_part or len(noise_BT)) // group_size)
         parts = [
             generate(
-                self._readers(law),
+                self._decoders(distribution),
                 ids,
                 mask,
                 noise,
-                law=law,
+                distribution=distribution,
                 end_ids=self._policy.end_ids,
                 pad_id=self._policy.pad_id,
             )
@@ -104,8 +112,8 @@ class OwnEngine:
         ]
         return concatenate(parts)
 
-    def _readers(self, law: DecodingLaw) -> Sequence[Reader]:
-        n_models = 2 if law.mu else 1
+    def _decoders(self, distribution: TokenDistribution) -> Sequence[Decoder]:
+        n_models = 2 if distribution.mu else 1
         if self._fixed is not None:
             return self._fixed[:n_models]
-        return [GrowingReader(model) for model in self._models[:n_models]]
+        return [GrowingDecoder(model) for model in self._models[:n_models]]

@@ -1,4 +1,4 @@
-"""DLC's memory network: a model of what the policy has been sampling, trained beside it and decoded against."""
+"""The memory network of DLC: a model trained on the policy's samples, whose logits are subtracted in sampling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from oversharp.diagnostics.models.load import load_path, model_folder
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.batch import RolloutBatch, distinct_rollouts
-from oversharp.trainers.model.forward import ForwardSettings, passes, token_logps
+from oversharp.trainers.model.forward import ForwardSettings, split_passes, token_logps
 from oversharp.trainers.model.network import find_network
 from oversharp.trainers.objectives.contract import Decoding
 
@@ -24,9 +24,8 @@ BETAS = (0.9, 0.999)
 class MemoryNetwork:
     """A causal language model m_φ with the policy's tokenizer, trained by cross-entropy on each step's samples.
 
-    ``start`` is the checkpoint that a copy is made of. ``learning_rate`` is the policy's, which the settings may
-    override, and ``recompute`` makes activations again for the backward pass, as ``find_network`` does. Raises
-    ``TrainingError`` if the memory's tokens are not the policy's.
+    ``start`` is the checkpoint for ``memory=copy``. ``learning_rate`` is that of the policy, used unless ``decoding``
+    has one. ``recompute``: see ``find_network``. Raises ``TrainingError`` if the tokens differ from the policy's.
 
     Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609), 3.2.
     """
@@ -51,12 +50,11 @@ class MemoryNetwork:
             self._optimizer = torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=0.0, fused=True)
 
     def learn(self, rollouts: RolloutBatch, settings: ForwardSettings) -> float:
-        """One step of cross-entropy on all samples; the loss before it, in nats per token.
+        """Make one step of cross-entropy on all samples, and return the loss before it, in nats per token.
 
-        The mean is over the tokens of all samples, at temperature 1 whatever ``settings`` say. Copies of one response
-        are computed once, and passes are the policy's, so that no more activations are held than a policy of this size
-        holds.
-        Raises ``TrainingError`` rather than step on a loss that is not finite.
+        The mean is over the tokens of all samples, at temperature 1 regardless of ``settings``. Copies of a response
+        are computed once. Passes are as large as the policy's, to bound the memory of activations.
+        Raises ``TrainingError``, without a step, if the loss is not finite.
         """
         every_B = torch.ones_like(rollouts.truncated_B)
         distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
@@ -65,7 +63,7 @@ class MemoryNetwork:
         settings = replace(settings, temperature=1.0)
         self._optimizer.zero_grad(set_to_none=True)
         loss = 0.0
-        for position_N, layout in passes(self.network, rollouts, distinct_U, settings):
+        for position_N, layout in split_passes(self.network, rollouts, distinct_U, settings):
             logp_NT, _ = token_logps(
                 self.network, rollouts, distinct_U[position_N], settings, layout=layout, entropies=False
             )
@@ -73,28 +71,28 @@ class MemoryNetwork:
             part.backward()
             loss += float(part.detach())
         if not torch.isfinite(torch.tensor(loss)):
-            raise TrainingError(f"the memory network's loss is {loss}; give dlc a lower learning_rate")
+            raise TrainingError(f"the memory network's loss is {loss}; pass dlc a lower learning_rate")
         self._optimizer.step()
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and optimizer."""
+        """Return the state of weights and optimizer."""
         return {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load_state_dict(self, state_dict: Any, /) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Restore a state from ``state_dict``."""
         self.model.load_state_dict(state_dict["model"])
         self._optimizer.load_state_dict(state_dict["optimizer"])
 
 
 def require_same_tokens(policy: LoadedModel, memory_network: LoadedModel, path: str | Path) -> None:
-    """Raise ``TrainingError`` unless the logits of both are over the same tokens; ``path`` names the memory."""
+    """Raise ``TrainingError`` unless both models have the same tokens; ``path`` is the memory network's."""
     if memory_network.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise TrainingError(
-            f"{path}: the memory network's tokenizer is not the policy's; name a model of the same family"
+            f"{path}: the memory network's tokenizer differs from the policy's; choose a model of the same family"
         )
     if memory_network.vocabulary_size != policy.vocabulary_size:
         raise TrainingError(
             f"{path}: the memory network has logits for {memory_network.vocabulary_size:,} tokens, the policy for "
-            f"{policy.vocabulary_size:,}; name a model whose embedding is as large"
+            f"{policy.vocabulary_size:,}; choose a model with as many"
         )

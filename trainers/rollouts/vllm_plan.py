@@ -1,4 +1,4 @@
-"""The settings of a run's vLLM engine, and the device memory that it will hold."""
+"""Settings of a run's vLLM engine, and the device memory that it needs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from oversharp.diagnostics.samplers.contract import EngineSettings
 from oversharp.diagnostics.samplers.vllm_engine import EnginePlan
 from oversharp.diagnostics.samplers.vllm_files import token_bytes
 from oversharp.trainers.model.device_memory import EngineFootprint
-from oversharp.trainers.model.plain_weights import count_plain_weights
+from oversharp.trainers.model.policy import count_plain_weights
 
 if TYPE_CHECKING:
     from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
-#: Of a GPU's memory that is free when the engine starts, the KV cache gets at most this; training needs the rest.
+#: Maximum share of the free GPU memory for the KV cache; training needs the rest.
 _CACHE_SHARE = 0.5
-#: What vLLM holds on a CPU, measured with 40 million weights: its weights packed for products, with the room in the
-#: heap that the unpacked ones left, and its code.
+#: Memory of vLLM on a CPU, measured with 40 million weights: packed weights, the heap space of the unpacked ones, and
+#: code.
 _CPU_COPIES = 2
 _CPU_CODE_BYTES = 256 << 20
 
@@ -35,10 +35,9 @@ def engine_plan(
     rows: int,
     dtype: Dtype,
 ) -> EnginePlan:
-    """The engine's settings, with room for the keys and values of all rows at their longest.
+    """Return the engine's settings, with a KV cache for all rows at maximum length.
 
-    But for no more than half of a GPU's free memory or 2 GiB of a CPU's. ``memory_network`` is None where it is not
-    read.
+    The cache is limited to half of the free GPU memory, or to 2 GiB on a CPU. ``memory_network``: None if unused.
     """
     per_network = [
         token_bytes(loaded.model.config, dtype)
@@ -74,14 +73,14 @@ def engine_footprint(
     rows: int,
     dtype: Dtype,
 ) -> EngineFootprint:
-    """The memory that an engine of these settings will hold; nothing is started."""
-    read = memory_network if memory_network is not None and memory_network.mu else None
-    plan = engine_plan(policy, read, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
-    models = [policy.model] if read is None else [policy.model, read.model]
+    """Return the memory of an engine with these settings, without starting it."""
+    used = memory_network if memory_network is not None and memory_network.mu else None
+    plan = engine_plan(policy, used, start, max_model_len=max_model_len, rows=rows, dtype=dtype)
+    models = [policy.model] if used is None else [policy.model, used.model]
     weights = sum(map(count_plain_weights, models)) * getattr(torch, dtype).itemsize
     return EngineFootprint(
         weights=_CPU_COPIES * weights + _CPU_CODE_BYTES if plan.on_cpu else weights,
         cache=plan.cache_bytes,
         least_cache=replace(plan, max_num_seqs=1).cache_bytes,
-        rests=not plan.on_cpu,
+        has_sleep_mode=not plan.on_cpu,
     )

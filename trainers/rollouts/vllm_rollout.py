@@ -1,7 +1,6 @@
-"""Rollouts with vLLM in the trainer's process: started once, its weights overwritten in place after every update.
+"""Sample rollouts with vLLM in the trainer's process, whose weights are overwritten in place after every update.
 
-The engine is not believed: before its first rollout and after each sync it draws a few tokens, and the networks that
-are trained read them (``vllm_fingerprint``).
+Weights are verified before the first rollout and after each sync (``vllm_fingerprint``).
 """
 
 from __future__ import annotations
@@ -30,37 +29,40 @@ from oversharp.diagnostics.samplers.vllm_engine import EnginePlan, engine_enviro
 from oversharp.diagnostics.samplers.vllm_probe import LOGP_TOLERANCE_NATS
 from oversharp.diagnostics.samplers.vllm_support import why_not
 from oversharp.trainers.batch import RolloutBatch
-from oversharp.trainers.model.plain_weights import plain_weights
+from oversharp.trainers.model.policy import plain_weights
 from oversharp.trainers.rollouts.vllm_fingerprint import (
     HIDDEN_NATS,
     PROBE_TOKENS,
     Fingerprint,
-    chosen_prompts,
-    own_columns,
-    rounded_to,
+    choose_prompts,
+    network_columns,
+    round_weights,
 )
-from oversharp.trainers.rollouts.vllm_pair import pair_overrides, register_pair
+from oversharp.trainers.rollouts.vllm_model import EXTRA_COLUMNS, LogpColumns, pair_overrides, register_pair
 from oversharp.trainers.rollouts.vllm_plan import engine_plan
-from oversharp.trainers.rollouts.vllm_sampler import EXTRA_COLUMNS, LawColumns
 
 if TYPE_CHECKING:
     from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
-#: vLLM raises lower temperatures to this.
+#: vLLM replaces lower temperatures by this one.
 LEAST_TEMPERATURE = 0.01
-#: A share of the GPU's memory that vLLM wants to be free when it starts. To a cache whose size is given the share is of
-#: no other use, and what must be free is said by the run's memory plan.
+#: Share of the GPU's memory that must be free when vLLM starts. With an explicit cache size it has no other effect, and
+#: the run's memory plan checks free memory.
 _LEAST_SHARE = 0.01
 
 
 class VllmRolloutEngine:
-    """One vLLM engine on the trainer's device, with the policy and, for DLC, the memory network inside.
+    """A vLLM engine on the trainer's device with the policy and, for DLC, the memory network.
 
-    ``start`` is a checkpoint of the policy's architecture, from which the engine is built; its weights are overwritten
-    at once. ``max_model_len`` is the longest prompt and response together, ``rows`` how many responses are drawn at a
-    time. ``dtype`` is that of the engine's weights and products, on a CPU as on a GPU; rollouts then come from a law
-    that is rounded to it. ``cache_bytes`` bounds keys and values, None: see ``engine_plan``. Raises
-    ``TrainingError`` if vLLM does not run here or computes another model than the networks do.
+    Args:
+        start: Checkpoint of the policy's architecture to build the engine from; its weights are overwritten at once.
+        max_model_len: Maximum length of prompt and response together.
+        rows: Number of responses sampled at a time.
+        dtype: Precision of the engine's weights and products, on CPU and GPU.
+        cache_bytes: Maximum size of the KV cache; default: see ``engine_plan``.
+
+    Raises:
+        TrainingError: vLLM does not run here, or its log-probabilities differ from the networks'.
     """
 
     def __init__(
@@ -82,11 +84,11 @@ class VllmRolloutEngine:
             policy, self._memory_network, start, max_model_len=max_model_len, rows=rows, dtype=dtype
         )
         cache = self._plan.cache_bytes if cache_bytes is None else min(self._plan.cache_bytes, int(cache_bytes))
-        self._llm = _started(self._plan, _pair_arguments(policy, self._memory_network), cache_bytes=cache)
-        # everything runs in this process, so the worker and the model in it are ours to hold
-        self._worker: Any = self._llm.collective_rpc(_itself)[0]
+        self._llm = _start_engine(self._plan, _pair_arguments(policy, self._memory_network), cache_bytes=cache)
+        # vLLM runs in this process, so its worker and model can be accessed directly
+        self._worker: Any = self._llm.collective_rpc(_return_worker)[0]
         self._model: Any = self._worker.model_runner.get_model()
-        self._columns = LawColumns(self._model)
+        self._columns = LogpColumns(self._model)
         self._worker.model_runner.sampler.gather_logprobs = self._columns
         self._asleep = False
         self._probe: list[tuple[int, ...]] = []
@@ -100,33 +102,33 @@ class VllmRolloutEngine:
         require_temperature(temperature)
         self._prepare(prompts)
         generator = torch.Generator().manual_seed(seed)
-        # response i of a request is drawn with its seed + i: far apart, two prompts never share their noise
+        # response i of a request uses its seed + i; distant seeds prevent two prompts from sharing noise
         seeds = torch.randint(1 << 62, (len(prompts),), generator=generator).tolist()
         mu = 0.0 if self._memory_network is None else self._memory_network.mu
-        rows = self._drawn(prompts, seeds, n=group_size, max_tokens=max_tokens, temperature=temperature, mu=mu)
-        self._rest()
+        rows = self._generate(prompts, seeds, n=group_size, max_tokens=max_tokens, temperature=temperature, mu=mu)
+        self._sleep()
         return self._batch(prompts, rows, group_size=group_size, max_tokens=max_tokens)
 
     def greedy(self, prompts: Sequence[Sequence[int]], *, max_tokens: int) -> RolloutBatch:
         """See ``RolloutEngine.greedy``."""
         self._prepare(prompts)
-        rows = self._drawn(prompts, [None] * len(prompts), n=1, max_tokens=max_tokens, temperature=0.0, mu=0.0)
-        self._rest()
+        rows = self._generate(prompts, [None] * len(prompts), n=1, max_tokens=max_tokens, temperature=0.0, mu=0.0)
+        self._sleep()
         return self._batch(prompts, rows, group_size=1, max_tokens=max_tokens)
 
     def sync(self) -> dict[str, float]:
-        """Overwrite the engine's weights with the networks' and check that it computes the same.
+        """Overwrite the engine's weights with the networks' and verify its log-probabilities.
 
         Metrics: ``engine_sync_s``, and ``probe_logp_gap``, the largest difference on the probed tokens in nats.
         """
         started = time.perf_counter()
         self._wake()
         self._overwrite_weights()
-        metrics = {"probe_logp_gap": self._prove()} if self._probe else {}
+        metrics = {"probe_logp_gap": self._verify()} if self._probe else {}
         return {"engine_sync_s": time.perf_counter() - started, **metrics}
 
     def close(self) -> None:
-        """Let go of the engine. Closing twice is allowed."""
+        """Release the engine. Repeated calls are allowed."""
         self._llm = self._worker = self._model = None
         gc.collect()
 
@@ -144,65 +146,68 @@ class VllmRolloutEngine:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.collective_rpc("oversharp_repack_tied_heads")
         if not self._llm.reset_prefix_cache():
-            raise TrainingError("vLLM did not reset its prefix cache after the sync of weights; use --engine own")
+            raise TrainingError("vLLM did not reset its prefix cache after the weight sync; use --engine own")
 
     def _prepare(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Awake, and proved once real prompts are known."""
+        """Wake the engine, and verify it on the first prompts."""
         self._wake()
         if not self._probe:
-            self._probe = chosen_prompts(prompts, max_model_len=self._plan.max_model_len)
-            self._prove()
+            self._probe = choose_prompts(prompts, max_model_len=self._plan.max_model_len)
+            self._verify()
 
-    def _prove(self) -> float:
-        """The gap in nats. Raises ``TrainingError`` if the engine does not compute what the networks compute."""
+    def _verify(self) -> float:
+        """Return the largest gap in nats. Raise ``TrainingError`` if the engine's values differ from the networks'."""
         memory_network, mu = (
             (None, 0.0) if self._memory_network is None else (self._memory_network.loaded, self._memory_network.mu)
         )
-        rows = self._drawn(
+        rows = self._generate(
             self._probe, [0] * len(self._probe), n=1, max_tokens=PROBE_TOKENS, temperature=1.0, mu=mu, to_the_end=True
         )
 
-        answered = [token_ids for token_ids, _ in rows]
+        responses = [token_ids for token_ids, _ in rows]
         now = Fingerprint(
             engine_N3=np.concatenate([columns for _, columns in rows]),
-            own_N3=self._own_columns(memory_network, mu, answered),
+            own_N3=self._network_columns(memory_network, mu, responses),
         )
         tolerance, gap_nats = LOGP_TOLERANCE_NATS[self._plan.dtype], now.gap_nats
         if gap_nats > tolerance and self._plan.dtype != "float32":
-            # rounding alone may move a law by nats: what the engine must agree with is the law of rounded weights
-            with self._rounded(memory_network):
-                gap_nats = replace(now, own_N3=self._own_columns(memory_network, mu, answered)).gap_nats
+            # rounding alone can change log-probabilities by nats, so compare with rounded weights
+            with self._round_networks(memory_network):
+                gap_nats = replace(now, own_N3=self._network_columns(memory_network, mu, responses)).gap_nats
         if gap_nats > tolerance:
             raise TrainingError(
-                f"vLLM computes other log-probabilities than the policy (off by {gap_nats:.2g} nats, allowed "
-                f"{tolerance:g}); use --engine own"
+                f"vLLM's log-probabilities differ from the policy's (by {gap_nats:.2g} nats, allowed {tolerance:g}); "
+                "use --engine own"
             )
         before = self._fingerprint
         if before is not None and now.is_stale_after(before, hidden_nats=HIDDEN_NATS[self._plan.dtype]):
-            raise TrainingError("vLLM answers bit for bit as before the last update; use --engine own")
-        # moves that are hidden add up: they count from when the engine last answered something new
+            raise TrainingError(
+                "vLLM's answers are bit-identical to those before the last update: its weights did not change; "
+                "use --engine own"
+            )
+        # changes below the rounding error add up, so compare with the last time the engine's answers changed
         if before is None or not now.is_repeated(before):
             self._fingerprint = now
         return now.gap_nats
 
-    def _own_columns(
-        self, memory_network: LoadedModel | None, mu: float, answered: Sequence[Sequence[int]]
+    def _network_columns(
+        self, memory_network: LoadedModel | None, mu: float, responses: Sequence[Sequence[int]]
     ) -> Float[np.ndarray, "token column"]:
-        """What the networks say of these answers to the probe."""
-        read = zip(self._probe, answered, strict=True)
-        return np.concatenate([own_columns(self._policy, memory_network, mu, *columns) for columns in read])
+        """Return the networks' columns for these responses to the probe."""
+        pairs = zip(self._probe, responses, strict=True)
+        return np.concatenate([network_columns(self._policy, memory_network, mu, *pair) for pair in pairs])
 
     @contextmanager
-    def _rounded(self, memory_network: LoadedModel | None) -> Iterator[None]:
-        """Inside the block the networks compute in the engine's precision."""
+    def _round_networks(self, memory_network: LoadedModel | None) -> Iterator[None]:
+        """Round the networks to the engine's precision inside the block."""
         with ExitStack() as stack:
             for engine in filter(None, (self._policy, memory_network)):
-                stack.enter_context(rounded_to(engine.model, getattr(torch, self._plan.dtype)))
+                stack.enter_context(round_weights(engine.model, getattr(torch, self._plan.dtype)))
             yield
 
-    # ---------------------------------------------------------------- draws
+    # ---------------------------------------------------------------- sampling
 
-    def _drawn(
+    def _generate(
         self,
         prompts: Sequence[Sequence[int]],
         seeds: Sequence[int | None],
@@ -213,7 +218,7 @@ class VllmRolloutEngine:
         mu: float,
         to_the_end: bool = False,
     ) -> list[tuple[tuple[int, ...], Float[np.ndarray, "token column"]]]:
-        """Tokens and columns of ``n`` responses per prompt; ``to_the_end``: end tokens end nothing."""
+        """Return tokens and columns of ``n`` responses per prompt. ``to_the_end``: ignore end tokens."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind
@@ -273,8 +278,8 @@ class VllmRolloutEngine:
 
     # ---------------------------------------------------------------- sleep
 
-    def _rest(self) -> None:
-        """Leave the GPU's memory to the update; on a CPU there is nothing to leave."""
+    def _sleep(self) -> None:
+        """Release the GPU memory for the update; on a CPU, do nothing."""
         if not self._plan.on_cpu:
             self._llm.sleep(level=1)
             self._asleep = True
@@ -290,26 +295,26 @@ def _row(output: Any) -> tuple[tuple[int, ...], Float[np.ndarray, "token column"
     return token_ids, np.array(output.logprobs.logprobs, dtype=np.float32).reshape(len(token_ids), 1 + EXTRA_COLUMNS)
 
 
-def _itself(worker: Any) -> Any:
+def _return_worker(worker: Any) -> Any:
     return worker
 
 
 def require_temperature(temperature: float) -> None:
-    """Raise ``TrainingError`` for a temperature that vLLM would raise in silence."""
+    """Raise ``TrainingError`` for a temperature that vLLM would silently increase."""
     if temperature < LEAST_TEMPERATURE:
         raise TrainingError(
-            f"--temperature {temperature}: vLLM draws at {LEAST_TEMPERATURE} or above; raise it or use --engine own"
+            f"--temperature {temperature}: vLLM samples at {LEAST_TEMPERATURE} or above; raise it or use --engine own"
         )
 
 
 def require_vllm(device: torch.device, folder: Path, *, name: str) -> None:
-    """Raise ``TrainingError`` where vLLM cannot run the model in ``folder``, which the error calls ``name``.
+    """Raise ``TrainingError`` with ``name`` if vLLM cannot run the model in ``folder``.
 
-    Decided without importing it; what it refuses by itself is found when the engine starts.
+    Does not import vLLM; models that vLLM itself rejects are only found when the engine starts.
     """
     if device.index not in (None, 0):
         raise TrainingError(
-            f"--device {device}: vLLM in this process takes the first GPU it sees; set CUDA_VISIBLE_DEVICES and use "
+            f"--device {device}: vLLM in this process uses the first visible GPU; set CUDA_VISIBLE_DEVICES and use "
             "--device cuda, or use --engine own"
         )
     checkpoint = Checkpoint(step=0, label=folder.name, path=folder, kind="full", weights_hash="")
@@ -326,17 +331,17 @@ def _pair_arguments(policy: LoadedModel, memory_network: MemoryNetwork | None) -
     return {"hf_overrides": pair_overrides(policy_architecture=architecture, memory_path=str(memory_network.path))}
 
 
-def _started(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: int) -> Any:
-    """The engine. vLLM reads these variables when it is imported; what the user set stays."""
-    wanted = engine_environment(None, plan.settings, {}) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    for name, setting in wanted.items():
-        if name.startswith("VLLM_"):  # the others are for a process of vLLM's own
+def _start_engine(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: int) -> Any:
+    """Start the engine. vLLM reads these variables on import; variables that the user set are kept."""
+    variables = engine_environment(None, plan.settings, {}) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    for name, setting in variables.items():
+        if name.startswith("VLLM_"):  # the others are for a separate vLLM process
             os.environ.setdefault(name, setting)
     arguments = plan.arguments() | pair_arguments | {"max_logprobs": EXTRA_COLUMNS, "use_tqdm_on_load": False}
     arguments |= {"kv_cache_memory_bytes": cache_bytes}
     if not plan.on_cpu:
         arguments |= {"enable_sleep_mode": True, "gpu_memory_utilization": _LEAST_SHARE}
-    with _undisturbed(), warnings.catch_warnings():
+    with _keep_process_state(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             from vllm import LLM
@@ -344,15 +349,15 @@ def _started(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: i
             if pair_arguments:
                 register_pair()
             return LLM(**arguments)
-        except Exception as error:  # vLLM raises whatever its parts raise
+        except Exception as error:  # vLLM raises exceptions of any type
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             why = lines[0][:200] if lines else type(error).__name__
             raise TrainingError(f"{plan.model}: vLLM does not start ({why}); use --engine own") from error
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Put back what vLLM changes for the whole process: random states, and torch's way to set its threads."""
+def _keep_process_state() -> Iterator[None]:
+    """Restore process-wide state that vLLM changes: random states and torch's number of threads."""
     set_threads, n_threads = torch.set_num_threads, torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:

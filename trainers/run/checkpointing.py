@@ -1,9 +1,8 @@
-"""Checkpoints and training state, written so that a kill at any moment costs at most the steps since the last save.
+"""Write and read checkpoints and training state, atomically: a killed run loses only the steps since the last save.
 
-Every file and folder is written beside its place, flushed to the disk, and renamed into it. The training state is
-written last: it is the commit. Weights live in ``checkpoint-N/`` only, the state refers to them by step.
-
-Asking what a directory holds loads no torch.
+Every file and folder is written under a temporary name, flushed to disk, and renamed. The training state is written
+last, as the commit; it refers to the weights in ``checkpoint-N/`` by step. Importing this module, and inspecting a
+directory, does not load torch.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Stateful(Protocol):
     """An optimizer or a model."""
 
     def load_state_dict(self, state_dict: Any, /) -> object:
-        """Take over a saved state."""
+        """Load a saved state."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -47,9 +46,9 @@ def checkpoint_path(run: Path, step: int) -> Path:
 def save_checkpoint(
     run: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, card: str | None = None
 ) -> None:
-    """Weights, config, generation config and tokenizer in the layout of ``save_pretrained``; ``card`` as README.md.
+    """Save weights, configurations and tokenizer in the layout of ``save_pretrained``, and ``card`` as README.md.
 
-    Raises ``TrainingError`` rather than write weights that are not finite, or when the disk is full.
+    Raises ``TrainingError`` if a weight is not finite or the disk is full.
     """
     from oversharp.diagnostics.models.load import quiet_transformers
 
@@ -59,24 +58,22 @@ def save_checkpoint(
             "start a new run with a lower --learning-rate"
         )
     with atomic_folder(checkpoint_path(run, step)) as folder, quiet_transformers():
-        # an adapter holds no embedding: peft would ask the hub for the base's, or warn that it cannot
+        # adapters have no embedding: peft would look up the base's on the hub, or warn that it cannot
         options = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
         cast("Any", model).save_pretrained(folder, **options)
         try:
             tokenizer.save_pretrained(folder)
-        except Exception as error:  # the tokenizers library raises nothing more specific, on a full disk too
+        except Exception as error:  # the tokenizers library has no specific exception for a full disk
             raise OSError(str(error).splitlines()[0]) from error
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
-    """Commit ``step``: optimizers and what else the weights do not hold, and by its name the step.
+    """Commit ``step`` by writing the state besides the weights, such as optimizers, and remove older states.
 
-    Older states are removed.
-
-    The last 32 bytes of the file are the BLAKE2b checksum of those before them: a flipped bit in a tensor is no
-    fault that ``torch.load`` could see.
+    The last 32 bytes of the file are the BLAKE2b checksum of the preceding ones, because ``torch.load`` cannot detect a
+    flipped bit in a tensor.
     """
     import torch
 
@@ -84,8 +81,8 @@ def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
     with atomic_file(folder / f"step-{step}.pt") as file:
         try:
             torch.save(dict(state), file)
-        except RuntimeError as error:  # how torch reports that the disk is full
-            raise OSError(f"cut short: {str(error).splitlines()[0]}") from error
+        except RuntimeError as error:  # torch raises this if the disk is full
+            raise OSError(f"incomplete: {str(error).splitlines()[0]}") from error
         checksum = _checksum(file.read_bytes())
         with file.open("ab") as end:
             end.write(checksum)
@@ -97,9 +94,9 @@ def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
 
 
 def committed_step(run: Path) -> int | None:
-    """The last step that can be resumed from, None if nothing was committed.
+    """Return the last committed step, from which the run can resume; None without one.
 
-    Raises ``TrainingError`` if that step's checkpoint is gone or the folder of states is none.
+    Raises ``TrainingError`` if the step's checkpoint is missing, or the folder of states cannot be read.
     """
     folder = run / "state"
     try:
@@ -121,7 +118,7 @@ def committed_step(run: Path) -> int | None:
 
 
 def load_state(run: Path, step: int) -> dict[str, object]:
-    """What ``save_state`` wrote after ``step``. Raises ``TrainingError`` for a file that is damaged."""
+    """Return the state of ``save_state`` after ``step``. Raise ``TrainingError`` for a damaged file."""
     import torch
 
     path = run / "state" / f"step-{step}.pt"
@@ -131,7 +128,7 @@ def load_state(run: Path, step: int) -> dict[str, object]:
         raise TrainingError(f"{path}: cannot be read ({error.strerror}); {_RESTORE}") from error
     content, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
     if _checksum(content) != checksum:
-        raise TrainingError(f"{path}: damaged, its checksum is not that of its content; {_RESTORE}")
+        raise TrainingError(f"{path}: damaged, its checksum does not match its content; {_RESTORE}")
     with _state_errors(path):
         saved: dict[str, object] = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
         saved["optimizer"]
@@ -139,7 +136,7 @@ def load_state(run: Path, step: int) -> dict[str, object]:
 
 
 def restore(run: Path, step: int, owner: Stateful, saved: object) -> None:
-    """Put an optimizer or a model back to a saved state. Raises ``TrainingError`` for the state of another one."""
+    """Load a saved state into an optimizer or model. Raise ``TrainingError`` if it does not match."""
     with _state_errors(run / "state" / f"step-{step}.pt"):
         owner.load_state_dict(saved)
 
@@ -155,7 +152,7 @@ def _state_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_folder(final: Path) -> Iterator[Path]:
-    """A folder to fill; it appears as ``final``, whole and on disk, or not at all."""
+    """Yield a temporary folder that is renamed to ``final`` once it is complete and on disk."""
     temporary = final.with_name(f"{_TEMPORARY}{final.name}")
     with disk_errors(final):
         remove(temporary)
@@ -164,14 +161,14 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         for entry in temporary.rglob("*"):
             _flush(entry)
         _flush(temporary)
-        remove(final)  # a step that is being run again after a kill
+        remove(final)  # exists if the step is repeated after a kill
         os.rename(temporary, final)
         _flush(final.parent)
 
 
 @contextmanager
 def atomic_file(final: Path) -> Iterator[Path]:
-    """A path to write to; the file appears as ``final``, whole and on disk, or not at all."""
+    """Yield a temporary path that is renamed to ``final`` once the file is complete and on disk."""
     temporary = final.with_name(f"{_TEMPORARY}{final.name}")
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +179,7 @@ def atomic_file(final: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(run: Path) -> None:
-    """Delete what a killed run had not finished writing."""
+    """Delete temporary files and folders of a killed run."""
     with disk_errors(run):
         for folder in (run, run / "state", run / "rollouts"):
             for entry in folder.glob(f"{_TEMPORARY}*"):
@@ -199,7 +196,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a failed write into a ``TrainingError`` that names ``path`` and the way on."""
+    """Turn a failed write into a ``TrainingError`` with ``path`` and how to continue."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -9,7 +9,7 @@ import platform
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,7 +51,7 @@ def open_run(config: TrainConfig | SftConfig) -> Iterator[Path]:
         yield run
 
 
-def held_step(config: TrainConfig | SftConfig) -> int | None:
+def find_resumable_step(config: TrainConfig | SftConfig) -> int | None:
     """Return the last step of the run that ``config`` would continue, None for a new run. Writes nothing.
 
     Raises ``TrainingError`` for a directory that ``open_run`` rejects, except for one in use.
@@ -63,8 +63,7 @@ def held_step(config: TrainConfig | SftConfig) -> int | None:
     committed = committed_step(run)
     if not written or committed is None:  # a run that failed before its first commit is empty
         return committed
-    # settings missing in the file had their default: settings added in later versions do not change old runs
-    differing = differing_keys({**_defaults(type(config)), **written}, settings_of(config))
+    differing = differing_keys(written, settings_of(config))
     # with a constant learning rate, a longer run continues a shorter one; with a schedule it does not
     if isinstance(config, TrainConfig) and config.schedule == "constant":
         differing = [key for key in differing if key != "max_steps"]
@@ -110,7 +109,7 @@ def _require_writable(run: Path) -> None:
 
 
 def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
-    committed = held_step(config)
+    committed = find_resumable_step(config)
     settings = settings_of(config)
     # record the trained steps even if a later command asks for fewer
     settings["max_steps"] = max(config.max_steps, committed or 0)
@@ -124,15 +123,6 @@ def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
 def _table(config: TrainConfig | SftConfig) -> str:
     """Return the command of the settings: ``oversharp COMMAND --config RUN/config.toml`` reads them."""
     return "train" if isinstance(config, TrainConfig) else "train-base"
-
-
-def _defaults(kind: type[SftConfig] | type[TrainConfig]) -> dict[str, object]:
-    """Return the defaults that are not None, in the format of ``settings_of``."""
-    return {
-        field.name: str(field.default) if isinstance(field.default, Path) else field.default
-        for field in fields(kind)
-        if field.default is not None
-    }
 
 
 def _read_settings(path: Path, table: str) -> dict[str, object]:
@@ -160,12 +150,11 @@ class RunPart:
     """Environment of one part of a run, between start or resume and end: an entry of ``environment.json``.
 
     ``after_step`` is the last step before it, 0 for the first. ``started`` is a UTC time (ISO 8601). ``versions`` has
-    the versions that results depend on, None for a package that is not installed as one. Files of older versions, which
-    only have the last part's versions, are read as one part without a time.
+    the versions that results depend on, None for a package that is not installed.
     """
 
     after_step: int
-    started: str | None
+    started: str
     versions: Mapping[str, str | None]
 
 
@@ -176,10 +165,7 @@ def run_parts(run: Path) -> tuple[RunPart, ...]:
     """
     path = run / "environment.json"
     try:
-        written = json.loads(path.read_bytes())
-        if isinstance(written, dict):
-            return (RunPart(after_step=0, started=None, versions=written),)
-        return tuple(RunPart(**part) for part in written)
+        return tuple(RunPart(**part) for part in json.loads(path.read_bytes()))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError, RecursionError) as error:
@@ -188,7 +174,7 @@ def run_parts(run: Path) -> tuple[RunPart, ...]:
         ) from error
 
 
-def versions() -> dict[str, str | None]:
+def installed_versions() -> dict[str, str | None]:
     """Return the current versions that results depend on."""
     versions_by_name: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
@@ -201,16 +187,16 @@ def versions() -> dict[str, str | None]:
 
 def _record_part(run: Path, committed: int | None) -> None:
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    part = RunPart(after_step=committed or 0, started=started, versions=versions())
+    part = RunPart(after_step=committed or 0, started=started, versions=installed_versions())
     parts = (*(() if committed is None else run_parts(run)), part)
     with atomic_file(run / "environment.json") as file:
-        file.write_text(json.dumps([asdict(each) for each in parts], indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps([asdict(part) for part in parts], indent=1) + "\n", encoding="utf-8")
 
 
 class MetricsLog:
     """Writer of ``metrics.jsonl``, one line per step. Opening it removes the lines after ``after_step``.
 
-    ``course`` has the metrics of every step so far, including earlier parts of the run.
+    ``history`` has the metrics of every step so far, including earlier parts of the run.
     """
 
     def __init__(self, run: Path, *, after_step: int) -> None:
@@ -218,13 +204,13 @@ class MetricsLog:
         kept = list(_lines_up_to(self._path, after_step))
         with atomic_file(self._path) as file:
             file.write_text("".join(line for line, _ in kept), encoding="utf-8")
-        self.course = [metrics for _, metrics in kept]
+        self.history = [metrics for _, metrics in kept]
 
     def append(self, metrics: Mapping[str, float]) -> None:
         """Write one line. Raise ``TrainingError`` on a full disk, ``ValueError`` for NaN."""
         with disk_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics, allow_nan=False) + "\n")
-        self.course.append(dict(metrics))
+        self.history.append(dict(metrics))
 
     def flush(self) -> None:
         """Flush the lines to disk; called before a step is committed."""
@@ -237,22 +223,22 @@ def _lines_up_to(path: Path, step: int) -> Iterator[tuple[str, dict[str, float]]
 
     Raises ``TrainingError`` with the line number for an invalid line: skipping it could lose metrics.
     """
-    mend = "restore it, or move it away to continue without the metrics so far"
+    hint = "restore it, or move it away to continue without the metrics so far"
     try:
         # a killed process may leave a partial last line, without a line end
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return
     except OSError as error:
-        raise TrainingError(f"{path}: cannot be read ({error.strerror}); {mend}") from error
+        raise TrainingError(f"{path}: cannot be read ({error.strerror}); {hint}") from error
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8")
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise TrainingError(f"{path} line {number}: not JSON in UTF-8; {mend}") from error
+            raise TrainingError(f"{path} line {number}: not JSON in UTF-8; {hint}") from error
         if not isinstance(record, dict) or type(record.get("step")) is not int:
-            raise TrainingError(f'{path} line {number}: not the metrics of a step, it has no "step"; {mend}')
+            raise TrainingError(f'{path} line {number}: not the metrics of a step, it has no "step"; {hint}')
         if record["step"] <= step:
             yield text + "\n", record
 

@@ -12,7 +12,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from oversharp.diagnostics.records.errors import TrainingError
-from oversharp.trainers.run.checkpointing import atomic_file, checkpoint_path, save_state
+from oversharp.diagnostics.records.progress import ProgressSink
+from oversharp.trainers.run.checkpointing import atomic_file, checkpoint_path, committed_step, save_state
 
 NAME = "checksums.json"
 METRICS = "metrics.jsonl"
@@ -34,23 +35,37 @@ def commit(run: Path, step: int, state: Mapping[str, object]) -> None:
     save_state(run, step, state)
 
 
+def find_resume_step(run: Path, max_steps: int, progress: ProgressSink) -> int | None:
+    """Return the last committed step of ``run``, None without one, after checking its files.
+
+    Notes missing files, and that a run of ``max_steps`` is finished. Raises ``TrainingError``; see ``require_intact``.
+    """
+    done = committed_step(run)
+    if done is not None:
+        for line in require_intact(run, done, finished=done >= max_steps):
+            progress.note(line)
+        if done >= max_steps:
+            progress.note(f"{run}: finished at step {done}, nothing to do")
+    return done
+
+
 def require_intact(run: Path, done: int, *, finished: bool = False) -> tuple[str, ...]:
     """Raise ``TrainingError`` if a file of ``run`` differs from what was written up to the commit of step ``done``.
 
     Deleted intermediate checkpoints and log files are not needed: return a line for each. ``finished``: nothing was
-    written since the commit. Older runs have no checksums and are not checked.
+    written since the commit. Without ``checksums.json``, nothing is checked.
     """
-    gone: list[str] = []
+    missing: list[str] = []
     for step, files in _read_checksums(run).items():
         for name, (n_bytes, checksum) in files.items() if step <= done else ():
             path = run / name
             if name == METRICS and step != done:
                 continue
             if (owner := _deleted_optional(run, path, step, done)) is not None:
-                gone.append(f"{owner}: missing; the run continues without it")
+                missing.append(f"{owner}: missing; the run continues without it")
             elif _checksum_file(path, n_bytes if name == METRICS and not finished else None) != (n_bytes, checksum):
                 raise TrainingError(f"{path}: damaged or replaced since this run wrote it; {_hint(run, path, done)}")
-    return tuple(dict.fromkeys(gone))
+    return tuple(dict.fromkeys(missing))
 
 
 def _deleted_optional(run: Path, path: Path, step: int, done: int) -> Path | None:
@@ -86,8 +101,8 @@ def _hint(run: Path, path: Path, done: int) -> str:
     name = path.relative_to(run).parts[0]
     if name in (checkpoint_path(run, 0).name, checkpoint_path(run, done).name):
         return "restore it from a backup or start a new run in another --output-dir"
-    what = name if path.parent.parent == run and name.startswith("checkpoint-") else path.name
-    return f"restore it from a backup, or move {what} away to continue without it"
+    entry = name if path.parent.parent == run and name.startswith("checkpoint-") else path.name
+    return f"restore it from a backup, or move {entry} away to continue without it"
 
 
 def _read_checksums(run: Path) -> dict[int, dict[str, tuple[int, str]]]:

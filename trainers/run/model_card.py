@@ -1,6 +1,6 @@
-"""The model card of a checkpoint: what it was made from, how, how far it got, and how to audit it.
+"""The model card of a checkpoint: base model, objective, settings, metrics, and the command that audits the run.
 
-Markdown under YAML front matter, as the Hugging Face Hub reads it. Equal runs give equal cards: times are left out.
+Markdown with YAML front matter for the Hugging Face Hub. It has no times, so that equal runs have equal cards.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oversharp.diagnostics.tasks.countdown import TASK
 from oversharp.trainers.config import TrainConfig, settings_of, to_toml
+from oversharp.trainers.objectives import terms
 
 if TYPE_CHECKING:
     from oversharp.trainers.objectives.contract import Objective
     from oversharp.trainers.run.directory import RunPart
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-#: Where the run goes on and lies is no property of the model.
+#: Settings that are no property of the model.
 _NOT_SETTINGS = frozenset({"resume", "output_dir", "tracker", "device", "threads"})
-#: By the end of a metric's name, the first that fits.
+#: (Suffix of a metric's name, unit); the first match applies.
 _UNITS = (
     ("_nats", "nats per token"),
     ("logp_gap_mean", "nats per token"),
@@ -38,77 +38,12 @@ _UNITS = (
     ("_warnings", "count"),
     ("reward_mean", "reward"),
 )
-#: Ends of the names of times.
+#: Suffixes of the names of times.
 _TIMES = ("_s", "_per_s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CardPart:
-    """One part of the objective: what it is called, and the paper and place that it comes from."""
-
-    title: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CardRecord:
-    """The content of a card. ``start`` names the base in prose; ``hub_base`` is None unless it is a model of the Hub.
-
-    ``tags`` are the objective's names as written, ``metrics`` those of ``step`` by their names in ``metrics.jsonl``
-    (empty at step 0). ``versions`` are by the first step that was made with them, None for packages that are not
-    installed.
-    """
-
-    name: str
-    step: int
-    start: str
-    hub_base: str | None
-    expression: str
-    parts: tuple[CardPart, ...]
-    tags: tuple[str, ...]
-    task: str
-    settings: Mapping[str, str | int | float | bool]
-    metrics: Mapping[str, float | int]
-    versions: Mapping[int, Mapping[str, str | None]]
-    is_adapter: bool
-    audit_command: str
-
-
-def card_record(
-    config: TrainConfig,
-    objective: Objective,
-    *,
-    step: int,
-    metrics: Mapping[str, float | int],
-    parts: Sequence[RunPart],
-) -> CardRecord:
-    """The card's content for the checkpoint after ``step``; ``metrics`` are those of that step, empty for step 0.
-
-    ``parts`` are those of the run so far, in the order that they were started.
-    """
-    from oversharp.trainers.objectives import terms
-
-    own_base = f"the base of the built-in task {TASK}, trained by supervised fine-tuning"
-    on_hub = config.model is not None and _HUB_NAME.fullmatch(config.model) and not Path(config.model).exists()
-    return CardRecord(
-        name=config.output_dir.name,
-        step=step,
-        start=own_base if config.model is None else f"`{config.model}`",
-        hub_base=config.model if on_hub else None,
-        expression=objective.expression,
-        parts=tuple(CardPart(title=part.title, source=part.source) for part in objective.parts),
-        tags=tuple(term.name for term in terms(config.algorithm)),
-        task=config.task or (TASK if config.problems is None else config.problems.name),
-        settings={name: value for name, value in settings_of(config).items() if name not in _NOT_SETTINGS},
-        metrics=metrics,
-        versions=_versions_by_step(parts, step),
-        is_adapter=config.lora_rank > 0,
-        audit_command=audit_command(config),
-    )
-
-
 def audit_command(config: TrainConfig) -> str:
-    """The command that audits the run: with the prompts that it was trained on, and problems that it was not.
+    """Return the command that audits the run with the prompt format of the training, on problems outside of it.
 
     >>> audit_command(TrainConfig(output_dir=Path("runs/iac"), prompt_template="Q: {prompt}"))
     "oversharp audit runs/iac --task countdown --prompt-template 'Q: {prompt}'"
@@ -126,45 +61,65 @@ def audit_command(config: TrainConfig) -> str:
     return shlex.join(words)
 
 
-def model_card(record: CardRecord) -> str:
-    """The README.md of a checkpoint."""
-    done = f"after {record.step} steps of" if record.step else "before"
-    sources = "".join(f"- {part.title} ({part.source})\n" for part in record.parts)
-    last_versions: Mapping[str, str | None] = record.versions[max(record.versions)] if record.versions else {}
-    return f"""{_front_matter(record)}
-# {record.name}, step {record.step}
+def model_card(
+    config: TrainConfig,
+    objective: Objective,
+    *,
+    step: int,
+    metrics: Mapping[str, float | int],
+    parts: Sequence[RunPart],
+) -> str:
+    """Return the README.md of the checkpoint after ``step``.
 
-A language model {done} on-policy reinforcement learning with verifiable rewards on `{record.task}`, trained with
-oversharp {last_versions.get("oversharp") or ""} to study over-sharpening. It started from {record.start}.
+    ``metrics`` are those of ``step`` by their names in ``metrics.jsonl``, empty at step 0. ``parts`` are those of the
+    run so far, in order.
+    """
+    name = config.output_dir.name
+    task = config.task or (TASK if config.problems is None else config.problems.name)
+    start = (
+        f"the base of the built-in task {TASK}, trained by supervised fine-tuning"
+        if config.model is None
+        else f"`{config.model}`"
+    )
+    sources = "".join(f"- {part.title} ({part.source})\n" for part in objective.parts)
+    settings = {key: value for key, value in settings_of(config).items() if key not in _NOT_SETTINGS}
+    progress = f"after {step} steps of" if step else "before"
+    versions = _versions_by_step(parts, step)
+    last_versions: Mapping[str, str | None] = versions[max(versions)] if versions else {}
+    return f"""{_front_matter(config)}
+# {name}, step {step}
+
+A language model {progress} on-policy reinforcement learning with verifiable rewards on `{task}`, trained with
+oversharp {last_versions.get("oversharp") or ""} to study over-sharpening. It started from {start}.
 
 ## Objective
 
-`{record.expression}`
+`{objective.expression}`
 
 {sources}
 ## Settings
 
 ```toml
 [train]
-{to_toml(record.settings)}```
+{to_toml(settings)}```
 
 ## Metrics
 
-{_metrics(record)}
-What the model gained and lost against its base is told by an audit, on problems that it was not trained on:
+{_metrics_text(step, metrics)}
+An audit compares the model with its base, on problems outside the training set:
 
 ```bash
-{record.audit_command}
+{audit_command(config)}
 ```
 
 ## Versions
 
-{_versions_text(record.versions)}
+{_versions_text(versions)}
 """
 
 
 def unit_of(metric: str) -> str:
-    """The unit of a metric by its name, empty where the name says nothing.
+    """Return the unit of a metric, inferred from its name; empty if unknown.
 
     >>> unit_of("token_entropy_nats"), unit_of("truncation_rate"), unit_of("grad_norm")
     ('nats per token', 'share of responses', '')
@@ -172,13 +127,15 @@ def unit_of(metric: str) -> str:
     return next((unit for end, unit in _UNITS if metric.endswith(end)), "")
 
 
-def _front_matter(record: CardRecord) -> str:
-    """JSON strings are YAML as they stand, whatever is in them."""
-    tags = ["oversharp", "reinforcement-learning", "rlvr", *record.tags, *(["lora"] if record.is_adapter else [])]
+def _front_matter(config: TrainConfig) -> str:
+    """Return the front matter. JSON strings are valid YAML."""
+    names = [term.name for term in terms(config.algorithm)]
+    tags = ["oversharp", "reinforcement-learning", "rlvr", *names, *(["lora"] if config.lora_rank else [])]
+    on_hub = config.model is not None and _HUB_NAME.fullmatch(config.model) and not Path(config.model).exists()
     lines = [
-        *([] if record.hub_base is None else [f"base_model: {json.dumps(record.hub_base)}"]),
-        f"library_name: {'peft' if record.is_adapter else 'transformers'}",
-        f"model_name: {json.dumps(record.name, ensure_ascii=False)}",
+        *([f"base_model: {json.dumps(config.model)}"] if on_hub else []),
+        f"library_name: {'peft' if config.lora_rank else 'transformers'}",
+        f"model_name: {json.dumps(config.output_dir.name, ensure_ascii=False)}",
         "pipeline_tag: text-generation",
         "tags:",
         *(f"- {json.dumps(tag)}" for tag in dict.fromkeys(tags)),
@@ -187,10 +144,10 @@ def _front_matter(record: CardRecord) -> str:
 
 
 def _versions_by_step(parts: Sequence[RunPart], step: int) -> dict[int, Mapping[str, str | None]]:
-    """The versions behind the checkpoint after ``step``, by the first step made with them.
+    """Return the versions used for the checkpoint after ``step``, keyed by the first step that used them.
 
-    Of two parts that began behind the same step the first left nothing. A part with the versions of the one before it
-    is no change: an interrupted run has the card of a whole one.
+    If two parts start after the same step, the first one saved nothing and is ignored. Parts with unchanged versions
+    are merged, so that an interrupted run has the card of an uninterrupted one.
     """
     by_first_step = {part.after_step + 1: part.versions for part in parts if part.after_step < max(step, 1)}
     changes: dict[int, Mapping[str, str | None]] = {}
@@ -208,14 +165,14 @@ def _versions_text(by_step: Mapping[int, Mapping[str, str | None]]) -> str:
     return lines[1] if list(lines) == [1] else "\n".join(f"- from step {step}: {line}" for step, line in lines.items())
 
 
-def _metrics(record: CardRecord) -> str:
+def _metrics_text(step: int, metrics: Mapping[str, float | int]) -> str:
     shown = {
         name: value
-        for name, value in record.metrics.items()
+        for name, value in metrics.items()
         if name not in ("step", "learning_rate") and not name.endswith(_TIMES)
     }
     if not shown:
         return "None: this is the model before its first step.\n"
     rows = "".join(f"| {name} | {value:.4g} | {unit_of(name)} |\n" for name, value in shown.items())
     head = "| metric | value | unit |\n|---|---|---|\n"
-    return f"The trainer's own, on the one batch of step {record.step}.\n\n{head}{rows}"
+    return f"From the trainer, on the batch of step {step}.\n\n{head}{rows}"

@@ -1,4 +1,4 @@
-"""Audits beside a training that are forked; loads TRL and verl before the warnings of their imports become errors."""
+"""Fork live audits; import TRL and verl before warnings of their imports become errors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ with warnings.catch_warnings():
 
 @pytest.fixture
 def _forked_audits(commands: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audits that this test starts do not take the seconds of their imports; ``test_live`` has real ones."""
+    """Fork the audits of this test to save the time of imports; ``test_live`` runs real ones."""
     started = functools.partial(ForkedAudit, commands.socket_path)
     monkeypatch.setattr(live, "subprocess", SimpleNamespace(**vars(live.subprocess) | {"Popen": started}))

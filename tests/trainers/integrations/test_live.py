@@ -1,4 +1,4 @@
-"""The live audit with the real ``oversharp`` in its process, on checkpoints of the tiny model."""
+"""The live audit with the real ``oversharp`` process, on checkpoints of the tiny model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = {"n": 4, "limit": 2, "panel": 0, "entropy_samples": 0, "max_tokens": 2, 
 
 
 def write(folder: Path, sharpness: float) -> None:
-    """The tiny model; a sharpness of 1 leaves it as it is, a large one makes it always give its likeliest answer."""
+    """Write the tiny model with its logits times ``sharpness``; a large one makes it deterministic."""
     model = build_model(seed=0)
     with torch.no_grad():
         model.model.norm.weight.mul_(sharpness)
@@ -35,7 +35,7 @@ def write(folder: Path, sharpness: float) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run that has saved its base."""
+    """A run with its base saved."""
     write(tmp_path / "run" / "checkpoint-0", 1.0)
     return tmp_path / "run"
 
@@ -48,7 +48,7 @@ def live_audit(
 
 
 def is_gone(process_id: int) -> bool:
-    """Whether the process has ended; one that nobody has waited for yet has."""
+    """Return whether the process has ended, even if it was not waited for."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
@@ -63,7 +63,7 @@ def gone_within(process_id: int, timeout_s: float) -> bool:
 
 
 def sampled(store_path: Path) -> dict[str, int]:
-    """Samples per checkpoint, greedy ones left out."""
+    """Return the number of samples per checkpoint, without greedy ones."""
     with Store.open(store_path, read_only=True) as store:
         frame = store.frame(
             """
@@ -78,25 +78,25 @@ def sampled(store_path: Path) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("_forked_audits")
-def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
+def test_a_new_loss_verdict_is_logged_with_its_sentence(
     run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     live = live_audit(run, easy_problems, n=32, limit=5, max_tokens=1)
     write(run / "checkpoint-20", 1.001)
-    [first] = live.saved(20)
+    [first] = live.audit_step(20)
     assert isinstance(first.verdict, Verdict)
     assert not first.verdict.positive
-    assert first.labelled["oversharp/verdict"] == first.verdict.label
+    assert first.log_entries["oversharp/verdict"] == first.verdict.label
     assert warned(caplog) == []
 
     write(run / "checkpoint-40", 100.0)
-    [second] = live.saved(40)
+    [second] = live.audit_step(40)
     assert isinstance(second.verdict, Verdict)
     assert second.verdict.positive
     assert warned(caplog) == [f"live audit: {second.verdict.sentence}"]
     assert live.process_id is None
 
-    # what a logger gets is what the store says
+    # loggers get the values of the store
     with Store.open(live.store_path, read_only=True) as store:
         frame = store.frame("SELECT measure, k, value FROM findings WHERE step = 40 AND scope = 'all'")
     of = {(row.measure, row.k): row.value for row in frame.itertuples()}
@@ -105,42 +105,42 @@ def test_a_verdict_that_turns_to_a_loss_is_warned_of_with_its_sentence(
     assert values["oversharp/pass@16_change"] == of["pass_at_k_delta", 16] < -0.2
     assert values["oversharp/pass@1"] == of["pass_at_k", 1]
     assert {"oversharp/problems_over_sharpened", "oversharp/mass_lost"} <= set(values)
-    assert "oversharp/effective_modes" in first.values  # unknown where nothing is solved any more
+    assert "oversharp/effective_modes" in first.values  # unknown if no problem is solved
     assert (values["oversharp/step"], values["oversharp/loss_found"]) == (40, 1)
     assert all(isinstance(value, float) for value in values.values())
-    # and no sample was drawn twice
+    # no sample was drawn twice
     assert sampled(live.store_path) == {"checkpoint-0": 5 * 64, "checkpoint-20": 5 * 32, "checkpoint-40": 5 * 32}
 
 
 @pytest.mark.usefixtures("_forked_audits")
-def test_one_audit_runs_at_a_time_and_one_more_covers_all_that_waited(run: Path, easy_problems: Path) -> None:
+def test_one_audit_runs_at_a_time_and_the_next_covers_all_waiting_checkpoints(run: Path, easy_problems: Path) -> None:
     live = live_audit(run, easy_problems, wait=False)
     write(run / "checkpoint-10", 1.1)
-    assert live.saved(10) == []
+    assert live.audit_step(10) == []
     first = live.process_id
     assert first is not None
-    os.killpg(first, signal.SIGSTOP)  # it takes as long as the training has more to save
+    os.killpg(first, signal.SIGSTOP)  # it runs until the training has saved more checkpoints
     for step in (20, 30):
         write(run / f"checkpoint-{step}", 1 + step / 100)
-        live.saved(step)
+        live.audit_step(step)
     os.killpg(first, signal.SIGCONT)
-    found = live.finish()
-    assert [one.step for one in found] == [10, 20, 30]
-    assert [one.verdict is not None for one in found[1:]] == [False, True]
+    all_findings = live.finish()
+    assert [findings.step for findings in all_findings] == [10, 20, 30]
+    assert [findings.verdict is not None for findings in all_findings[1:]] == [False, True]
     assert live.log_path.read_text().count("# up to step") == 2
     assert live.process_id is None
     assert is_gone(first)
 
 
-def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
+def test_an_audit_beyond_its_budget_is_killed_and_the_next_continues(
     run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     live = live_audit(run, easy_problems, budget_s=0.5, wait=False)
     write(run / "checkpoint-20", 1.2)
-    live.saved(20)
+    live.audit_step(20)
     process_id = live.process_id
     assert process_id is not None
-    assert gone_within(process_id, 30)  # by itself: nobody asks
+    assert gone_within(process_id, 30)  # without a call of the training
     while live.process_id is not None:  # its last threads may still be ending
         assert live.poll() == []
         time.sleep(0.02)
@@ -148,29 +148,29 @@ def test_an_audit_beyond_its_budget_is_ended_and_the_next_one_continues(
     assert "up to step 20 did not finish: the budget of 0.5 s is spent; raise budget_s" in warning
 
     live.budget_s = 300.0
-    [found] = live.finish()
-    assert found.step == 20
+    [findings] = live.finish()
+    assert findings.step == 20
     assert len(warned(caplog)) == 1
     assert live.store_path.with_name("report.html").is_file()
 
 
 @pytest.mark.usefixtures("_forked_audits")
-def test_what_does_not_end_by_itself_is_ended_with_the_training(
+def test_a_hanging_audit_is_killed_when_the_training_ends(
     run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     live = live_audit(run, easy_problems, wait=False)
     write(run / "checkpoint-20", 1.2)
-    live.saved(20)
+    live.audit_step(20)
     process_id = live.process_id
     assert process_id is not None
     while "sample checkpoint-0" not in live.log_path.read_text():
         assert not is_gone(process_id)
         time.sleep(0.02)
-    os.killpg(process_id, signal.SIGSTOP)  # and so it does not end
+    os.killpg(process_id, signal.SIGSTOP)  # so it does not end
     live.budget_s = 0.1
     assert live.finish() == []
     assert is_gone(process_id)
-    assert sampled(live.store_path)["checkpoint-0"] == 2 * 8  # what was computed is kept
+    assert sampled(live.store_path)["checkpoint-0"] == 2 * 8  # computed results are kept
     ended, left = warned(caplog)
     assert "training ended and the wait of 0.1 s" in ended
     assert f"no findings on step 20; continue with: oversharp audit {run} --" in left
@@ -178,27 +178,25 @@ def test_what_does_not_end_by_itself_is_ended_with_the_training(
 
 
 @pytest.mark.usefixtures("_forked_audits")
-def test_a_store_that_somebody_has_open_costs_one_warning(
-    run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_locked_store_causes_one_warning(run: Path, easy_problems: Path, caplog: pytest.LogCaptureFixture) -> None:
     live = live_audit(run, easy_problems)
     write(run / "checkpoint-20", 1.2)
     with Store.open(live.store_path):
-        assert live.saved(20) == []
+        assert live.audit_step(20) == []
     [warning] = warned(caplog)
     assert "audit.duckdb: " in warning
     assert "The training continues" in warning
     assert "\n" not in warning
 
 
-def test_an_audit_ends_with_a_training_that_was_killed(run: Path, easy_problems: Path) -> None:
+def test_an_audit_ends_when_the_training_is_killed(run: Path, easy_problems: Path) -> None:
     write(run / "checkpoint-20", 1.2)
     training = f"""
 import os
 from oversharp.trainers.integrations.live import LiveAudit
 from oversharp.trainers.integrations.live_config import live_config
 live = LiveAudit({str(run)!r}, live_config({str(run)!r}, {{"task": "countdown", "n": 256}}), wait=False)
-live.saved(20)
+live.audit_step(20)
 print(live.process_id, flush=True)
 os._exit(1)
 """
@@ -210,17 +208,15 @@ os._exit(1)
     assert gone_within(int(done.stdout), 10)
 
 
-def test_the_audit_is_no_worker_of_the_trainings_launcher(
-    run: Path, easy_problems: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_audit_gets_no_launcher_variables(run: Path, easy_problems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "x", "SLURM_PROCID": "3"}.items():
         monkeypatch.setenv(name, value)
     live = LiveAudit(run, live_config(run, {"problems": easy_problems}), gpus="7")
     assert live.wait is False
     write(run / "checkpoint-20", 1.2)
-    live.saved(20)
+    live.audit_step(20)
     environment = Path(f"/proc/{live.process_id}/environ")
-    for _ in range(1000):  # it is empty until the process has begun its program
+    for _ in range(1000):  # empty until the process has started its program
         if inherited := environment.read_bytes().split(b"\0")[:-1]:
             break
         time.sleep(0.01)
@@ -231,7 +227,7 @@ def test_the_audit_is_no_worker_of_the_trainings_launcher(
     assert b"CUDA_VISIBLE_DEVICES=7" in inherited
 
 
-def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
+def test_the_command_line_parses_to_the_configuration(run: Path) -> None:
     from oversharp.diagnostics.app.cli import app
 
     settings = {
@@ -258,7 +254,7 @@ def test_the_words_of_the_command_are_the_configuration(run: Path) -> None:
         ({"task": "countdown"}, {"python": "/nowhere/python"}, "python /nowhere/python: no such interpreter"),
     ],
 )
-def test_a_bad_setting_is_refused_before_the_training(
+def test_an_invalid_setting_is_rejected_before_the_training(
     tmp_path: Path, settings: dict[str, Any], live: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(OversharpError, match=error):

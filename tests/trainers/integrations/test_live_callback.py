@@ -1,4 +1,4 @@
-"""The callback in a real ``transformers.Trainer``: what reaches its loggers, and what is refused."""
+"""The callback in a real ``transformers.Trainer``: logged findings and rejected settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
 
 
 def make_trainer(model: Any, out: Path, tokenizer: Path | None = None, **settings: Any) -> Trainer:
-    """Four steps of language modelling of one line, a checkpoint every two."""
+    """Return a trainer of four steps on one line of text, with a checkpoint every two."""
     args = TrainingArguments(
         output_dir=str(out), max_steps=4, save_steps=2, logging_steps=1, per_device_train_batch_size=2,
         learning_rate=1e-2, report_to=[], use_cpu=True, disable_tqdm=True, **settings,
@@ -47,7 +47,7 @@ def make_trainer(model: Any, out: Path, tokenizer: Path | None = None, **setting
 
 
 class StopAtVerdict(TrainerCallback):
-    """What a user may write: looks at every log."""
+    """A user's callback that reads every log."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, str]] = []
@@ -65,7 +65,7 @@ def logged(trainer: Trainer) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("_forked_audits")
-def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
+def test_findings_are_logged_under_the_step_of_their_checkpoint(
     model_path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -93,19 +93,19 @@ def test_findings_reach_every_logger_under_the_step_of_their_checkpoint(
     stored = dict(zip(frame["step"].tolist(), frame["value"].tolist(), strict=True))
     assert set(stored) == {0, 2, 4}
     assert {step: entry["oversharp/pass@1"] for step, entry in entries.items()} == {2: stored[2], 4: stored[4]}
-    # its own logs are all there
+    # the trainer's logs are complete
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4]
 
-    # and the next audit does not take its own findings for metrics of the training
+    # the next audit does not treat its findings as metrics of the training
     last = tmp_path / "run/checkpoint-4"
     trainer.state.save_to_json(str(last / "trainer_state.json"))
     metrics, faults = read_training_log(tmp_path / "run", [last])
     assert faults == ()
-    assert {"loss", "grad_norm"} <= {one.name for one in metrics}
-    assert not [one for one in metrics if one.name.startswith("oversharp/")]
+    assert {"loss", "grad_norm"} <= {metric.name for metric in metrics}
+    assert not [metric for metric in metrics if metric.name.startswith("oversharp/")]
 
     board = EventAccumulator(str(tmp_path / "board")).Reload()
-    scalars = {one.step: one.value for one in board.Scalars("train/oversharp/pass@1")}
+    scalars = {metric.step: metric.value for metric in board.Scalars("train/oversharp/pass@1")}
     assert scalars == pytest.approx({2: stored[2], 4: stored[4]})
     assert "train/oversharp/verdict/text_summary" in board.Tags()["tensors"]
 
@@ -119,12 +119,12 @@ def test_a_callback_of_the_user_can_stop_the_training_by_the_verdict(model_path:
     trainer.train()
     assert [step for step, _ in stop.seen] == [2]
     assert trainer.state.global_step == 2
-    # the log that was due at this step was not lost
+    # the regular log of this step is not lost
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2]
 
 
 @pytest.mark.usefixtures("_forked_audits")
-def test_a_training_goes_on_whatever_becomes_of_the_audit(
+def test_the_training_continues_if_the_audit_fails(
     model_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # without a tokenizer in its checkpoints
@@ -136,26 +136,28 @@ def test_a_training_goes_on_whatever_becomes_of_the_audit(
     assert "tokenizer.json missing" in warned(caplog)[0]
 
 
-def test_a_base_that_lies_nowhere_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_base_is_an_error(tmp_path: Path) -> None:
     trainer = make_trainer(build_model(seed=0), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"base: the trainer's model was loaded from .*; pass base=DIR"):
         OversharpCallback(trainer, **SMALL)
 
 
-def test_a_checkpoint_of_the_run_is_no_base(make_checkpoint: Callable[[Path, int], Path], tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_run_is_rejected_as_base(
+    make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
+) -> None:
     model = Qwen3ForCausalLM.from_pretrained(make_checkpoint(tmp_path / "run/checkpoint-2", 0))
-    with pytest.raises(ConfigError, match="checkpoint-2, a checkpoint of this very run; pass base=DIR"):
+    with pytest.raises(ConfigError, match="checkpoint-2, a checkpoint of the same run; pass base=DIR"):
         OversharpCallback(make_trainer(model, tmp_path / "run"), **SMALL)
 
 
-def test_settings_that_cannot_work_are_refused_before_the_training(model_path: Path, tmp_path: Path) -> None:
+def test_invalid_settings_are_rejected_before_the_training(model_path: Path, tmp_path: Path) -> None:
     trainer = make_trainer(Qwen3ForCausalLM.from_pretrained(model_path), tmp_path / "run", model_path)
     with pytest.raises(ConfigError, match="samples: no such setting of an audit"):
         OversharpCallback(trainer, task="countdown", samples=3)
-    with pytest.raises(ConfigError, match="n: give an AuditConfig or settings by name, not both"):
+    with pytest.raises(ConfigError, match="n: pass an AuditConfig or settings by name, not both"):
         OversharpCallback(trainer, AuditConfig(task="countdown"), n=3)
     several = SimpleNamespace(
         args=SimpleNamespace(output_dir=str(tmp_path / "run"), world_size=8, ddp_timeout=600), model=trainer.model
     )
-    with pytest.raises(ConfigError, match=r"budget_s 600: the other processes give up waiting .* ddp_timeout=600"):
+    with pytest.raises(ConfigError, match=r"budget_s 600: the other processes stop waiting .* ddp_timeout=600"):
         OversharpCallback(several, **SMALL)

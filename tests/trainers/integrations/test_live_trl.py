@@ -1,4 +1,4 @@
-"""TRL trains the tiny model: full with our trainer, LoRA with its own; the callback audits its checkpoints."""
+"""TRL trains the tiny model, full with our trainer and LoRA with TRL's; the callback audits the checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.oracles.verl_checkpoints import adapters
 from tests.trainers.runs import warned
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # TRL's, of versions and of its own future
+    pytest.mark.filterwarnings("ignore"),  # warnings of TRL about versions and deprecations
     pytest.mark.skipif(
         find_spec("trl") is None and not os.environ.get("REQUIRE_ORACLES"),
         reason="trl 1.16 is not installed: make oracles",
@@ -30,7 +30,7 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-def test_a_run_of_trl_is_told_of_its_checkpoints_while_it_trains_and_is_found_as_a_series(
+def test_checkpoints_of_a_trl_run_are_audited_during_training_as_a_series(
     lora: bool, model_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = tmp_path / "run"
@@ -50,19 +50,23 @@ def test_a_run_of_trl_is_told_of_its_checkpoints_while_it_trains_and_is_found_as
             "SELECT step, value FROM findings WHERE measure = 'mass_lost' AND scope = 'all' ORDER BY step"
         )
     history = trainer.state.log_history
-    found = {entry["step"]: entry for entry in history if "oversharp/mass_lost" in entry}
-    assert {step: entry["oversharp/mass_lost"] for step, entry in found.items()} == dict(
+    findings = {entry["step"]: entry for entry in history if "oversharp/mass_lost" in entry}
+    assert {step: entry["oversharp/mass_lost"] for step, entry in findings.items()} == dict(
         zip(values["step"].tolist(), values["value"].tolist(), strict=True)
     )
-    assert found[4]["oversharp/verdict"] in ("inconclusive", "no_loss", "no_verdict")
-    # TRL's own metrics of every step are where they were, once each
+    assert findings[4]["oversharp/verdict"] in ("inconclusive", "no_loss", "no_verdict")
+    # TRL's metrics of every step are logged once
     assert [entry["step"] for entry in history if "reward" in entry] == [1, 2, 3, 4]
     assert len(list((run / "completions").glob("*.parquet"))) == 4
 
     trainer.save_model()
     kind = "lora" if lora else "full"
     series = find_series([run], base=model_path)
-    assert [(one.step, one.kind) for one in series.checkpoints] == [(0, "full"), (2, kind), (4, kind)]
-    assert [one.path for one in series.checkpoints[1:]] == [run / "checkpoint-2", run / "checkpoint-4"]
+    assert [(checkpoint.step, checkpoint.kind) for checkpoint in series.checkpoints] == [
+        (0, "full"),
+        (2, kind),
+        (4, kind),
+    ]
+    assert [checkpoint.path for checkpoint in series.checkpoints[1:]] == [run / "checkpoint-2", run / "checkpoint-4"]
     assert (series.layout, series.skipped) == ("trl", ())
-    assert {one.step for one in series.metrics if one.name == "reward"} == {1, 2, 3, 4}
+    assert {point.step for point in series.metrics if point.name == "reward"} == {1, 2, 3, 4}

@@ -39,7 +39,7 @@ SMALL = {"task": "countdown", "n": 4, "limit": 2, "panel": 0, "entropy_samples":
 
 @pytest.fixture(scope="module")
 def verl() -> Any:
-    """verl, with the stand-in for Ray where that is missing."""
+    """verl, with a stub of Ray if Ray is missing."""
     if find_spec("ray") is None:
         sys.path.insert(0, str(Path(__file__).parents[2] / "oracles" / "standins"))
     with warnings.catch_warnings():
@@ -55,7 +55,7 @@ def mesh(tmp_path: Path) -> Iterator[Any]:
 
 
 def configuration(verl: Any, base: Path, run: Path, **oversharp: Any) -> Any:
-    """What Hydra makes of verl's defaults and the documented overrides."""
+    """Compose verl's defaults and the documented overrides with Hydra."""
     from omegaconf import OmegaConf
 
     config = OmegaConf.load(Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml")
@@ -68,7 +68,7 @@ def configuration(verl: Any, base: Path, run: Path, **oversharp: Any) -> Any:
 
 
 class Workers:
-    """In the place of verl's group of Ray workers: one rank, whose checkpoints verl's FSDP manager writes."""
+    """Replacement of verl's group of Ray workers: one rank, whose checkpoints verl's FSDP manager writes."""
 
     def __init__(self, base: Path, mesh: Any, *, contents: list[str], lora: bool = False) -> None:
         from peft import get_peft_model
@@ -148,17 +148,19 @@ def test_a_run_of_verl_logs_the_findings_of_its_checkpoints(
         assert store.frame("SELECT layout FROM series")["layout"].tolist() == ["verl"]
     stored = dict(zip(frame["step"].tolist(), frame["value"].tolist(), strict=True))
     assert set(stored) == {20, 40}
-    lines = {one["step"]: one["data"] for one in map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())}
+    lines = {
+        entry["step"]: entry["data"] for entry in map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    }
     assert [lines[step]["actor/loss"] for step in (10, 20, 30, 40)] == [10, 20, 30, 40]
     assert {step: line.get("oversharp/mass_lost") for step, line in lines.items()} == {10: None, 30: None, **stored}
     assert lines[40]["oversharp/step"] == 40
     assert lines[40]["oversharp/loss_found"] in (0, 1)
     board = EventAccumulator(str(tmp_path / "board")).Reload()
-    assert {one.step for one in board.Scalars("oversharp/mass_lost")} == {20, 40}
+    assert {entry.step for entry in board.Scalars("oversharp/mass_lost")} == {20, 40}
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-def test_weights_that_only_verl_reads_are_warned_of_once_with_the_mend(
+def test_weights_in_verls_format_cause_one_warning_with_the_fix(
     lora: bool,
     verl: Any,
     model_path: Path,
@@ -189,7 +191,7 @@ def test_weights_that_only_verl_reads_are_warned_of_once_with_the_mend(
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 2
 
 
-def test_settings_that_cannot_work_end_verl_before_the_training(verl: Any, tmp_path: Path) -> None:
+def test_invalid_settings_end_verl_before_the_training(verl: Any, tmp_path: Path) -> None:
     from verl.trainer.ppo.checkpoint_callback import build_checkpoint_callback
 
     for base, settings, message in (

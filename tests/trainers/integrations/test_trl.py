@@ -1,4 +1,4 @@
-"""The trainer for TRL, as far as it needs no TRL."""
+"""The parts of the TRL integration that do not need TRL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oversharp.trainers.objectives.calibrations.negative_only import NegativeOnl
 from tests.trainers.batches import rewards_of
 
 
-def test_a_calibration_is_read_with_its_settings() -> None:
+def test_a_calibration_is_parsed_with_its_settings() -> None:
     assert calibrations("iac:alpha=0.5") == (Iac(alpha=0.5),)
     assert calibrations("negative_only") == (NegativeOnly(),)
 
 
-OWN = "only calibrations can be given to TRL"
+OWN = "only calibrations such as iac and negative_only"
 DIVISOR = "removes samples from the divisor"
 
 
@@ -31,7 +31,7 @@ DIVISOR = "removes samples from the divisor"
         *((name, f"calibration {name}: {DIVISOR}") for name in ("easy_filter", "overlong_filter")),
     ],
 )
-def test_what_trl_cannot_take_is_refused_before_training(expression: str, message: str) -> None:
+def test_parts_that_trl_does_not_support_are_rejected_before_training(expression: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         calibrations(expression)
 
@@ -43,6 +43,6 @@ def test_calibrations_apply_to_the_advantages_of_trl() -> None:
 
 
 @pytest.mark.skipif(find_spec("trl") is not None, reason="TRL is installed")
-def test_without_trl_a_config_says_what_is_missing() -> None:
+def test_without_trl_a_config_raises_with_the_missing_package() -> None:
     with pytest.raises(ConfigError, match="needs TRL"):
         CalibratedGRPOConfig()

@@ -13,6 +13,7 @@ from oversharp.trainers.model.device_memory import (
     DeviceMemoryPlan,
     EngineFootprint,
     Footprint,
+    MemoryNeeds,
     measure_footprint,
     plan_device_memory,
 )
@@ -21,7 +22,7 @@ from oversharp.trainers.model.policy import forward_settings, prepare_policy
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 MIB = 2**20
-#: Hand-made and round: a response of 320 tokens keeps 320 KiB of activations.
+#: Round numbers: a response of 320 tokens keeps 320 KiB of activations.
 OWN = Footprint(
     parameters=8 * MIB,
     trained=8 * MIB,
@@ -33,7 +34,7 @@ OWN = Footprint(
     logits_per_chunk=1 << 24,
     fixed_cache=False,
 )
-ENGINE = EngineFootprint(weights=20 * MIB, cache=400 * MIB, least_cache=2 * MIB, rests=True)
+ENGINE = EngineFootprint(weights=20 * MIB, cache=400 * MIB, least_cache=2 * MIB, has_sleep_mode=True)
 
 
 @pytest.fixture
@@ -42,15 +43,17 @@ def wide(config: TrainConfig) -> TrainConfig:
 
 
 def planned(config: TrainConfig, footprint: Footprint = OWN, **given: Any) -> DeviceMemoryPlan:
-    """On a CPU with much room, unless told otherwise."""
-    return plan_device_memory(footprint, config, **{"prompt_tokens": 64, "device": CPU, "free": 1e12, **given})
+    """Plan for a CPU with much free memory by default."""
+    rows_per_pass = given.pop("rows_per_pass", None)
+    settings: dict[str, Any] = {"prompt_tokens": 64, "device": CPU, "free": 1e12, **given}
+    return plan_device_memory(MemoryNeeds(footprint=footprint, config=config, **settings), rows_per_pass=rows_per_pass)
 
 
 def sizes(plan: DeviceMemoryPlan) -> dict[str, float]:
     return {part.name: part.n_bytes / MIB for part in plan.parts}
 
 
-def test_a_plan_takes_fewer_rows_where_memory_is_short_and_refuses_where_it_is_out(
+def test_a_plan_reduces_rows_if_memory_is_short_and_fails_if_one_row_does_not_fit(
     wide: TrainConfig, loaded: LoadedModel
 ) -> None:
     footprint = measure_footprint(find_network(loaded.model), forward_settings(wide, rows_per_pass=None))
@@ -81,44 +84,46 @@ def test_recomputing_keeps_less_of_every_token(config: TrainConfig, loaded: Load
     assert recomputed.per_token < 0.8 * kept.per_token
 
 
-def test_activations_come_with_their_gradients_and_the_holes_of_the_allocator(wide: TrainConfig) -> None:
+def test_activations_include_gradients_and_allocator_fragmentation(wide: TrainConfig) -> None:
     # 512 rows of 64 + 256 tokens keep 160 MiB
     for device, on_top in ((CPU, 0.4), (GPU, 0.25)):
         plan = planned(wide, device=device)
         assert sizes(plan)["activations"] == pytest.approx(4 + 160 * (1 + on_top))
 
 
-def test_a_micro_batch_is_refused_within_the_margin_and_told_the_one_that_fits(wide: TrainConfig) -> None:
+def test_a_micro_batch_within_the_margin_is_rejected_with_one_that_fits(wide: TrainConfig) -> None:
     asked = replace(wide, micro_batch=512)
     needed = planned(asked).peak_bytes
     assert planned(asked, free=needed / 0.79).rows_per_pass == 512
-    with pytest.raises(TrainingError, match=r"80% are usable: .* missing; lower --micro-batch from 512 to 256") as told:
+    with pytest.raises(
+        TrainingError, match=r"80% are usable: .* missing; lower --micro-batch from 512 to 256"
+    ) as raised:
         planned(asked, free=needed / 0.81)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     fitting = planned(replace(wide, micro_batch=256), free=needed / 0.81)
     assert fitting.rows_per_pass == 256
 
 
-def test_a_micro_batch_is_not_lowered_in_vain(wide: TrainConfig) -> None:
+def test_the_hint_does_not_lower_a_micro_batch_if_one_row_does_not_fit(wide: TrainConfig) -> None:
     asked = replace(wide, micro_batch=512)
-    with pytest.raises(TrainingError, match=r"try --lora-rank 16, .*--max-tokens below 256") as told:
+    with pytest.raises(TrainingError, match=r"try --lora-rank 16, .*--max-tokens below 256") as raised:
         planned(asked, free=20 * MIB)
-    assert "--micro-batch" not in str(told.value)
+    assert "--micro-batch" not in str(raised.value)
 
 
-def test_a_run_that_goes_on_keeps_its_rows_and_is_not_told_to_change_settings(wide: TrainConfig) -> None:
+def test_a_resumed_run_keeps_its_rows_and_is_not_rejected(wide: TrainConfig) -> None:
     needed = planned(wide).peak_bytes
-    held = planned(wide, rows_per_pass=100, free=2 * needed)
-    assert held.rows_per_pass == 100
-    # it went with them before, and nothing else would help it
-    held = planned(wide, rows_per_pass=512, free=needed)
-    assert (held.fits, held.rows_per_pass) == (False, 512)
-    assert "of which 80% are usable:" in held.sentence()
+    plan = planned(wide, rows_per_pass=100, free=2 * needed)
+    assert plan.rows_per_pass == 100
+    # it fitted before, and other settings would not apply
+    plan = planned(wide, rows_per_pass=512, free=needed)
+    assert (plan.fits, plan.rows_per_pass) == (False, 512)
+    assert "of which 80% are usable:" in plan.sentence()
 
 
-def test_an_engine_that_rests_takes_turns_with_the_update_and_another_does_not(wide: TrainConfig) -> None:
+def test_an_engine_with_sleep_mode_shares_memory_with_the_update(wide: TrainConfig) -> None:
     alone, turns, stays = (
-        planned(wide, device=GPU, engine=engine) for engine in (None, ENGINE, replace(ENGINE, rests=False))
+        planned(wide, device=GPU, engine=engine) for engine in (None, ENGINE, replace(ENGINE, has_sleep_mode=False))
     )
     assert (sizes(turns)["vLLM weights"], sizes(turns)["vLLM cache"], turns.engine_cache) == (20, 400, 400 * MIB)
     assert "vLLM" not in alone.sentence()
@@ -129,21 +134,21 @@ def test_an_engine_that_rests_takes_turns_with_the_update_and_another_does_not(w
     assert stays.peak_bytes / MIB == pytest.approx(24 + 420 + 204 + sizes(stays)["logits"])
 
 
-def test_an_engines_cache_is_as_large_as_there_is_room_and_never_too_small_for_one_response(wide: TrainConfig) -> None:
+def test_an_engines_cache_fills_the_free_memory_and_fits_at_least_one_response(wide: TrainConfig) -> None:
     plan = planned(wide, device=GPU, engine=ENGINE, free=200 * MIB)
     assert 2 * MIB < plan.engine_cache < 170 * MIB
     assert plan.peak_bytes <= 170 * MIB
-    # the rest of 50 MiB is less than 2
+    # less than 2 of 50 MiB remain
     with pytest.raises(TrainingError, match=r"vLLM weights 20 MiB, vLLM cache 2 MiB; .*try --engine own, "):
         planned(wide, device=GPU, engine=ENGINE, free=50 * MIB)
 
 
-def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfig) -> None:
+def test_a_memory_network_adds_training_and_decoding_memory(wide: TrainConfig) -> None:
     plain = planned(wide)
     memory_network = replace(OWN, trained=2 * MIB, cache_per_token=128)
     both = planned(wide, memory_network=memory_network)
     assert sizes(both)["memory network"] == 6
-    # its passes are as large as the policy's, and come behind them
+    # its passes are as large as the policy's, and run after them
     learning = sizes(both)["its activations and logits"]
     assert (
         learning
@@ -158,7 +163,7 @@ def test_a_memory_network_is_trained_and_read_beside_the_policy(wide: TrainConfi
     assert sizes(both)["decoding"] - sizes(plain)["decoding"] == pytest.approx(512 * (320 * 128 + 256) / MIB)
 
 
-def test_buffers_that_stay_are_there_during_the_update_too(wide: TrainConfig) -> None:
+def test_permanent_buffers_count_during_the_update(wide: TrainConfig) -> None:
     fixed = replace(OWN, fixed_cache=True)
     grows, stays = (planned(wide, one, device=GPU) for one in (OWN, fixed))
     assert (stays.peak_bytes - grows.peak_bytes) / MIB == pytest.approx(sizes(stays)["decoding"])

@@ -19,52 +19,54 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from oversharp.trainers.model.head import LogitLaw, ResponseHead, chunked_logps, find_head
+from oversharp.trainers.model.head import LogitTransform, ResponseHead, chunked_logps, find_head
 from tests.trainers.runs import SIZES, gpt2
 
-MODELS: dict[str, tuple[Callable[[], PreTrainedModel], LogitLaw]] = {
-    "plain": (lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)), LogitLaw()),
-    "capped": (lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, final_logit_softcapping=5.0)), LogitLaw(cap=5.0)),
-    "divided": (lambda: GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=8.0)), LogitLaw(scale=0.125)),
-    "multiplied": (lambda: CohereForCausalLM(CohereConfig(**SIZES, logit_scale=0.07)), LogitLaw(scale=0.07)),
-    "biased": (lambda: PhiForCausalLM(PhiConfig(**SIZES)), LogitLaw()),
-    "learned positions": (lambda: gpt2(53), LogitLaw()),
+MODELS: dict[str, tuple[Callable[[], PreTrainedModel], LogitTransform]] = {
+    "plain": (lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)), LogitTransform()),
+    "capped": (lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, final_logit_softcapping=5.0)), LogitTransform(cap=5.0)),
+    "divided": (lambda: GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=8.0)), LogitTransform(scale=0.125)),
+    "multiplied": (lambda: CohereForCausalLM(CohereConfig(**SIZES, logit_scale=0.07)), LogitTransform(scale=0.07)),
+    "biased": (lambda: PhiForCausalLM(PhiConfig(**SIZES)), LogitTransform()),
+    "learned positions": (lambda: gpt2(53), LogitTransform()),
 }
 
 
 @pytest.fixture(params=list(MODELS))
-def model_and_law(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, LogitLaw]:
+def model_and_transform(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, LogitTransform]:
     torch.manual_seed(0)
-    make, law = MODELS[request.param]
+    make, transform = MODELS[request.param]
     model = make().eval()
     with torch.no_grad():
-        model.get_output_embeddings().weight.mul_(8)  # far enough out for a cap to bend
+        model.get_output_embeddings().weight.mul_(8)  # large enough for a cap to have an effect
         if model.get_output_embeddings().bias is not None:
             model.get_output_embeddings().bias.normal_()
-    return model, law
+    return model, transform
 
 
-def test_what_a_model_does_to_its_logits_is_seen(model_and_law: tuple[PreTrainedModel, LogitLaw]) -> None:
-    model, law = model_and_law
+def test_find_head_detects_the_transform_of_logits(model_and_transform: tuple[PreTrainedModel, LogitTransform]) -> None:
+    model, transform = model_and_transform
     head = find_head(model)
     assert head is not None
-    assert (head.law.scale, head.law.cap) == (pytest.approx(law.scale, rel=1e-6), law.cap)
+    assert (head.transform.scale, head.transform.cap) == (pytest.approx(transform.scale, rel=1e-6), transform.cap)
 
 
 @pytest.mark.parametrize("logits_per_chunk", [1, 4 * 53, 1 << 24])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_chunks_give_the_values_and_gradients_of_all_logits(
-    model_and_law: tuple[PreTrainedModel, LogitLaw], temperature: float, logits_per_chunk: int
+    model_and_transform: tuple[PreTrainedModel, LogitTransform], temperature: float, logits_per_chunk: int
 ) -> None:
-    model, _ = model_and_law
+    model, _ = model_and_transform
     ids_BT = torch.randint(53, (3, 7), generator=torch.Generator().manual_seed(1))
     target_N = ids_BT[:, 1:].flatten()
-    of_logp_N, of_entropy_N = torch.linspace(-1, 1, 18), torch.linspace(2, -1, 18)
-    law_NV = (model(ids_BT).logits[:, :-1].reshape(18, -1) / temperature).log_softmax(-1)
-    expected_logp_N = law_NV.gather(1, target_N[:, None])[:, 0]
-    expected_entropy_N = -(law_NV.exp() * law_NV).sum(-1)
-    (expected_logp_N @ of_logp_N + expected_entropy_N @ of_entropy_N).backward()
-    expected = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    grad_logp_N, grad_entropy_N = torch.linspace(-1, 1, 18), torch.linspace(2, -1, 18)
+    logp_NV = (model(ids_BT).logits[:, :-1].reshape(18, -1) / temperature).log_softmax(-1)
+    expected_logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
+    expected_entropy_N = -(logp_NV.exp() * logp_NV).sum(-1)
+    (expected_logp_N @ grad_logp_N + expected_entropy_N @ grad_entropy_N).backward()
+    expected = {
+        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
     model.zero_grad()
 
     head = find_head(model)
@@ -75,7 +77,7 @@ def test_chunks_give_the_values_and_gradients_of_all_logits(
     )
     torch.testing.assert_close(logp_N, expected_logp_N, rtol=1e-6, atol=2e-6)
     torch.testing.assert_close(entropy_N, expected_entropy_N, rtol=1e-6, atol=2e-6)
-    (logp_N @ of_logp_N + entropy_N @ of_entropy_N).backward()
+    (logp_N @ grad_logp_N + entropy_N @ grad_entropy_N).backward()
     scale = max(float(gradient.abs().max()) for gradient in expected.values())
     for name, parameter in model.named_parameters():
         if name in expected:
@@ -83,11 +85,11 @@ def test_chunks_give_the_values_and_gradients_of_all_logits(
 
 
 @pytest.mark.parametrize("logits_per_chunk", [20, 1000])
-def test_without_entropies_the_rest_is_the_same_to_the_last_bit(logits_per_chunk: int) -> None:
+def test_log_probabilities_without_entropies_are_bit_identical(logits_per_chunk: int) -> None:
     torch.manual_seed(0)
-    head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), law=LogitLaw(scale=0.5, cap=2.0))
+    head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), transform=LogitTransform(scale=0.5, cap=2.0))
     hidden_ND, target_N = torch.randn(9, 4, requires_grad=True), torch.arange(9)
-    found = []
+    values = []
     for entropies in (True, False):
         hidden_ND.grad = None
         logp_N, entropy_N = chunked_logps(
@@ -96,13 +98,13 @@ def test_without_entropies_the_rest_is_the_same_to_the_last_bit(logits_per_chunk
         assert (entropy_N is not None) == entropies
         logp_N.square().sum().backward()
         assert hidden_ND.grad is not None
-        found.append(torch.cat([logp_N.detach()[:, None], hidden_ND.grad], dim=1))
-    assert torch.equal(*found)
+        values.append(torch.cat([logp_N.detach()[:, None], hidden_ND.grad], dim=1))
+    assert torch.equal(*values)
 
 
-@pytest.mark.parametrize("law", [LogitLaw(), LogitLaw(scale=0.5, cap=2.0)])
+@pytest.mark.parametrize("transform", [LogitTransform(), LogitTransform(scale=0.5, cap=2.0)])
 @pytest.mark.parametrize("rows", [2, 99])
-def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
+def test_gradients_are_finite_differences(transform: LogitTransform, rows: int) -> None:
     from oversharp.trainers.model.head import _ChunkedLogps
 
     torch.manual_seed(0)
@@ -112,7 +114,9 @@ def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
     target_N = torch.tensor([0, 6, 3, 3, 1])
 
     def total() -> torch.Tensor:
-        logp_N, entropy_N = _ChunkedLogps.apply(hidden_ND, weight_VD, bias_V, target_N, law, 0.8, rows, None, True)
+        logp_N, entropy_N = _ChunkedLogps.apply(
+            hidden_ND, weight_VD, bias_V, target_N, transform, 0.8, rows, None, True
+        )
         return (logp_N * torch.linspace(-1, 2, 5)).sum() + (entropy_N * torch.linspace(1, -1, 5)).sum()
 
     total().backward()
@@ -129,7 +133,7 @@ def test_gradients_are_finite_differences(law: LogitLaw, rows: int) -> None:
         assert float((above - below) / (2 * step)) == pytest.approx(float((leaf.grad * direction).sum()), rel=5e-3)
 
 
-def test_no_more_than_a_chunk_of_logits_exists_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_one_chunk_of_logits_exists_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     import oversharp.trainers.model.head
 
     sizes = []
@@ -141,15 +145,15 @@ def test_no_more_than_a_chunk_of_logits_exists_at_a_time(monkeypatch: pytest.Mon
         return logit_CV
 
     monkeypatch.setattr(oversharp.trainers.model.head, "_logits", counted)
-    head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), law=LogitLaw())
+    head = ResponseHead(trunk=nn.Identity(), output=nn.Linear(4, 10), transform=LogitTransform())
     hidden_ND = torch.randn(9, 4, requires_grad=True)
     logp_N, _ = chunked_logps(head, hidden_ND, torch.zeros(9, dtype=torch.long), temperature=1.0, logits_per_chunk=40)
     logp_N.sum().backward()
-    assert sizes == [40, 40, 10] * 2  # forward, and again backward
+    assert sizes == [40, 40, 10] * 2  # forward and backward pass
 
 
 class Masked(Qwen3ForCausalLM):
-    """Forbids a token: no law of one linear layer."""
+    """Masks a token, so its logits are no transform of a linear layer."""
 
     def forward(self, *args: object, **settings: object) -> object:
         output = super().forward(*args, **settings)
@@ -158,7 +162,7 @@ class Masked(Qwen3ForCausalLM):
 
 
 class Shifted(Qwen3ForCausalLM):
-    """Reads its head from somewhere else than where its trunk ends."""
+    """The input of its head is not the output of its trunk."""
 
     def forward(self, *args: object, **settings: object) -> object:
         output = super().forward(*args, **settings)
@@ -167,5 +171,5 @@ class Shifted(Qwen3ForCausalLM):
 
 
 @pytest.mark.parametrize("kind", [Masked, Shifted])
-def test_a_head_that_does_something_else_is_left_to_the_model(kind: type[Qwen3ForCausalLM]) -> None:
+def test_a_head_that_is_not_supported_is_not_found(kind: type[Qwen3ForCausalLM]) -> None:
     assert find_head(kind(Qwen3Config(**SIZES)).eval()) is None

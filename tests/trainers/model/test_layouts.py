@@ -10,7 +10,7 @@ from tests.trainers.runs import SIZES, gpt2, multiplied
 
 @pytest.fixture(params=["rotary positions", "learned positions", "eager attention"])
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
-    """Weights large enough that a wrong mask or position shows."""
+    """A model with large weights, so that a wrong mask or position changes its output."""
     if request.param == "learned positions":
         return multiplied(gpt2(60), 4)
     torch.manual_seed(0)
@@ -20,7 +20,7 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 def given(*, padded: bool) -> PassInput:
-    """Three prompts, eight responses; some begin alike, two are equal, one is a beginning of another."""
+    """Three prompts, eight responses; some share a prefix, two are equal, one is a prefix of another."""
     generator = torch.Generator().manual_seed(0)
     response_RT = torch.randint(2, 5, (8, 5), generator=generator)
     response_RT[1] = response_RT[0]
@@ -36,36 +36,36 @@ def given(*, padded: bool) -> PassInput:
 
 
 def one_by_one(model: PreTrainedModel, given: PassInput) -> torch.Tensor:
-    """The states that predict each response token, every row alone and without padding."""
-    found = []
+    """Return the states that predict each response token, one row at a time and without padding."""
+    states = []
     for row, prompt in enumerate(given.prompt_R):
         prompt_ids = given.ids_PL[prompt][given.mask_PL[prompt]]
         response = given.response_RT[row][given.mask_RT[row]]
-        found.append(model.base_model(torch.cat([prompt_ids, response])[None])[0][0, len(prompt_ids) - 1 : -1])
-    return torch.cat(found)
+        states.append(model.base_model(torch.cat([prompt_ids, response])[None])[0][0, len(prompt_ids) - 1 : -1])
+    return torch.cat(states)
 
 
 def gradient(model: PreTrainedModel, states_ND: torch.Tensor) -> torch.Tensor:
     model.zero_grad()
     (states_ND * torch.linspace(-1, 1, states_ND.numel()).view_as(states_ND)).sum().backward()
-    return torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("layout", ["rows", "tree", "packed"])
-def test_every_layout_gives_the_states_and_gradients_of_rows_one_by_one(
+def test_every_layout_has_the_states_and_gradients_of_single_rows(
     model: PreTrainedModel, layout: Layout, padded: bool
 ) -> None:
     of_pass = given(padded=padded)
     expected = one_by_one(model, of_pass)
-    found = hidden_states(model.base_model, model.config, of_pass, layout)
-    assert float((found - expected).detach().abs().max() / expected.detach().abs().max()) < 2e-6
+    states = hidden_states(model.base_model, model.config, of_pass, layout)
+    assert float((states - expected).detach().abs().max() / expected.detach().abs().max()) < 2e-6
     expected_gradient = gradient(model, expected)
-    difference = (gradient(model, found) - expected_gradient).abs().max() / expected_gradient.abs().max()
+    difference = (gradient(model, states) - expected_gradient).abs().max() / expected_gradient.abs().max()
     assert float(difference) < 1e-5
 
 
-def test_a_response_of_one_token_needs_no_token_behind_the_prompt(model: PreTrainedModel) -> None:
+def test_a_response_of_one_token_needs_only_the_prompt_as_input(model: PreTrainedModel) -> None:
     of_pass = PassInput(
         ids_PL=torch.tensor([[5, 6]]),
         mask_PL=torch.ones(1, 2, dtype=torch.bool),
@@ -80,7 +80,7 @@ def test_a_response_of_one_token_needs_no_token_behind_the_prompt(model: PreTrai
         )
 
 
-def test_a_tree_holds_every_beginning_once_and_sees_ancestors_alone() -> None:
+def test_a_tree_has_every_prefix_once_and_attends_to_ancestors_only() -> None:
     trees = prompt_trees(
         PassInput(
             ids_PL=torch.tensor([[0, 9], [7, 8]]),

@@ -10,25 +10,25 @@ from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
 
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.rollouts.decode import (
-    DecodingLaw,
-    GrowingReader,
-    Reader,
+    Decoder,
+    FixedDecoder,
+    GrowingDecoder,
     Slots,
+    TokenDistribution,
     draw_tokens,
     generate,
     uniform_noise,
 )
-from oversharp.trainers.rollouts.static_decode import FixedReader
 from tests.trainers.batches import check_ends, p_value, text_of
 from tests.trainers.runs import SIZES, gpt2, loaded_from
 
 PAD = 0
-PLAIN = DecodingLaw(temperature=1.0)
+PLAIN = TokenDistribution(temperature=1.0)
 
 
 @pytest.fixture(scope="module")
 def policy(model_path: Path) -> PreTrainedModel:
-    """Random weights, drawn wide, so that distributions are far from uniform; ends come often."""
+    """A model with large random weights, so that distributions are far from uniform; with many end tokens."""
     model = loaded_from(model_path).model
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(2)
@@ -37,7 +37,7 @@ def policy(model_path: Path) -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def memory() -> PreTrainedModel:
-    """Another architecture, smaller, with positions that are learned."""
+    """A smaller model of another architecture, with learned positions."""
     model = gpt2(seed=1)
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(30)
@@ -56,50 +56,54 @@ def rollouts_of(
     *rows: list[int],
     group: int,
     max_tokens: int = 8,
-    law: DecodingLaw = PLAIN,
+    distribution: TokenDistribution = PLAIN,
     seed: int = 0,
     static: bool = False,
 ) -> RolloutBatch:
     ids, mask = padded(*rows)
     noise = uniform_noise(seed, rows=len(rows) * group, max_tokens=max_tokens)
-    readers: list[Reader] = [FixedReader(model, graphs=False) if static else GrowingReader(model) for model in models]
-    # many end tokens: rows finish at different times, and the batch is compacted on the way
-    return generate(readers, ids, mask, noise, law=law, end_ids=range(1, 20), pad_id=PAD)
+    decoders: list[Decoder] = [
+        FixedDecoder(model, graphs=False) if static else GrowingDecoder(model) for model in models
+    ]
+    # many end tokens, so that rows end at different steps and the batch is compacted
+    return generate(decoders, ids, mask, noise, distribution=distribution, end_ids=range(1, 20), pad_id=PAD)
 
 
 @torch.no_grad()
 def next_logits(model: PreTrainedModel, prefix: list[int]) -> torch.Tensor:
-    """The whole prefix anew, alone, without a cache."""
+    """Return the logits after a single prefix, without a cache."""
     return model(torch.tensor([prefix]), use_cache=False).logits[0, -1].double()
 
 
-LAWS = [
-    DecodingLaw(temperature=1.0),
-    DecodingLaw(temperature=0.7),
-    DecodingLaw(temperature=1.0, mu=0.5),
-    DecodingLaw(temperature=1.3, mu=0.9),
+DISTRIBUTIONS = [
+    TokenDistribution(temperature=1.0),
+    TokenDistribution(temperature=0.7),
+    TokenDistribution(temperature=1.0, mu=0.5),
+    TokenDistribution(temperature=1.3, mu=0.9),
 ]
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["growing", "fixed"])
-@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
 def test_log_probabilities_are_those_of_a_pass_over_the_whole_text_for_every_token(
-    policy: PreTrainedModel, memory: PreTrainedModel, law: DecodingLaw, static: bool
+    policy: PreTrainedModel, memory: PreTrainedModel, distribution: TokenDistribution, static: bool
 ) -> None:
-    models = [policy, memory] if law.mu else [policy]
-    rollouts = rollouts_of(models, [9, 10, 11], [12, 13, 14, 15, 16], group=6, law=law, static=static)
+    models = [policy, memory] if distribution.mu else [policy]
+    rollouts = rollouts_of(models, [9, 10, 11], [12, 13, 14, 15, 16], group=6, distribution=distribution, static=static)
     assert len(set(rollouts.n_tokens_B.tolist())) > 2
-    check_every_token(rollouts, models, law)
+    check_every_token(rollouts, models, distribution)
 
 
-def check_every_token(rollouts: RolloutBatch, models: Sequence[PreTrainedModel], law: DecodingLaw) -> None:
-    """Against a pass over the whole text before each token."""
+def check_every_token(
+    rollouts: RolloutBatch, models: Sequence[PreTrainedModel], distribution: TokenDistribution
+) -> None:
+    """Compare with a pass over the whole prefix of each token."""
     for row, (prompt, response) in enumerate(texts_of(rollouts)):
         logp_sum = entropy_sum = 0.0
         for place, token in enumerate(response):
             own, *others = (next_logits(model, prompt + response[:place]) for model in models)
-            scores = own - law.mu * others[0] if others else own
-            behaviour = (scores / law.temperature).log_softmax(-1)[token].item()
+            scores = own - distribution.mu * others[0] if others else own
+            behaviour = (scores / distribution.temperature).log_softmax(-1)[token].item()
             assert rollouts.behaviour_logp_BT[row, place].item() == pytest.approx(behaviour, abs=1e-5)
             logp = own.log_softmax(-1)
             logp_sum += logp[token].item()
@@ -110,32 +114,32 @@ def check_every_token(rollouts: RolloutBatch, models: Sequence[PreTrainedModel],
 
 
 def texts_of(rollouts: RolloutBatch) -> list[tuple[list[int], list[int]]]:
-    """Prompt and response of every row."""
+    """Return prompt and response of every row."""
     texts = [text_of(rollouts, row) for row in range(len(rollouts.truncated_B))]
     return [(prompt.tolist(), response.tolist()) for prompt, response in texts]
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
-def test_tokens_follow_the_law(policy: PreTrainedModel, memory: PreTrainedModel, mu: float) -> None:
-    n, prompt, law = 20_000, [9, 10, 11], DecodingLaw(temperature=0.8, mu=mu)
-    rollouts = rollouts_of([policy, memory][: 2 if mu else 1], prompt, group=n, max_tokens=2, law=law)
+def test_tokens_follow_the_distribution(policy: PreTrainedModel, memory: PreTrainedModel, mu: float) -> None:
+    n, prompt, distribution = 20_000, [9, 10, 11], TokenDistribution(temperature=0.8, mu=mu)
+    rollouts = rollouts_of([policy, memory][: 2 if mu else 1], prompt, group=n, max_tokens=2, distribution=distribution)
 
-    def law_after(prefix: list[int]) -> torch.Tensor:
+    def distribution_after(prefix: list[int]) -> torch.Tensor:
         return ((next_logits(policy, prefix) - mu * next_logits(memory, prefix)) / 0.8).softmax(-1)
 
-    first = law_after(prompt)
-    second = sum(first[token] * law_after([*prompt, token]) for token in range(107) if not 1 <= token < 20)
+    first = distribution_after(prompt)
+    second = sum(first[token] * distribution_after([*prompt, token]) for token in range(107) if not 1 <= token < 20)
     for place, expected in enumerate((first, second)):
         tokens = rollouts.response_ids_BT[:, place][rollouts.response_mask_BT[:, place]]
         count = torch.bincount(tokens, minlength=107).double()
-        count = torch.cat([count, n - count.sum()[None]])  # those that ended before
+        count = torch.cat([count, n - count.sum()[None]])  # rows that ended before
         expected = torch.cat([expected * n, n - expected.sum()[None] * n])
         assert p_value(count, expected) > 1e-3
 
 
-def test_the_likeliest_tokens_are_those_of_a_pass_over_the_whole_text(policy: PreTrainedModel) -> None:
-    law = DecodingLaw(temperature=0.0)
-    rollouts = rollouts_of([policy], [9, 10, 11], [20, 30, 40, 50], group=1, law=law)
+def test_greedy_tokens_are_those_of_a_pass_over_the_whole_text(policy: PreTrainedModel) -> None:
+    distribution = TokenDistribution(temperature=0.0)
+    rollouts = rollouts_of([policy], [9, 10, 11], [20, 30, 40, 50], group=1, distribution=distribution)
     for prompt, response in texts_of(rollouts):
         for place, token in enumerate(response):
             assert token == next_logits(policy, prompt + response[:place]).argmax().item()
@@ -157,7 +161,7 @@ def test_the_seed_reaches_the_sampler(policy: PreTrainedModel) -> None:
         if field.name != "group_size"
     )
     assert not torch.equal(first.response_ids_BT, other.response_ids_BT)
-    assert len({tuple(row) for row in first.response_ids_BT.tolist()}) > 8  # and rollouts of one group differ
+    assert len({tuple(row) for row in first.response_ids_BT.tolist()}) > 8  # rollouts of one group differ
 
 
 def test_a_sliding_window_is_respected() -> None:
@@ -168,28 +172,28 @@ def test_a_sliding_window_is_respected() -> None:
     check_every_token(rollouts_of([model], [30, 31, 32, 33, 34], group=6), [model], PLAIN)
 
 
-def test_what_was_said_by_several_rows_is_computed_once(policy: PreTrainedModel) -> None:
+def test_shared_prefixes_are_computed_once(policy: PreTrainedModel) -> None:
     widths = []
 
-    class Watched(GrowingReader):
+    class Watched(GrowingDecoder):
         def step(self, token_S: torch.Tensor) -> torch.Tensor:
             widths.append(len(token_S))
             return super().step(token_S)
 
     ids, mask = padded([9, 10, 11])
     noise = torch.full((6, 3), 0.5)
-    noise[0, 0] = 0.001  # one row goes another way at the first token, one at the second
+    noise[0, 0] = 0.001  # one row differs from the first token on, one from the second
     noise[1, 1] = 0.001
-    generate([Watched(policy)], ids, mask, noise, law=PLAIN, end_ids=[106], pad_id=PAD)
+    generate([Watched(policy)], ids, mask, noise, distribution=PLAIN, end_ids=[106], pad_id=PAD)
     assert widths == [2, 3]
 
 
-def test_the_ends_of_the_noise_draw_possible_tokens() -> None:
+def test_noise_of_0_and_almost_1_samples_possible_tokens() -> None:
     logits, slot = torch.tensor([[0.0, 0.25, 0.5, 0.25, 0.0]]).log(), torch.zeros(2, dtype=torch.long)
     assert draw_tokens([logits], PLAIN, torch.tensor([0.0, 1 - 2**-24]), slot).token_R.tolist() == [1, 3]
 
 
-def test_impossible_tokens_leave_the_entropy_a_number() -> None:
+def test_the_entropy_is_finite_with_impossible_tokens() -> None:
     logits = torch.tensor([[0.0, float("-inf"), 0.0]])
     draw = draw_tokens([logits], PLAIN, torch.tensor([0.7]), torch.tensor([0]))
     assert draw.entropy_R.item() == pytest.approx(0.6931472)
@@ -212,7 +216,7 @@ def test_rows_keep_their_slots_until_a_tenth_is_empty() -> None:
     assert (parent.tolist(), slot.tolist(), token.tolist()) == (list(range(2, 12)), list(range(10)), [4] * 10)
 
 
-def test_without_sharing_every_row_has_a_slot_and_the_shapes_are_few() -> None:
+def test_without_sharing_every_row_has_a_slot_and_few_shapes_occur() -> None:
     slots = Slots(n_rows=8, n_vocabulary=10, shared=False)
     parent, slot, token = slots.arrange(torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([5, 5, 5, 6, 6, 6]))
     assert parent is not None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oversharp.diagnostics.models.load import LoadedModel
-from oversharp.trainers.model.kv_cache import takes_fixed_cache
+from oversharp.trainers.model.kv_cache import supports_fixed_cache
 from oversharp.trainers.objectives.sampling.dlc import Dlc
 from oversharp.trainers.rollouts.engine import OwnEngine
 from oversharp.trainers.rollouts.memory_network import MemoryNetwork
@@ -18,7 +18,7 @@ PROMPTS = [[9, 10, 11], [20, 30, 40, 41], [9, 50, 60]]
 
 @pytest.fixture(scope="module")
 def policy(model_path: Path) -> LoadedModel:
-    """Random weights, drawn wide; many tokens end a response."""
+    """A model with large random weights and many end tokens."""
     loaded = loaded_from(model_path, end_ids=tuple(range(1, 20)))
     with torch.no_grad():
         loaded.model.get_input_embeddings().weight.mul_(2)
@@ -30,7 +30,7 @@ def memory_network(policy: LoadedModel, model_path: Path) -> MemoryNetwork:
     return MemoryNetwork(Dlc(mu=0.5), policy, start=model_path, learning_rate=1e-3)
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it(policy: LoadedModel, memory_network: MemoryNetwork) -> None:
+def test_a_row_does_not_depend_on_the_other_rows(policy: LoadedModel, memory_network: MemoryNetwork) -> None:
     settings = {"group_size": 8, "max_tokens": 8, "temperature": 1.0, "seed": 0}
     whole = OwnEngine(policy, memory_network=memory_network).sample(PROMPTS, **settings)
     parts = OwnEngine(policy, memory_network=memory_network, rows_per_part=8).sample(PROMPTS, **settings)
@@ -41,9 +41,9 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(policy: LoadedModel, memory
         assert torch.allclose(whole.behaviour_logp_BT, other.behaviour_logp_BT, atol=1e-5)
 
 
-def test_fixed_buffers_serve_one_batch_after_another(policy: LoadedModel) -> None:
-    assert takes_fixed_cache(policy.model)
-    endless = replace(policy, end_ids=(1,))  # seldom drawn, so that long responses are long
+def test_fixed_buffers_are_reused_for_the_next_batch(policy: LoadedModel) -> None:
+    assert supports_fixed_cache(policy.model)
+    endless = replace(policy, end_ids=(1,))  # rarely sampled, so that some responses are long
     fixed, plain = OwnEngine(endless, static=True), OwnEngine(endless)
     for prompts, group_size, max_tokens in (
         (PROMPTS, 8, 8),
@@ -51,15 +51,15 @@ def test_fixed_buffers_serve_one_batch_after_another(policy: LoadedModel) -> Non
         (PROMPTS[1:], 16, 12),
         (PROMPTS, 4, 80),
     ):
-        one, other = (
+        first, second = (
             engine.sample(prompts, group_size=group_size, max_tokens=max_tokens, temperature=0.9, seed=1)
             for engine in (fixed, plain)
         )
-        assert torch.equal(one.response_ids_BT, other.response_ids_BT)
-        assert torch.allclose(one.logp_sum_B, other.logp_sum_B, atol=1e-5)
+        assert torch.equal(first.response_ids_BT, second.response_ids_BT)
+        assert torch.allclose(first.logp_sum_B, second.logp_sum_B, atol=1e-5)
 
 
-def test_the_memory_changes_what_is_drawn_and_leaves_the_greedy_response_alone(
+def test_the_memory_changes_samples_but_not_greedy_responses(
     policy: LoadedModel, memory_network: MemoryNetwork
 ) -> None:
     plain, against = OwnEngine(policy), OwnEngine(policy, memory_network=memory_network)
@@ -73,7 +73,7 @@ def test_the_memory_changes_what_is_drawn_and_leaves_the_greedy_response_alone(
     assert greedy[0].group_size == 1
 
 
-def test_without_mu_a_memory_is_not_even_read(policy: LoadedModel, model_path: Path) -> None:
+def test_a_memory_with_mu_0_is_not_evaluated(policy: LoadedModel, model_path: Path) -> None:
     memory_network = MemoryNetwork(Dlc(mu=0.0), policy, start=model_path, learning_rate=1e-3)
     with torch.no_grad():
         for parameter in memory_network.model.parameters():

@@ -15,15 +15,15 @@ from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.countdown_base import build_tokenizer
-from oversharp.trainers.model.forward import ForwardSettings, passes
+from oversharp.trainers.loop import warm_up_memory
+from oversharp.trainers.model.forward import ForwardSettings, split_passes
 from oversharp.trainers.objectives.sampling.dlc import Dlc
 from oversharp.trainers.rollouts.engine import OwnEngine
 from oversharp.trainers.rollouts.memory_network import MemoryNetwork
-from oversharp.trainers.starting import warm_start
 from tests.trainers.batches import text_of
 from tests.trainers.runs import gpt2, loaded_from
 
-#: Another temperature must not matter.
+#: The temperature must have no effect.
 PLAIN = ForwardSettings(temperature=0.7)
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
 
@@ -44,7 +44,7 @@ def gpt2_at(path: Path, vocabulary_size: int) -> Path:
     return path
 
 
-def test_a_copy_begins_as_the_policy_and_its_loss_is_the_samples_own(
+def test_a_copy_starts_as_the_policy_with_the_loss_of_its_samples(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
     memory_network = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
@@ -55,9 +55,7 @@ def test_a_copy_begins_as_the_policy_and_its_loss_is_the_samples_own(
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_it_learns_what_was_drawn(
-    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path, optimizer: str
-) -> None:
+def test_it_learns_the_samples(policy: LoadedModel, rollouts: RolloutBatch, model_path: Path, optimizer: str) -> None:
     decoding = Dlc(optimizer=optimizer, learning_rate={"adamw": 3e-3, "sgd": 0.2}[optimizer])  # type: ignore[arg-type]
     memory_network = MemoryNetwork(decoding, policy, start=model_path, learning_rate=1e9)
     losses = [memory_network.learn(rollouts, PLAIN) for _ in range(8)]
@@ -72,7 +70,7 @@ def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
     memory_network.learn(rollouts, PLAIN)
     twin = loaded_from(model_path).model
     logp_sum = torch.zeros(())
-    for row in range(32):  # every row by itself, copies too
+    for row in range(32):  # every row alone, including copies
         prompt, response = text_of(rollouts, row)
         logits = twin(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
         logp_sum = logp_sum + logits.log_softmax(-1).gather(1, response[:, None]).sum()
@@ -83,32 +81,32 @@ def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3, None])
-def test_its_passes_hold_as_many_responses_as_the_policys_and_change_the_step_by_rounding_alone(
+def test_its_passes_are_limited_like_the_policys_and_change_the_step_only_by_rounding(
     policy: LoadedModel,
     rollouts: RolloutBatch,
     model_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     micro_batch: int | None,
 ) -> None:
-    held: list[int] = []
+    sizes: list[int] = []
 
     def counted(*given: Any) -> Iterator[Any]:
-        for position_N, layout in passes(*given):
-            held.append(len(position_N))
+        for position_N, layout in split_passes(*given):
+            sizes.append(len(position_N))
             yield position_N, layout
 
-    monkeypatch.setattr("oversharp.trainers.rollouts.memory_network.passes", counted)
+    monkeypatch.setattr("oversharp.trainers.rollouts.memory_network.split_passes", counted)
     memory_network = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
     memory_network.learn(rollouts, replace(PLAIN, micro_batch=micro_batch))
-    assert max(held) <= (micro_batch or 32)
-    assert sum(held) == len({tuple(map(tuple, map(Tensor.tolist, text_of(rollouts, row)))) for row in range(32)})
+    assert max(sizes) <= (micro_batch or 32)
+    assert sum(sizes) == len({tuple(map(tuple, map(Tensor.tolist, text_of(rollouts, row)))) for row in range(32)})
     whole = MemoryNetwork(Dlc(optimizer="sgd", learning_rate=0.5), policy, start=model_path, learning_rate=1.0)
     whole.learn(rollouts, PLAIN)
-    for one, other in zip(memory_network.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    for parameter, other in zip(memory_network.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.allclose(parameter, other, atol=1e-6)
 
 
-def test_the_rate_is_the_policys_unless_it_has_its_own(
+def test_the_learning_rate_is_the_policys_unless_dlc_has_one(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
     after = []
@@ -119,7 +117,7 @@ def test_the_rate_is_the_policys_unless_it_has_its_own(
     assert after[0] == after[1] != after[2]
 
 
-def test_another_architecture_with_the_same_tokens_will_do(
+def test_another_architecture_with_the_same_tokens_is_accepted(
     policy: LoadedModel, rollouts: RolloutBatch, tmp_path: Path
 ) -> None:
     path = gpt2_at(tmp_path / "small", 107)
@@ -127,9 +125,7 @@ def test_another_architecture_with_the_same_tokens_will_do(
     assert memory_network.learn(rollouts, PLAIN) > memory_network.learn(rollouts, PLAIN)
 
 
-def test_a_memory_goes_on_bit_for_bit_from_its_state(
-    policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
-) -> None:
+def test_a_restored_memory_continues_bit_for_bit(policy: LoadedModel, rollouts: RolloutBatch, model_path: Path) -> None:
     whole = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1e-3)
     whole.learn(rollouts, PLAIN)
     file = io.BytesIO()
@@ -141,13 +137,13 @@ def test_a_memory_goes_on_bit_for_bit_from_its_state(
     assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), later.model.parameters(), strict=True))
 
 
-def test_another_number_of_logits_is_refused_in_one_line(policy: LoadedModel, tmp_path: Path) -> None:
+def test_another_number_of_logits_is_rejected_in_one_line(policy: LoadedModel, tmp_path: Path) -> None:
     path = gpt2_at(tmp_path / "wide", 128)
     with pytest.raises(TrainingError, match=r"wide: the memory network has logits for 128 tokens, the policy for 107"):
         MemoryNetwork(Dlc(memory=str(path)), policy, start=tmp_path, learning_rate=1e-3)
 
 
-def test_a_loss_that_is_not_finite_is_refused(policy: LoadedModel, rollouts: RolloutBatch, model_path: Path) -> None:
+def test_a_loss_that_is_not_finite_raises(policy: LoadedModel, rollouts: RolloutBatch, model_path: Path) -> None:
     memory_network = MemoryNetwork(Dlc(), policy, start=model_path, learning_rate=1.0)
     with torch.no_grad():
         memory_network.model.get_input_embeddings().weight[11] = float("nan")
@@ -155,7 +151,7 @@ def test_a_loss_that_is_not_finite_is_refused(policy: LoadedModel, rollouts: Rol
         memory_network.learn(rollouts, PLAIN)
 
 
-def test_a_warm_start_brings_the_memory_network_nearer_to_the_policy(
+def test_a_warm_start_reduces_the_distance_of_memory_network_and_policy(
     config: TrainConfig, model_path: Path, tmp_path: Path
 ) -> None:
     policy = loaded_from(model_path)
@@ -168,7 +164,7 @@ def test_a_warm_start_brings_the_memory_network_nearer_to_the_policy(
         memory_network = MemoryNetwork(
             Dlc(memory=path, warm_start_steps=steps), policy, start=tmp_path, learning_rate=3e-3
         )
-        warm_start(
+        warm_up_memory(
             memory_network,
             policy,
             PROMPTS,

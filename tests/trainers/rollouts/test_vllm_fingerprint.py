@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from oversharp.trainers.model.plain_weights import plain_weights
-from oversharp.trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint, rounded_to
+from oversharp.trainers.model.policy import plain_weights
+from oversharp.trainers.rollouts.vllm_fingerprint import HIDDEN_NATS, Fingerprint, round_weights
 from tests.trainers.runs import apply_adapter
 
 
@@ -19,7 +19,7 @@ def fingerprint(*, engine: float, own: float) -> Fingerprint:
 BEFORE = fingerprint(engine=-1.0, own=-1.0)
 
 
-def test_the_gap_is_the_largest_difference_and_infinite_where_something_is_no_number() -> None:
+def test_the_gap_is_the_largest_difference_and_infinite_for_nan() -> None:
     assert fingerprint(engine=-1.0, own=-1.25).gap_nats == 0.25
     assert fingerprint(engine=float("nan"), own=-1.0).gap_nats == float("inf")
 
@@ -29,12 +29,12 @@ def test_the_gap_is_the_largest_difference_and_infinite_where_something_is_no_nu
     [
         ("float32", 0.0, False),
         ("float32", 1e-12, True),
-        ("bfloat16", 0.005, False),  # rounded away by right
+        ("bfloat16", 0.005, False),  # correctly rounded away
         ("bfloat16", 0.02, True),
         ("float16", 0.005, True),
     ],
 )
-def test_an_engine_that_repeats_itself_is_stale_once_more_has_moved_than_it_can_hide(
+def test_repeated_answers_are_stale_if_the_networks_changed_by_more_than_rounding(
     dtype: str, moved_nats: float, is_stale: bool
 ) -> None:
     now = fingerprint(engine=-1.0, own=-1.0 - moved_nats)
@@ -42,22 +42,22 @@ def test_an_engine_that_repeats_itself_is_stale_once_more_has_moved_than_it_can_
     assert now.is_stale_after(BEFORE, hidden_nats=HIDDEN_NATS[dtype]) == is_stale
 
 
-def test_an_engine_that_moved_by_a_bit_is_not_stale() -> None:
+def test_an_engine_that_changed_by_one_bit_is_not_stale() -> None:
     now = fingerprint(engine=np.nextafter(-1.0, 0.0), own=-1.5)
     assert not now.is_repeated(BEFORE)
     assert not now.is_stale_after(BEFORE, hidden_nats=0.0)
 
 
-def test_rounded_networks_have_their_adapters_merged_first_and_are_themselves_again(model_path: Path) -> None:
+def test_round_weights_merges_adapters_first_and_restores_the_weights(model_path: Path) -> None:
     adapted = apply_adapter(AutoModelForCausalLM.from_pretrained(model_path))
     merged = AutoModelForCausalLM.from_pretrained(model_path)
     merged.load_state_dict(dict(plain_weights(adapted)), strict=False)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
-        with rounded_to(adapted, torch.bfloat16):
+        with round_weights(adapted, torch.bfloat16):
             rounded = adapted(ids).logits
-        for parameter in merged.parameters():  # its frequencies stay exact
+        for parameter in merged.parameters():  # buffers with frequencies are not rounded
             parameter.data = parameter.bfloat16()
         assert torch.equal(rounded, merged(ids).logits)
     assert all(torch.equal(tensor, before[name]) for name, tensor in adapted.state_dict().items())

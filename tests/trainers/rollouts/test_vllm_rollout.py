@@ -24,7 +24,7 @@ from oversharp.trainers.model.forward import ForwardSettings
 from oversharp.trainers.objectives.sampling.dlc import Dlc
 from oversharp.trainers.rollouts.engine import OwnEngine
 from oversharp.trainers.rollouts.memory_network import MemoryNetwork
-from oversharp.trainers.rollouts.vllm_fingerprint import own_columns
+from oversharp.trainers.rollouts.vllm_fingerprint import network_columns
 from oversharp.trainers.rollouts.vllm_plan import engine_footprint
 from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
 from tests.trainers.batches import check_ends, p_value, text_of
@@ -43,7 +43,7 @@ ENDS = tuple(range(1, 20))
 
 @pytest.fixture(scope="module", autouse=True)
 def environment_restored() -> Iterator[None]:
-    """vLLM's variables stay in the process that starts it; other tests start processes that would inherit them."""
+    """Restore the environment: vLLM's variables would be inherited by processes of other tests."""
     before = dict(os.environ)
     yield
     os.environ.clear()
@@ -52,7 +52,7 @@ def environment_restored() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Embeddings drawn wide, so that laws are far from uniform."""
+    """A model with large embeddings, so that distributions are far from uniform."""
     path = tmp_path_factory.mktemp("policy")
     torch.manual_seed(0)
     return _saved(Qwen3ForCausalLM(Qwen3Config(**VLLM_SIZES, tie_word_embeddings=True)), path)
@@ -60,7 +60,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another architecture: one layer, other heads, a head of its own."""
+    """A model of another architecture: one layer, other attention heads, an untied head."""
     path = tmp_path_factory.mktemp("memory")
     torch.manual_seed(1)
     sizes = {**VLLM_SIZES, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64}
@@ -77,7 +77,7 @@ def _saved(model: PreTrainedModel, path: Path) -> Path:
 
 
 class Trained:
-    """A policy, its memory or none, and the engine that both are synced to."""
+    """A policy, optionally with a memory network, and their engine."""
 
     def __init__(
         self, start: Path, memory_path: Path | None, dtype: Dtype = "float32", cache_bytes: float | None = None
@@ -104,33 +104,33 @@ class Trained:
 
     @torch.no_grad()
     def move(self) -> None:
-        """What an update does, only more."""
+        """Change the weights more than an update does."""
         for parameter in self.policy.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.03)
 
     @torch.no_grad()
     def scale(self, factor: float) -> None:
-        """A small step of all weights."""
+        """Scale all weights."""
         for parameter in self.policy.model.parameters():
             parameter.mul_(factor)
 
     @torch.no_grad()
     def largest_gaps(self, rollouts: RolloutBatch, temperature: float) -> list[float]:
-        """Behaviour, policy's log-probability, entropy: against passes of transformers over each whole row."""
+        """Return the largest gaps of the three columns to passes of transformers over whole rows."""
         gaps = [0.0, 0.0, 0.0]
         for row in range(len(rollouts.truncated_B)):
             prompt, response = text_of(rollouts, row)
             ids, last = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
             own = self.policy.model(ids).logits[0, last]
             scores = own if self.memory is None else own - MU * self.memory.model(ids).logits[0, last]
-            law, logp = (scores / temperature).log_softmax(-1), own.log_softmax(-1)
-            behaviour = law.gather(1, response[:, None])[:, 0]
-            found = (
+            behaviour_TV, logp = (scores / temperature).log_softmax(-1), own.log_softmax(-1)
+            behaviour = behaviour_TV.gather(1, response[:, None])[:, 0]
+            row_gaps = (
                 (rollouts.behaviour_logp_BT[row, : len(response)] - behaviour).abs().max(),
                 (rollouts.logp_sum_B[row] - logp.gather(1, response[:, None]).sum()).abs(),
                 (rollouts.entropy_sum_B[row] + (logp.exp() * logp).sum()).abs(),
             )
-            gaps = [max(gap, float(one)) for gap, one in zip(gaps, found, strict=True)]
+            gaps = [max(gap, float(value)) for gap, value in zip(gaps, row_gaps, strict=True)]
         return gaps
 
 
@@ -153,8 +153,8 @@ def pair(start: Path, memory_path: Path) -> Iterator[Trained]:
 
 @pytest.fixture(params=["plain", "pair"])
 def trained(request: pytest.FixtureRequest) -> Trained:
-    found: Trained = request.getfixturevalue(request.param)
-    return found
+    trained: Trained = request.getfixturevalue(request.param)
+    return trained
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -167,11 +167,11 @@ def test_log_probabilities_and_entropies_are_those_of_transformers(trained: Trai
     assert set(rollouts.response_ids_BT[padding].tolist()) == {0}
 
 
-def test_rollouts_end_as_those_of_the_own_decoder_do(trained: Trained) -> None:
+def test_rollouts_end_like_those_of_the_own_decoder(trained: Trained) -> None:
     check_ends(trained.sample(max_tokens=4, group_size=16), ENDS)
 
 
-def test_tokens_follow_the_law(trained: Trained) -> None:
+def test_tokens_follow_the_distribution(trained: Trained) -> None:
     n = 4000
     rollouts = trained.engine.sample(PROMPTS[:1], group_size=n, max_tokens=1, temperature=0.8, seed=5)
     count = torch.bincount(rollouts.response_ids_BT[:, 0], minlength=107).double()
@@ -182,14 +182,14 @@ def test_tokens_follow_the_law(trained: Trained) -> None:
     assert p_value(count, (scores / 0.8).softmax(-1) * n) > 1e-3
 
 
-def test_the_likeliest_tokens_leave_the_memory_out(trained: Trained) -> None:
+def test_greedy_tokens_ignore_the_memory(trained: Trained) -> None:
     ours, own = (engine.greedy(PROMPTS, max_tokens=8) for engine in (trained.engine, OwnEngine(trained.policy)))
     assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
     assert torch.allclose(ours.logp_sum_B, own.logp_sum_B, atol=1e-4)
     assert not ours.behaviour_logp_BT.any()
 
 
-def test_the_seed_decides_and_a_row_does_not_depend_on_its_neighbours(trained: Trained) -> None:
+def test_samples_depend_on_the_seed_and_not_on_other_rows(trained: Trained) -> None:
     first, again, other = trained.sample(), trained.sample(), trained.sample(seed=1)
     assert torch.equal(first.response_ids_BT, again.response_ids_BT)
     assert not torch.equal(first.response_ids_BT, other.response_ids_BT)
@@ -203,14 +203,14 @@ def test_a_sync_brings_the_new_weights_of_both_networks(trained: Trained) -> Non
     trained.move()
     if trained.memory is not None:
         trained.memory.learn(before, ForwardSettings(temperature=1.0))
-    assert max(trained.largest_gaps(trained.sample(), 0.7)) > 1e-2  # the twin of what follows: without a sync
+    assert max(trained.largest_gaps(trained.sample(), 0.7)) > 1e-2  # the clean twin: without a sync
     metrics = trained.engine.sync()
     assert metrics["probe_logp_gap"] < 1e-4
     assert metrics["engine_sync_s"] > 0
     assert max(trained.largest_gaps(trained.sample(), 0.7)) < 1e-4
 
 
-GAP = r"vLLM computes other log-probabilities .* use --engine own$"
+GAP = r"vLLM's log-probabilities differ from the policy's .* use --engine own$"
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ GAP = r"vLLM computes other log-probabilities .* use --engine own$"
     [
         ("plain", False, "engine._overwrite_weights", GAP),
         ("pair", False, "engine._overwrite_weights", GAP),
-        ("plain", True, "engine._overwrite_weights", "bit for bit as before"),
+        ("plain", True, "engine._overwrite_weights", "bit-identical to those before"),
         ("plain", False, "engine._llm.reset_prefix_cache", GAP),
     ],
 )
-def test_a_sync_that_leaves_something_out_is_found_out(
+def test_an_incomplete_sync_is_detected(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -232,7 +232,7 @@ def test_a_sync_that_leaves_something_out_is_found_out(
 ) -> None:
     trained: Trained = request.getfixturevalue(name)
     trained.sample()
-    if is_small:  # too small to see, but for the last bit
+    if is_small:  # only the last bit changes
         trained.scale(1 + 2e-6)
     else:
         trained.move()
@@ -244,14 +244,14 @@ def test_a_sync_that_leaves_something_out_is_found_out(
     trained.engine.sync()
 
 
-def test_a_memory_that_is_not_synced_is_found_out(pair: Trained) -> None:
+def test_an_unsynced_memory_is_detected(pair: Trained) -> None:
     pair.sample()
     assert pair.memory is not None
     with torch.no_grad():
         for parameter in pair.memory.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.03)
     with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
-        pair.engine._prove()
+        pair.engine._verify()
     pair.engine.sync()
 
 
@@ -262,7 +262,7 @@ def half(start: Path) -> Iterator[Trained]:
     trained.engine.close()
 
 
-def test_an_engine_of_half_precision_draws_from_the_rounded_law(half: Trained) -> None:
+def test_an_engine_in_half_precision_samples_from_the_rounded_distribution(half: Trained) -> None:
     rollouts = half.sample(temperature=0.7)
     assert rollouts.behaviour_logp_BT.dtype == torch.float32
     assert 1e-4 < max(half.largest_gaps(rollouts, 0.7)) < 0.5  # sums over responses, 1e-6 in float32
@@ -270,45 +270,43 @@ def test_an_engine_of_half_precision_draws_from_the_rounded_law(half: Trained) -
     assert 1e-4 < half.engine.sync()["probe_logp_gap"] < 0.1
 
 
-def test_half_precision_may_lie_off_by_whatever_rounding_does_to_the_networks_and_no_more(
+def test_half_precision_may_differ_by_the_rounding_of_the_networks_and_no_more(
     half: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half.sample()
     half.move()
 
     def moved_by_rounding(policy: LoadedModel, *of: Any) -> Any:
-        """As of a model whose law rounding moves by a nat."""
+        """Shift the columns by a nat, as rounding does in some models."""
         is_rounded = next(policy.model.parameters()).dtype == torch.bfloat16
-        return own_columns(policy, *of) - (0.0 if is_rounded else 1.0)
+        return network_columns(policy, *of) - (0.0 if is_rounded else 1.0)
 
-    monkeypatch.setattr("oversharp.trainers.rollouts.vllm_rollout.own_columns", moved_by_rounding)
+    monkeypatch.setattr("oversharp.trainers.rollouts.vllm_rollout.network_columns", moved_by_rounding)
     before = [parameter.clone() for parameter in half.policy.model.parameters()]
     assert half.engine.sync()["probe_logp_gap"] == pytest.approx(1.0, abs=0.1)
     assert all(map(torch.equal, before, half.policy.model.parameters()))
     half.scale(3.0)
     with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
-        half.engine._prove()
+        half.engine._verify()
     half.scale(1 / 3)
     half.engine.sync()
 
 
-def test_a_step_that_half_precision_rounds_away_is_no_reason_to_stop(half: Trained) -> None:
+def test_a_step_that_half_precision_rounds_away_is_accepted(half: Trained) -> None:
     half.sample()
     half.move()
     with torch.no_grad():
-        for parameter in half.policy.model.parameters():  # as most models are published
+        for parameter in half.policy.model.parameters():  # most models are published in bfloat16
             parameter.copy_(parameter.bfloat16())
     half.engine.sync()
     before = half.engine._fingerprint
     for _ in range(3):
         half.scale(1 + 2e-6)
         half.engine.sync()
-    assert half.engine._fingerprint is before  # the engine has not moved
+    assert half.engine._fingerprint is before  # the engine's answers are unchanged
 
 
-def test_an_engine_of_half_precision_that_is_not_synced_is_found_out(
-    half: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsynced_engine_in_half_precision_is_detected(half: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     half.sample()
     steps = []
 
@@ -320,79 +318,79 @@ def test_an_engine_of_half_precision_that_is_not_synced_is_found_out(
 
     with monkeypatch.context() as patch:
         patch.setattr(half.engine, "_overwrite_weights", lambda: None)
-        with pytest.raises(TrainingError, match="bit for bit as before"):
+        with pytest.raises(TrainingError, match="bit-identical to those before"):
             steps_without_a_sync()
-    assert steps  # the first alone is less than rounding hides
+    assert steps  # the first step alone is rounded away
     half.engine.sync()
 
 
-def test_the_footprint_is_what_the_engine_holds_and_bounds_it(plain: Trained, start: Path, memory_path: Path) -> None:
+def test_the_footprint_is_the_engines_memory_and_limits_it(plain: Trained, start: Path, memory_path: Path) -> None:
     policy = loaded_from(start, end_ids=ENDS)
     memory_network = MemoryNetwork(Dlc(mu=MU, memory=str(memory_path)), policy, start=start, learning_rate=1e-2)
-    said = {}
+    footprints = {}
     for name, read, dtype in (
         ("plain", None, "float32"),
         ("half", None, "bfloat16"),
         ("pair", memory_network, "float32"),
     ):
-        said[name] = engine_footprint(policy, read, start=start, max_model_len=320, rows=64, dtype=dtype)
+        footprints[name] = engine_footprint(policy, read, start=start, max_model_len=320, rows=64, dtype=dtype)
     # 64 rows of 10 blocks of 32 tokens and one block more; 2 layers with keys and values of one head of 32
-    assert said["plain"].cache == 641 * 32 * (2 * 2 * 32 * 4)
-    assert said["plain"].least_cache == 11 * 32 * (2 * 2 * 32 * 4)
-    assert said["half"].cache == said["plain"].cache / 2
-    n_weights = sum(one.numel() for one in policy.model.parameters())
-    assert said["plain"].weights - said["half"].weights == 2 * n_weights * (4 - 2)
-    n_more = sum(one.numel() for one in memory_network.model.parameters())
-    assert said["pair"].weights - said["plain"].weights == 2 * n_more * 4
-    assert said["pair"].cache > said["plain"].cache
-    assert not said["plain"].rests
-    held = sum(cache.nbytes for cache in plain.engine._worker.model_runner.kv_caches)
-    assert 0.2 * said["plain"].cache < held <= 0.25 * said["plain"].cache
+    assert footprints["plain"].cache == 641 * 32 * (2 * 2 * 32 * 4)
+    assert footprints["plain"].least_cache == 11 * 32 * (2 * 2 * 32 * 4)
+    assert footprints["half"].cache == footprints["plain"].cache / 2
+    n_weights = sum(parameter.numel() for parameter in policy.model.parameters())
+    assert footprints["plain"].weights - footprints["half"].weights == 2 * n_weights * (4 - 2)
+    n_more = sum(parameter.numel() for parameter in memory_network.model.parameters())
+    assert footprints["pair"].weights - footprints["plain"].weights == 2 * n_more * 4
+    assert footprints["pair"].cache > footprints["plain"].cache
+    assert not footprints["plain"].has_sleep_mode
+    cache_bytes = sum(cache.nbytes for cache in plain.engine._worker.model_runner.kv_caches)
+    assert 0.2 * footprints["plain"].cache < cache_bytes <= 0.25 * footprints["plain"].cache
 
 
-def test_adapters_are_merged_on_the_way(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_are_merged_in_the_sync(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = loaded_from(start, end_ids=ENDS)
     policy = replace(policy, model=apply_adapter(policy.model))
     with monkeypatch.context() as patch:
         patch.setattr(plain.engine, "_policy", policy)
         plain.engine.sync()
-        ours, own = (one.greedy(PROMPTS, max_tokens=8) for one in (plain.engine, OwnEngine(policy)))
+        ours, own = (engine.greedy(PROMPTS, max_tokens=8) for engine in (plain.engine, OwnEngine(policy)))
     plain.engine.sync()
     assert torch.equal(ours.response_ids_BT, own.response_ids_BT)
     assert torch.allclose(ours.logp_sum_B, own.logp_sum_B, atol=1e-4)
 
 
 # the engine of a run closes with it, and takes groups of processes from those of this module: nothing may draw after it
-def test_a_lora_run_in_half_precision_draws_in_it_and_plans_with_the_engine(
+def test_a_lora_run_in_half_precision_samples_in_it_and_plans_the_engines_memory(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    model, said = model_on_hub(tmp_path / "hub"), Notes()
-    run = train(replace(config, model=model, lora_rank=2, engine="vllm", precision="bfloat16", max_steps=2), said)
-    assert any("vLLM weights" in note and "vLLM cache" in note for note in said.notes)
+    model, notes = model_on_hub(tmp_path / "hub"), Notes()
+    run = train(replace(config, model=model, lora_rank=2, engine="vllm", precision="bfloat16", max_steps=2), notes)
+    assert any("vLLM weights" in note and "vLLM cache" in note for note in notes.notes)
     assert all(1e-5 < line["probe_logp_gap"] < 0.1 for line in metrics(run))  # 3e-6 and less in float32
     assert json.loads((run / "checkpoint-2" / "adapter_config.json").read_text())["base_model_name_or_path"] == model
 
 
-def test_the_process_is_left_as_it_was(plain: Trained) -> None:
+def test_process_wide_state_is_restored(plain: Trained) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
-    assert torch.get_num_threads() == before + 1  # vLLM puts a function in its place that does nothing
+    assert torch.get_num_threads() == before + 1  # vLLM replaces it by a function that does nothing
     torch.set_num_threads(before)
 
 
-def test_heads_that_vllm_does_not_take_are_refused_before_it_starts(model_path: Path) -> None:
+def test_unsupported_head_sizes_are_rejected_before_vllm_starts(model_path: Path) -> None:
     policy = loaded_from(model_path, end_ids=ENDS)
     with pytest.raises(TrainingError, match=r"attention heads of size 24 .* use --engine own$"):
         VllmRolloutEngine(policy, start=model_path, max_model_len=64, rows=8)
 
 
-def test_another_gpu_than_the_first_is_refused(start: Path) -> None:
+def test_another_gpu_than_the_first_is_rejected(start: Path) -> None:
     policy = replace(loaded_from(start, end_ids=ENDS), device=torch.device("cuda:1"))
     with pytest.raises(TrainingError, match="CUDA_VISIBLE_DEVICES"):
         VllmRolloutEngine(policy, start=start, max_model_len=64, rows=8)
 
 
-def test_a_model_longer_than_its_context_is_refused_in_one_line(start: Path) -> None:
+def test_a_model_length_above_its_context_is_rejected_in_one_line(start: Path) -> None:
     with pytest.raises(TrainingError, match=r"vLLM does not start \([^\n]*\); use --engine own$"):
         VllmRolloutEngine(loaded_from(start, end_ids=ENDS), start=start, max_model_len=4096, rows=8)

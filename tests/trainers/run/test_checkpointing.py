@@ -38,7 +38,7 @@ def resume(run: Path, step: int, optimizer: torch.optim.Optimizer) -> None:
     restore(run, step, optimizer, load_state(run, step)["optimizer"])
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     def fail() -> None:
         with atomic_folder(tmp_path / "checkpoint-3") as folder:
             (folder / "half").write_text("x")
@@ -47,14 +47,14 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         fail()
     assert not (tmp_path / "checkpoint-3").exists()
-    for name in ("old", "new"):  # written again it is another one
+    for name in ("old", "new"):  # writing it again replaces it
         with atomic_folder(tmp_path / "checkpoint-3") as folder:
             (folder / name).write_text("x")
         assert [entry.name for entry in (tmp_path / "checkpoint-3").iterdir()] == [name]
 
 
-def test_a_tokenizer_that_finds_no_room_is_one_line(tmp_path: Path) -> None:
-    """The tokenizers library raises plain Exception for it; here its file is the largest."""
+def test_a_tokenizer_on_a_full_disk_is_a_one_line_error(tmp_path: Path) -> None:
+    """The tokenizers library raises a plain Exception; its file is the largest one here."""
     model, tokenizer = build_model(seed=0), build_tokenizer()
     tokenizer.add_tokens([f"{number}-th word" for number in range(20_000)])
     with (
@@ -66,7 +66,7 @@ def test_a_tokenizer_that_finds_no_room_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoint-0").exists()
 
 
-def test_a_file_keeps_its_old_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_a_file_keeps_its_old_content_until_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -116,14 +116,14 @@ def test_a_state_without_its_checkpoint_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"rubbish" * 9, b"\x80\x02."])
-def test_a_state_of_rubbish_is_reported(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_state_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "step-4.pt").write_bytes(content)
     with pytest.raises(TrainingError, match=r"step-4\.pt: damaged.* start a new run"):
         resume(tmp_path, 4, an_optimizer())
 
 
-def test_a_state_cut_short_and_every_flipped_byte_of_it_are_noticed(tmp_path: Path) -> None:
+def test_a_truncated_state_and_every_flipped_byte_are_detected(tmp_path: Path) -> None:
     save_state(tmp_path, 4, a_state())
     path = tmp_path / "state" / "step-4.pt"
     whole = path.read_bytes()
@@ -151,7 +151,7 @@ def test_a_state_of_another_kind_is_reported(tmp_path: Path, saved: object) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_files_and_folders_in_each_others_place_are_reported(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_and_vice_versa_are_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     with pytest.raises(TrainingError, match="state: cannot be read as a folder"):
         committed_step(tmp_path)

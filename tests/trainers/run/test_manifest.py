@@ -1,4 +1,4 @@
-"""Files of a run that are not what was written: found before it goes on, each in one line."""
+"""Damaged and replaced files of a run are reported before it resumes, in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEIGHTS = bytes(range(256)) * 16
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Steps 0, 2 and 4 are committed; of step 6 there are weights and a line, but no commit."""
+    """A run with steps 0, 2 and 4 committed; step 6 has weights and a line of metrics, but no commit."""
     for step in (0, 2, 4, 6):
         folder = tmp_path / f"checkpoint-{step}"
         folder.mkdir()
@@ -36,7 +36,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_what_was_written_since_the_last_commit_and_the_card_are_nobodys_concern(run: Path) -> None:
+def test_files_since_the_last_commit_and_the_card_are_not_checked(run: Path) -> None:
     (run / "checkpoint-4" / "README.md").write_text("mine")
     flip(run / "checkpoint-6" / "model.safetensors")
     assert require_intact(run, 4) == ()
@@ -45,7 +45,7 @@ def test_what_was_written_since_the_last_commit_and_the_card_are_nobodys_concern
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "hint"),
     [
         ("checkpoint-4/model.safetensors", "start a new run in another --output-dir"),
         ("checkpoint-0/model.safetensors", "start a new run in another --output-dir"),
@@ -55,15 +55,15 @@ def test_what_was_written_since_the_last_commit_and_the_card_are_nobodys_concern
         (NAME, "move it away to continue without checking the run's files"),
     ],
 )
-def test_a_flipped_bit_is_one_line_with_the_file(run: Path, name: str, mend: str) -> None:
+def test_a_flipped_bit_is_a_one_line_error_with_the_file(run: Path, name: str, hint: str) -> None:
     flip(run / name)
     with pytest.raises(TrainingError) as raised:
         require_intact(run, 4)
     assert str(raised.value).startswith(f"{run / name}: ")
-    assert str(raised.value).endswith(mend)
+    assert str(raised.value).endswith(hint)
 
 
-def test_what_somebody_moved_away_is_told_and_what_is_needed_is_missed(run: Path) -> None:
+def test_missing_files_are_reported_and_missing_required_files_raise(run: Path) -> None:
     (run / "checkpoint-2" / "model.safetensors").unlink()
     with pytest.raises(TrainingError, match=r"checkpoint-2/model\.safetensors: cannot be read \(No such file"):
         require_intact(run, 4)
@@ -77,7 +77,7 @@ def test_what_somebody_moved_away_is_told_and_what_is_needed_is_missed(run: Path
         require_intact(run, 4)
 
 
-def test_a_run_without_checksums_is_not_looked_at_and_a_digit_of_them_cannot_be_changed(run: Path) -> None:
+def test_a_run_without_checksums_is_not_checked_and_changed_checksums_are_detected(run: Path) -> None:
     path = run / NAME
     written = json.loads(path.read_text())
     written["steps"]["0"]["checkpoint-0/model.safetensors"][0] += 1

@@ -1,10 +1,10 @@
-"""The model card: front matter that the Hub reads, settings that repeat the run, no number without its unit's name."""
+"""The model card: front matter for the hub, settings that reproduce the run, metrics with units."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard
 from oversharp.trainers import objectives
 from oversharp.trainers.config import TrainConfig
 from oversharp.trainers.run.directory import RunPart
-from oversharp.trainers.run.model_card import CardRecord, card_record, model_card
+from oversharp.trainers.run.model_card import model_card
 
 METRICS = {
     "step": 160,
@@ -36,9 +36,9 @@ def part(after_step: int, **versions: str) -> RunPart:
     return RunPart(after_step=after_step, started="2026-01-01T00:00:00+00:00", versions={**VERSIONS, **versions})
 
 
-def record(**settings: Any) -> CardRecord:
+def card_of(*, step: int = 160, metrics: Mapping[str, float] = METRICS, **settings: Any) -> str:
     config = TrainConfig(**{"model": "runs/base/checkpoint-1200", "output_dir": Path("runs/iac"), **settings})
-    return card_record(config, objectives.parse(config.algorithm), step=160, metrics=METRICS, parts=[part(0)])
+    return model_card(config, objectives.parse(config.algorithm), step=step, metrics=metrics, parts=[part(0)])
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def front_matter(card: str) -> dict[str, Any]:
     return loaded
 
 
-def test_the_front_matter_is_what_the_hub_reads() -> None:
-    card = model_card(record(algorithm="iac:alpha=0.5", model="Qwen/Qwen3-0.6B", problems=Path("a/train.jsonl")))
+def test_the_hub_can_read_the_front_matter() -> None:
+    card = card_of(algorithm="iac:alpha=0.5", model="Qwen/Qwen3-0.6B", problems=Path("a/train.jsonl"))
     data = ModelCard(card).data.to_dict()
     assert data == front_matter(card)
     assert data["library_name"] == "transformers"
@@ -56,27 +56,27 @@ def test_the_front_matter_is_what_the_hub_reads() -> None:
     assert data["tags"] == ["oversharp", "reinforcement-learning", "rlvr", "iac"]
 
 
-def test_a_local_checkpoint_is_no_base_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Hub refuses a card whose base_model is a path; `runs/base` looks like a hub name."""
+def test_a_local_checkpoint_is_not_the_base_model_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub rejects a card whose base_model is a path; `runs/base` looks like a hub name."""
     (tmp_path / "runs" / "base").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for model in ("runs/base", "runs/base/checkpoint-1200", str(tmp_path)):
-        card = model_card(record(model=model))
+        card = card_of(model=model)
         assert "base_model" not in front_matter(card)
         assert f"It started from `{model}`." in card
 
 
-def test_the_objective_comes_with_the_sources_of_all_its_parts() -> None:
+def test_the_card_lists_the_sources_of_all_parts() -> None:
     objective = objectives.parse("iac:alpha=0.5")
-    card = model_card(record(algorithm="iac:alpha=0.5"))
+    card = card_of(algorithm="iac:alpha=0.5")
     assert f"`{objective.expression}`" in card
     assert "iac:alpha=0.5" in objective.expression
     for part in objective.parts:
         assert f"- {part.title} ({part.source})" in card
 
 
-def test_the_settings_repeat_the_run() -> None:
-    card = model_card(record(algorithm="iac", prompt_template="Q: {prompt}\nA:", learning_rate=1e-4, resume=True))
+def test_the_settings_reproduce_the_run() -> None:
+    card = card_of(algorithm="iac", prompt_template="Q: {prompt}\nA:", learning_rate=1e-4, resume=True)
     (toml,) = re.findall(r"```toml\n(.*?)```", card, flags=re.DOTALL)
     settings = tomllib.loads(toml)["train"]
     again = TrainConfig(**settings, output_dir=Path("runs/iac"))
@@ -86,8 +86,8 @@ def test_the_settings_repeat_the_run() -> None:
     assert not {"resume", "output_dir"} & set(settings)
 
 
-def test_metrics_carry_units_and_times_stay_out() -> None:
-    card = model_card(record())
+def test_metrics_have_units_and_times_are_omitted() -> None:
+    card = card_of()
     units = {"correct_rate": "share of responses", "token_entropy_nats": "nats per token", "grad_norm": ""}
     units |= {"correct_variety": "probability", "clip_fraction": "share of tokens", "response_tokens_mean": "tokens"}
     for name, unit in units.items():
@@ -96,40 +96,40 @@ def test_metrics_carry_units_and_times_stay_out() -> None:
         assert name not in card
 
 
-def test_the_first_checkpoint_has_no_metrics_and_says_so() -> None:
-    card = model_card(replace(record(), step=0, metrics={}))
+def test_the_card_of_the_first_checkpoint_states_that_it_has_no_metrics() -> None:
+    card = card_of(step=0, metrics={})
     assert "# iac, step 0" in card
     assert "None: this is the model before its first step." in card
     assert "before on-policy reinforcement learning" in card
 
 
-def test_the_audit_asks_as_the_training_did() -> None:
-    assert "oversharp audit runs/iac --task countdown\n" in model_card(record())
-    card = model_card(record(problems=Path("train.jsonl"), chat=True, chat_args='{"a": 1}', system_prompt="Be brief."))
+def test_the_audit_command_has_the_prompt_format_of_the_training() -> None:
+    assert "oversharp audit runs/iac --task countdown\n" in card_of()
+    card = card_of(problems=Path("train.jsonl"), chat=True, chat_args='{"a": 1}', system_prompt="Be brief.")
     asked = """--chat --chat-args '{"a": 1}' --system-prompt 'Be brief.'"""
     assert f"oversharp audit runs/iac --problems HELD_OUT.jsonl {asked}\n" in card
 
 
-def test_an_adapter_belongs_to_peft() -> None:
-    data = front_matter(model_card(record(lora_rank=8)))
+def test_the_library_of_an_adapter_is_peft() -> None:
+    data = front_matter(card_of(lora_rank=8))
     assert data["library_name"] == "peft"
     assert "lora" in data["tags"]
 
 
-def test_versions_of_what_is_not_installed_are_left_out() -> None:
-    card = model_card(record())
+def test_packages_that_are_not_installed_are_omitted() -> None:
+    card = card_of()
     assert "python 3.11.9, oversharp 0.1.0, torch 2.13.0" in card
     assert "vllm" not in card.split("## Versions")[1]
 
 
-def test_a_run_that_went_on_elsewhere_names_the_versions_of_every_stretch() -> None:
+def test_a_run_resumed_elsewhere_lists_the_versions_of_each_part() -> None:
     config, objective = TrainConfig(), objectives.parse("grpo")
 
     def versions(step: int, *parts: RunPart) -> str:
-        card = model_card(card_record(config, objective, step=step, metrics={}, parts=parts))
+        card = model_card(config, objective, step=step, metrics={}, parts=parts)
         return card.split("## Versions\n\n")[1].strip()
 
-    # the part behind step 20 that was killed before its first save left nothing
+    # the first part after step 20 was killed before its first save
     moved = part(0), part(20, torch="2.12.0"), part(20, torch="2.14.0"), part(40, torch="2.14.0")
     then = "python 3.11.9, oversharp 0.1.0, torch 2.13.0"
     assert versions(20, *moved) == then
@@ -138,10 +138,10 @@ def test_a_run_that_went_on_elsewhere_names_the_versions_of_every_stretch() -> N
 
 
 def test_hostile_names_do_not_break_the_front_matter() -> None:
-    card = model_card(record(output_dir=Path('runs/a: "b" # c')))
+    card = card_of(output_dir=Path('runs/a: "b" # c'))
     assert front_matter(card)["model_name"] == 'a: "b" # c'
 
 
 def test_equal_runs_give_equal_cards() -> None:
     slower = {**METRICS, "wall_s": 9.0, "generation_s": 8.0, "samples_per_s": 28.0}
-    assert model_card(record()) == model_card(replace(record(), metrics=slower))
+    assert card_of() == card_of(metrics=slower)

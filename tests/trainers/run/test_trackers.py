@@ -1,4 +1,4 @@
-"""Trackers: the real package where it is installed, the one-line error where it is not."""
+"""Trackers with the real packages if installed, else their one-line error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.trainers.run.trackers import NoTracker, TrackerName, open_tracker, require_tracker
+from oversharp.trainers.run.trackers import TrackerName, open_tracker, require_tracker
 
 SETTINGS = {"algorithm": "grpo", "learning_rate": 2e-4, "chat": False}
 NAMES: tuple[TrackerName, ...] = ("tensorboard", "wandb", "trackio")
@@ -23,32 +23,32 @@ def installed(name: str) -> pytest.MarkDecorator:
 
 
 def interrupted_run(name: TrackerName, run: Path) -> None:
-    """Steps 1 to 3, a kill after step 2 was committed, then steps 3 and 4."""
+    """Log steps 1 to 3, then, as after a kill with step 2 committed, steps 3 and 4."""
     run.mkdir(parents=True, exist_ok=True)
     for after_step, steps in ((0, (1, 2, 3)), (2, (3, 4))):
-        tracker = open_tracker(name, run, after_step=after_step, settings=SETTINGS)
-        for step in steps:
-            tracker.log(step, {"step": step, "reward_mean": step / 2, "samples_skipped": 3})
-        tracker.close()
+        with open_tracker(name, run, after_step=after_step, settings=SETTINGS) as log:
+            for step in steps:
+                log(step, {"step": step, "reward_mean": step / 2, "samples_skipped": 3})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_package_is_named_before_anything_runs(name: TrackerName, tmp_path: Path) -> None:
+def test_a_missing_package_is_reported_before_the_run(name: TrackerName, tmp_path: Path) -> None:
     if find_spec(name) is not None:
         require_tracker(name)
         return
-    with pytest.raises(ConfigError, match=rf"^--tracker {name}: .* pip install {name}, or leave --tracker out"):
+    with pytest.raises(ConfigError, match=rf"^--tracker {name}: .* pip install {name}, or omit --tracker"):
         require_tracker(name)
-    with pytest.raises(ConfigError, match="is not installed"):
-        open_tracker(name, tmp_path, after_step=0, settings=SETTINGS)
+    with (
+        pytest.raises(ConfigError, match="is not installed"),
+        open_tracker(name, tmp_path, after_step=0, settings=SETTINGS),
+    ):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
-    tracker = open_tracker(None, tmp_path, after_step=0, settings=SETTINGS)
-    tracker.log(1, {"step": 1, "loss": 0.5})
-    tracker.close()
-    assert isinstance(tracker, NoTracker)
+    with open_tracker(None, tmp_path, after_step=0, settings=SETTINGS) as log:
+        log(1, {"step": 1, "loss": 0.5})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +76,7 @@ def test_wandb_continues_the_same_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @installed("trackio")
 def test_trackio_continues_the_same_run(tmp_path: Path) -> None:
-    """In a process of its own: trackio reads where its files go when it is imported."""
+    """In a separate process: trackio reads the path of its files on import."""
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import test_trackers as t;"
         "t.interrupted_run('trackio', Path(sys.argv[2]))"
@@ -88,27 +88,27 @@ def test_trackio_continues_the_same_run(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout == ""  # stdout belongs to the command's result
+    assert done.stdout == ""  # stdout is for the command's result
     with sqlite3.connect(tmp_path / "trackio" / "oversharp.db") as database:
         rows = database.execute("SELECT DISTINCT run_name, step, CAST(metrics AS TEXT) FROM metrics ORDER BY step")
-        found = [(name, step, json.loads(metrics)["reward_mean"]) for name, step, metrics in rows]
-    (name,) = {row[0] for row in found}
+        logged = [(name, step, json.loads(metrics)["reward_mean"]) for name, step, metrics in rows]
+    (name,) = {row[0] for row in logged}
     assert name.startswith("grpo-")
-    assert [row[1:] for row in found] == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
+    assert [row[1:] for row in logged] == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
 
 
-def test_a_damaged_identity_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_run_id_is_reported_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from oversharp.trainers.run import trackers
 
     (tmp_path / "tracker.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"tracker\.json: not the identity .* delete it to start a new chart"):
-        trackers._identity(tmp_path)
+    with pytest.raises(ConfigError, match=r"tracker\.json: contains no id of .* delete it to start a new chart"):
+        trackers._run_id(tmp_path)
 
 
-def test_a_directory_that_is_started_anew_is_another_run(tmp_path: Path) -> None:
+def test_a_restarted_directory_is_another_run(tmp_path: Path) -> None:
     from oversharp.trainers.run import trackers
 
-    first = trackers._identity(tmp_path)
-    assert trackers._identity(tmp_path) == first
+    first = trackers._run_id(tmp_path)
+    assert trackers._run_id(tmp_path) == first
     (tmp_path / "tracker.json").unlink()
-    assert trackers._identity(tmp_path) != first
+    assert trackers._run_id(tmp_path) != first

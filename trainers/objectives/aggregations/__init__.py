@@ -1,1 +1,1 @@
-"""Parts that weigh the losses of tokens into one number."""
+"""Aggregations: weight token losses into one number."""

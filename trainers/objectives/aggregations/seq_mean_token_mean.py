@@ -1,4 +1,4 @@
-"""The mean over samples of the mean over their tokens: GRPO's own aggregation, which favours short samples.
+"""Mean over samples of the mean over their tokens: GRPO's aggregation. Tokens of short samples have more weight.
 
     loss = 1/N * sum over samples of 1/|y_i| * sum over tokens of loss_it
 
@@ -26,7 +26,7 @@ class SeqMeanTokenMean(PartDefaults):
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """1 / (N |y_i|) for each token of the N samples that count.
+        """Return 1 / (N |y_i|) for each token of the N samples that count.
 
         >>> import torch
         >>> mask_BT = torch.tensor([[True, True], [True, False]])

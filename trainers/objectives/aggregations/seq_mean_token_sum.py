@@ -1,8 +1,8 @@
-"""The mean over samples of the sum over their tokens: the gradient of the mean of A log pi(y|x).
+"""Mean over samples of the sum over their tokens: the gradient of the mean of A log pi(y|x).
 
     loss = 1/N * sum over samples and tokens of loss_it
 
-No length divisor at all, so the step grows with the length of responses.
+There is no length divisor, so the step grows with the length of responses.
 
 Source: REINFORCE with the response as one action, *Back to Basics* (arXiv 2402.14740); verl calls it
 ``seq-mean-token-sum``.
@@ -21,7 +21,7 @@ from oversharp.trainers.objectives.contract import PartDefaults
 
 @dataclass(frozen=True, kw_only=True)
 class SeqMeanTokenSum(PartDefaults):
-    """Every token weighs 1 / (number of samples)."""
+    """Every token has the weight 1 / (number of samples)."""
 
     title: ClassVar[str] = "mean over samples of the sum over tokens"
     source: ClassVar[str] = "arXiv 2402.14740"
@@ -29,7 +29,7 @@ class SeqMeanTokenSum(PartDefaults):
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """1 / N for each token of the N samples that count.
+        """Return 1 / N for each token of the N samples that count.
 
         >>> import torch
         >>> mask_BT = torch.tensor([[True, True], [True, False]])

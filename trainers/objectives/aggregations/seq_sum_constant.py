@@ -1,9 +1,9 @@
-"""The mean over samples of the sum over their tokens, divided by a constant length.
+"""Mean over samples of the sum over their tokens, divided by a constant length.
 
     loss = 1/N * sum over samples of 1/L * sum over tokens of loss_it
 
-L is the run's longest response unless ``divisor`` is given: ``seq_mean_token_sum`` at a scale that does not depend on
-what was sampled.
+L is the run's longest response unless ``divisor`` is given. It is ``seq_mean_token_sum`` at another scale, which does
+not depend on the samples.
 
 Source: Dr. GRPO (arXiv 2503.20783), section 3.2 and Listing 1; verl calls it ``seq-mean-token-sum-norm``, where L is
 the width of the padded batch unless ``loss_scale_factor`` is set.
@@ -22,7 +22,7 @@ from oversharp.trainers.objectives.contract import PartDefaults, check_range
 
 @dataclass(frozen=True, kw_only=True)
 class SeqSumConstant(PartDefaults):
-    """Every token weighs 1 / (samples x L). ``divisor`` is L in tokens; the run's longest response unless given."""
+    """Every token has the weight 1 / (samples x L). ``divisor`` is L in tokens; default: the run's longest response."""
 
     title: ClassVar[str] = "mean over samples of the sum over tokens, over a constant length"
     source: ClassVar[str] = "arXiv 2503.20783, section 3.2"
@@ -35,7 +35,7 @@ class SeqSumConstant(PartDefaults):
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """1 / (N L) for each token of the N samples that count.
+        """Return 1 / (N L) for each token of the N samples that count.
 
         >>> import torch
         >>> mask_BT = torch.tensor([[True, True], [True, False]])

@@ -1,4 +1,4 @@
-"""The mean over all tokens of the batch: every token weighs the same, so long samples weigh more.
+"""Mean over all tokens of the batch: tokens have equal weight, so long samples have more weight.
 
     loss = 1 / (sum over samples of |y_i|) * sum over samples and tokens of loss_it
 
@@ -18,7 +18,7 @@ from oversharp.trainers.objectives.contract import PartDefaults
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMean(PartDefaults):
-    """Every token of the samples that count weighs the same."""
+    """All tokens of the samples that count have the same weight."""
 
     title: ClassVar[str] = "mean over tokens"
     source: ClassVar[str] = "arXiv 2503.14476, Eq 12"
@@ -26,7 +26,7 @@ class TokenMean(PartDefaults):
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """1 / (number of tokens) for each token of the samples that count.
+        """Return 1 / (number of tokens) for each token of the samples that count.
 
         >>> import torch
         >>> mask_BT = torch.tensor([[True, True], [True, False], [True, True]])

@@ -1,1 +1,1 @@
-"""Parts that change advantages or take samples out of the batch."""
+"""Calibrations: change advantages, or remove samples from the batch."""

@@ -1,10 +1,10 @@
 """Easy-query filter: the prompts of the batch with the highest success rate do not count.
 
-    the floor(share * P) prompts with the largest share of correct samples leave the batch; ties by order, first goes
+    remove the floor(share * P) prompts with the largest share of correct samples; of ties, the first
 
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), Table 5 and Appendix I: "discards the easiest 25 % of
-training queries according to their empirical success rate". [A] does not say when the rate is taken; here it is each
-batch's own, so that no pass over the training set is needed.
+training queries according to their empirical success rate". [A] does not say when the rate is measured; here it is
+measured in each batch, so that no pass over the training set is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EasyFilter(PartDefaults):
         check_range(0, 1, share=self.share)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Takes the ``easiest_prompts`` prompts out."""
+        """Remove the ``easiest_prompts``."""
         easy_P1 = easiest_prompts(rewards.correct_PG, share=self.share)[:, None]
         return credit.remove_samples(easy_P1)
 

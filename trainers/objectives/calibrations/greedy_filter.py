@@ -43,8 +43,8 @@ class GreedyFilter(PartDefaults):
         if rewards.greedy_correct_P is None:
             raise ValueError("greedy_filter: correctness of the greedy responses is unknown")
         solved_P1 = rewards.greedy_correct_P[:, None]
-        silenced = credit.remove_samples(solved_P1)
-        return credit.with_advantages(silenced.advantage_PG) if self.counted else silenced
+        removed = credit.remove_samples(solved_P1)
+        return credit.with_advantages(removed.advantage_PG) if self.counted else removed
 
 
 PART = GreedyFilter

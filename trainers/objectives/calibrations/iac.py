@@ -56,7 +56,7 @@ class Iac(PartDefaults):
         check_range(0, alpha=self.alpha)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """``calibrate_advantages`` advantages; every sample still counts."""
+        """Apply ``calibrate_advantages``; every sample still counts."""
         is_plus_PG = rewards.correct_PG if self.s_plus == "correct" else credit.advantage_PG > 0
         raised_PG = calibrate_advantages(credit.advantage_PG, is_plus_PG, alpha=self.alpha)
         return credit.with_advantages(raised_PG, keep_scale=self.scale_matched)

@@ -1,11 +1,10 @@
 """NSR: only incorrect samples count, in the loss and in its divisor.
 
-    correct samples leave the batch;      A~_i = A_i    for the others, which is -1 with the estimator it brings
+    remove correct samples;      A~_i = A_i    for the others, which is -1 with the default estimator
 
-Without another estimator in the expression it brings ``w_reinforce`` (-1 for what the verifier refuses) and
-``token_mean``: the paper's objective. ``grpo+nsr`` keeps GRPO's advantages of incorrect samples instead; then groups
-that are all wrong are silent, which they are not in the paper. ``negative_only`` differs twice: it keeps the divisor,
-and it goes by A < 0.
+By default it brings ``w_reinforce`` (-1 for incorrect samples) and ``token_mean``, which is the paper's objective.
+``grpo+nsr`` keeps GRPO's advantages of incorrect samples instead; then all-wrong groups have no gradient, unlike in the
+paper. ``negative_only`` differs in two ways: samples stay in the divisor, and the criterion is A < 0.
 
 Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), section 2.2, L_NSR.
 """

@@ -3,8 +3,9 @@
     A~_i = A_i * min(1 / pi_ref(y_i|x), cap)    for correct samples with A_i > 0;     A~_i = A_i    otherwise
 
 [A] divides *all* advantages and has no cap (``samples=all`` with a large cap); then the lower bound of Z'(q) is 1.
-That does not stop over-sharpening: Z'(q) itself was above 1 in all of 5,000 random draws, so modes that were not
-sampled still lose. Without a cap one response decides the step; with long ones nearly every factor *is* the cap.
+That does not prevent over-sharpening: Z'(q) was above 1 in all of 5,000 random draws, so modes that were not sampled
+still lose probability. Without a cap, one response can dominate the step; for long responses, nearly every factor
+equals the cap.
 
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1: the "natural solution" that IAC
 replaces.
@@ -23,7 +24,7 @@ from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need,
 
 
 def rarity(reference_logp_PG: Float[Tensor, "prompt group"], *, cap: float) -> Float[Tensor, "prompt group"]:
-    """min(1 / pi_ref, cap), from log pi_ref.
+    """Return min(1 / pi_ref, cap), from log pi_ref.
 
     >>> import torch
     >>> rarity(torch.tensor([[0.5, 0.01]]).log(), cap=10.0)
@@ -52,7 +53,7 @@ class ReferenceWeighting(PartDefaults):
         check_range(1, cap=self.cap)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Advantages times ``rarity``; every sample still counts."""
+        """Multiply advantages by ``rarity``; every sample still counts."""
         if rewards.reference_logp_PG is None:
             raise ValueError("reference_weighting: the rollouts have no log-probabilities under the reference")
         factor_PG = rarity(rewards.reference_logp_PG, cap=self.cap).to(credit.advantage_PG.dtype)

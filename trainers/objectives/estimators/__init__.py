@@ -1,1 +1,1 @@
-"""Parts that turn rewards into advantages."""
+"""Estimators: compute advantages from rewards."""

@@ -2,11 +2,12 @@
 
     A_i = r_i - mean(r)             loss = 1/N * sum over samples of 1/L * sum over tokens of loss_it
 
-L is constant (the run's longest response), so a token weighs the same in a short and in a long response.
+L is constant (the run's longest response), so tokens of short and long responses have the same weight.
 
-Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), section 3.2. The name is used for three things: the
-centring (verl: ``norm_adv_by_std_in_grpo=False``), the constant divisor (TRL: ``loss_type="dr_grpo"``), and both. The
-paper has both, and so has this part: it brings ``seq_sum_constant``, and naming another aggregation overrides that.
+Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), section 3.2. Codebases use the name for the centring
+only (verl: ``norm_adv_by_std_in_grpo=False``), for the constant divisor only (TRL: ``loss_type="dr_grpo"``), or for
+both. The paper has both, and so has this part: it brings ``seq_sum_constant`` unless the expression has another
+aggregation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults,
 
 
 def centre_rewards(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
-    """Rewards less their group's mean; exactly 0 where all are equal. ``ValueError`` for groups of one.
+    """Subtract the group's mean; exactly 0 if all rewards are equal. Raise ``ValueError`` for groups of one.
 
     >>> centre_rewards(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]]))
     tensor([[ 0.7500, -0.2500, -0.2500, -0.2500],
@@ -42,7 +43,7 @@ class DrGrpo(PartDefaults):
     brings: ClassVar[str] = "seq_sum_constant"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """``centre_rewards`` rewards."""
+        """Apply ``centre_rewards``."""
         return centre_rewards(rewards.reward_PG)
 
 

@@ -2,8 +2,8 @@
 
     A_i = (r_i - mean(r)) / (std(r) + eps)          A_i = 0 where all rewards of the group are equal
 
-Source: DeepSeekMath (arXiv 2402.03300), section 4.1.2. The paper leaves std's degrees of freedom and eps open and
-codebases differ, so both are settings: ``convention`` takes them from one codebase.
+Source: DeepSeekMath (arXiv 2402.03300), section 4.1.2. The paper does not define the degrees of freedom of std and eps,
+and codebases differ, so both are settings; ``convention`` sets both to those of a codebase.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults,
 
 Convention = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
 
-#: (ddof, eps) of the group's standard deviation, as verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct have them.
+#: (ddof, eps) of the group's standard deviation in verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct.
 CONVENTIONS: Mapping[Convention, tuple[int, float]] = MappingProxyType(
     {"verl": (1, 1e-6), "trl": (1, 1e-4), "openrlhf": (1, 1e-9), "oat": (1, 1e-8), "open-instruct": (0, 1e-8)}
 )
@@ -30,7 +30,7 @@ CONVENTIONS: Mapping[Convention, tuple[int, float]] = MappingProxyType(
 def standardise_rewards(
     reward_PG: Float[Tensor, "prompt group"], *, ddof: int, eps: float
 ) -> Float[Tensor, "prompt group"]:
-    """Rewards less their group's mean, over its standard deviation. ``ValueError`` for groups of one.
+    """Subtract the group's mean and divide by its standard deviation. Raise ``ValueError`` for groups of one.
 
     >>> standardise_rewards(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), ddof=0, eps=0.0)
     tensor([[ 1.7321, -0.5774, -0.5774, -0.5774]])
@@ -43,7 +43,7 @@ def standardise_rewards(
 
 @dataclass(frozen=True, kw_only=True)
 class Grpo(PartDefaults):
-    """``convention`` is the codebase whose ``ddof`` (0 or 1) and ``eps`` are taken; each of these overrides it."""
+    """``convention`` is the codebase whose ``ddof`` (0 or 1) and ``eps`` are used, unless these are given."""
 
     title: ClassVar[str] = "Group Relative Policy Optimization"
     source: ClassVar[str] = "arXiv 2402.03300, section 4.1.2"
@@ -57,7 +57,7 @@ class Grpo(PartDefaults):
         check_range(0, eps=self.eps)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """``standardise_rewards`` rewards."""
+        """Apply ``standardise_rewards``."""
         ddof, eps = CONVENTIONS[self.convention]
         ddof, eps = (ddof if self.ddof is None else self.ddof), (eps if self.eps is None else self.eps)
         return standardise_rewards(rewards.reward_PG, ddof=ddof, eps=eps)

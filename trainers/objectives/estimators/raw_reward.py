@@ -2,8 +2,8 @@
 
     A_i = r_i
 
-With rewards 0 and 1 only correct samples teach, and each step sharpens on what was drawn; in the softmax worlds of
-[A] this estimator collapses first. Groups of equal rewards are not silent.
+With rewards 0 and 1, only correct samples have a gradient, and each step raises the probability of sampled correct
+responses; in the softmax worlds of [A], this estimator collapses first. Groups of equal rewards have a gradient.
 
 Source: REINFORCE (Williams 1992); *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 2.4.
 """
@@ -27,7 +27,7 @@ class RawReward(PartDefaults):
     source: ClassVar[str] = "arXiv 2601.15609, section 2.4"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """The rewards.
+        """Return the rewards.
 
         >>> import torch
         >>> false = torch.zeros(1, 2, dtype=torch.bool)

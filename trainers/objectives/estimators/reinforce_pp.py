@@ -1,18 +1,19 @@
-"""REINFORCE++: rewards whitened over all tokens of the batch, or over its samples, without any group.
+"""REINFORCE++: rewards whitened over all tokens or all samples of the batch, without groups.
 
     over=tokens    A_i = (r_i - m) / sqrt(v + 1e-8)      m, v: mean and unbiased variance of r over all response tokens
     over=samples   A_i = (r_i - m) / (s + 1e-8)          m, s: mean and unbiased deviation of r over the samples
 
-Over tokens, verl's form and the default, every token carries its sample's reward, so a long response weighs more in m
-and v than a short one. Over samples is the paper's form. A batch whose values are all equal has advantage 0. Works
+Over tokens is verl's form and the default: every token has its sample's reward, so a long response has more weight in
+m and v than a short one. Over samples is the paper's form. If all values of a batch are equal, advantages are 0. Works
 with one rollout per prompt.
 
     kl=b           A_it = r_i - b * sum over tokens s >= t of log(pi_old(y_is) / pi_ref(y_is)), then whitened
 
-``kl`` puts the KL to the reference into the reward, as the paper does: k1 at every token, to which the tokens before it
-have led. Every token then has an advantage of its own, and m, v and s are taken of these: ``over=tokens`` counts each
-once, as the paper's Eq 5 does and verl with ``use_kl_in_reward``; ``over=samples`` each by one over the tokens of its
-response. The part ``kl`` is a loss beside the reward instead, where k1 has no pull. No calibration goes with ``kl=b``.
+``kl`` subtracts the KL to the reference from the reward, as in the paper: the k1 estimates of the tokens, summed from
+each token to the last. Every token then has a separate advantage, and m, v and s are those of the tokens' values:
+``over=tokens`` weights all tokens equally, as in the paper's Eq 5 and verl's ``use_kl_in_reward``; ``over=samples``
+weights each token by one over the length of its response. The part ``kl`` is an additional loss instead, where the
+expected gradient of k1 is 0. Calibrations cannot be combined with ``kl=b``.
 
 Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.1, Eq 4 and 5, and appendix B.2; verl 0.9 ``reinforce_plus_plus``
 with gamma = 1, its ``kl_ctrl.kl_coef`` being ``kl``.
@@ -38,7 +39,7 @@ Over = Literal["tokens", "samples"]
 def whiten_over_tokens(
     value_PG: Float[Tensor, "prompt group"], n_tokens_PG: Int[Tensor, "prompt group"]
 ) -> Float[Tensor, "prompt group"]:
-    """Values less their mean, over their standard deviation, where each counts once per token; 0 if all are equal.
+    """Whiten values with one weight per token; 0 if all values are equal.
 
     >>> whiten_over_tokens(torch.tensor([[1.0, 0.0]]), torch.tensor([[1, 3]]))  # mean 1/4, variance 1/4
     tensor([[ 1.5000, -0.5000]])
@@ -51,7 +52,7 @@ def whiten_over_tokens(
 
 
 def whiten_over_samples(value_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
-    """Values less their mean, over their standard deviation, where each counts once; 0 if all are equal.
+    """Whiten values with one weight per sample; 0 if all values are equal.
 
     >>> whiten_over_samples(torch.tensor([[2.0, 1.0], [0.0, 1.0]]))  # mean 1, variance 2/3
     tensor([[ 1.2247,  0.0000],
@@ -65,16 +66,16 @@ def whiten_over_samples(value_PG: Float[Tensor, "prompt group"]) -> Float[Tensor
 def whiten(
     value_PG: Float[Tensor, "prompt group"], n_tokens_PG: Int[Tensor, "prompt group"], over: Over
 ) -> Float[Tensor, "prompt group"]:
-    """By either form."""
+    """Whiten values over tokens or samples."""
     return whiten_over_samples(value_PG) if over == "samples" else whiten_over_tokens(value_PG, n_tokens_PG)
 
 
 def whiten_by_token(
     value_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"], over: Over
 ) -> Float[Tensor, "row token"]:
-    """Values of tokens less their mean, over their standard deviation; 0 if all are equal, and outside the responses.
+    """Whiten values of tokens; 0 if all are equal, and outside the responses.
 
-    Where all tokens of a response have one value these are ``whiten``.
+    Equals ``whiten`` if all tokens of each response have the same value.
 
     >>> whiten_by_token(torch.tensor([[1.0, 9.0], [2.0, 0.0]]), torch.tensor([[True, False], [True, True]]), "tokens")
     tensor([[ 0.,  0.],
@@ -95,7 +96,7 @@ def whiten_by_token(
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePp(PartDefaults):
-    """Rewards whitened over the batch; ``over`` its tokens, as verl does, or its samples, as the paper.
+    """Rewards whitened over the batch: ``over`` its tokens as in verl, or its samples as in the paper.
 
     ``kl`` is the coefficient of the KL in the reward, 0 or more.
     """
@@ -113,7 +114,7 @@ class ReinforcePp(PartDefaults):
             object.__setattr__(self, "needs", needs)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """Rewards, ``whiten``: what ``kl=0`` gives to all tokens of a response."""
+        """Whiten the rewards, without the KL."""
         return whiten(rewards.reward_PG, rewards.n_tokens_PG, self.over)
 
     def token_advantages(
@@ -122,7 +123,7 @@ class ReinforcePp(PartDefaults):
         reference_gap_BT: Float[Tensor, "row token"],
         mask_BT: Bool[Tensor, "row token"],
     ) -> Float[Tensor, "row token"]:
-        """Rewards less ``kl`` times the log-ratios that are still to come, whitened.
+        """Whiten the rewards minus ``kl`` times the sum of the log-ratios from each token on.
 
         >>> gap_BT, mask_BT = torch.tensor([[0.0, 2.0], [0.0, 0.0]]), torch.ones(2, 2, dtype=torch.bool)
         >>> ReinforcePp(kl=0.5).token_advantages(torch.tensor([[1.0, 0.0]]), gap_BT, mask_BT)  # all values are 0

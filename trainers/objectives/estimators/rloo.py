@@ -1,13 +1,13 @@
-"""RLOO: each reward against the mean of the other rewards of its group.
+"""RLOO: each reward minus the mean of the other rewards of its group.
 
     A_i = r_i - 1/(G - 1) * sum over j != i of r_j = G/(G - 1) * (r_i - mean(r))
 
-The baseline does not contain the sample itself, so the gradient is unbiased; unlike GRPO's it is not divided by a
+The baseline does not include the sample itself, so the gradient is unbiased. Unlike GRPO's, it is not divided by a
 standard deviation.
 
 Source: Kool et al. 2019, *Buy 4 REINFORCE Samples, Get a Baseline for Free!*; for language models *Back to Basics*
-(arXiv 2402.14740), as RLOO, where the response is one action: add ``seq_mean_token_sum`` for the sum of
-log-probabilities over its tokens.
+(arXiv 2402.14740). There, the response is one action: add ``seq_mean_token_sum`` for the sum of log-probabilities over
+its tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
 
 
 def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
-    """Rewards less the mean of the others in their group. ``ValueError`` for groups of one.
+    """Subtract the mean of the other rewards of the group. Raise ``ValueError`` for groups of one.
 
     >>> import torch
     >>> leave_one_out(torch.tensor([[1.0, 0.0, 0.0]]))
@@ -42,7 +42,7 @@ class Rloo(PartDefaults):
     source: ClassVar[str] = "arXiv 2402.14740"
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """``leave_one_out`` rewards."""
+        """Apply ``leave_one_out``."""
         return leave_one_out(rewards.reward_PG)
 
 

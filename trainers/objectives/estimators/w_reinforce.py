@@ -2,13 +2,13 @@
 
     A_i = weight    if the verifier accepts y_i;      A_i = -1    otherwise
 
-REINFORCE with rewards +1 and -1 whose positive half is weighted down: the gradient of weight * L_PSR + L_NSR. Nothing
-is compared within a group, so the advantage *is* the estimator, not a change to another one. It reads the verifier's
-word and no reward: shapings do not reach it. ``weight=1`` is plain REINFORCE on +1/-1, ``weight=0`` learns from
-incorrect samples alone but keeps the correct ones in the divisor; ``nsr`` takes them out.
+REINFORCE with rewards +1 and -1, with a smaller weight for correct samples: the gradient of weight * L_PSR + L_NSR.
+It uses the verifier's decision and no rewards, so shapings have no effect, and samples are not compared within a group.
+``weight=1`` is plain REINFORCE on +1/-1. ``weight=0`` learns from incorrect samples only, with correct ones in the
+divisor; ``nsr`` removes those.
 
 Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), section 5, with lambda = 0.1. The
-authors' code takes the mean over tokens and PPO's clip, so this part brings ``token_mean``.
+authors' code uses the mean over tokens and PPO's clip, so this part brings ``token_mean``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults,
 
 @dataclass(frozen=True, kw_only=True)
 class WReinforce(PartDefaults):
-    """+1/-1 rewards with the correct samples weighted down. ``weight`` is the paper's lambda, 0 or more."""
+    """+1/-1 rewards with a smaller weight for correct samples. ``weight`` is the paper's lambda, 0 or more."""
 
     title: ClassVar[str] = "Weighted REINFORCE"
     source: ClassVar[str] = "arXiv 2506.01347, section 5"
@@ -38,7 +38,7 @@ class WReinforce(PartDefaults):
         check_range(0, weight=self.weight)
 
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """``weight`` where correct, -1 elsewhere.
+        """Return ``weight`` for correct samples, -1 for others.
 
         >>> right = torch.tensor([[True, False]])
         >>> WReinforce().advantages(GroupedRewards(reward_PG=right.float(), correct_PG=right,

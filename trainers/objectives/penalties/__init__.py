@@ -1,1 +1,1 @@
-"""Parts that add a further loss to each token."""
+"""Penalties: add a loss to each token."""

@@ -33,12 +33,12 @@ class EntropyBonus(PartDefaults):
         check_range(0, coefficient=self.coefficient)
 
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
-        """Minus the coefficient times the entropy.
+        """Return minus the coefficient times the entropy.
 
         >>> import torch
-        >>> one = TokenLogps(logp_BT=torch.zeros(1, 1), entropy_BT=torch.full((1, 1), 2.0),
-        ...                  old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
-        >>> EntropyBonus(coefficient=0.1).token_penalty(one)
+        >>> tokens = TokenLogps(logp_BT=torch.zeros(1, 1), entropy_BT=torch.full((1, 1), 2.0),
+        ...                     old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> EntropyBonus(coefficient=0.1).token_penalty(tokens)
         tensor([[-0.2000]])
         """
         if tokens.entropy_BT is None:

@@ -1,15 +1,16 @@
-"""KL to the reference policy as a loss on each token, by one of three estimators.
+"""KL to the reference policy as a loss on each token, with one of three estimators.
 
     d = log pi(y_t) - log pi_ref(y_t)          k1 = d          k2 = d^2 / 2          k3 = exp(-d) - 1 + d
 
-The values of k1 and k3 estimate KL(pi||pi_ref) without bias; as a *loss* only k2 has the gradient of that KL in
-expectation. k1's expected gradient is 0: it adds noise and no pull. k3's is that of the forward KL(pi_ref||pi).
+The values of k1 and k3 are unbiased estimates of KL(pi||pi_ref). As a *loss*, only k2 has the gradient of that KL in
+expectation. The expected gradient of k1 is 0, so it only adds noise; that of k3 is the gradient of the forward
+KL(pi_ref||pi).
 
-Every sample that counts pays, also where a group of equal rewards teaches nothing, as in verl and TRL; ``nsr``,
-``easy_filter`` and ``overlong_filter`` take samples out of the penalty too.
+The penalty applies to every sample that counts, including groups of equal rewards, as in verl and TRL. ``nsr``,
+``easy_filter`` and ``overlong_filter`` remove samples from the penalty too.
 
 Source: Schulman, *Approximating KL Divergence* (2020); k3 as GRPO's penalty: DeepSeekMath (arXiv 2402.03300), Eq 4.
-For k3 verl clamps d to +-20 and the value to +-10, TRL does not; there is no clamp here. The default beta is verl's.
+For k3, verl clamps d to +-20 and the value to +-10; TRL and this part do not. The default beta is verl's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Kind = Literal["k1", "k2", "k3"]
 def kl_estimate(
     logp_BT: Float[Tensor, "row token"], reference_logp_BT: Float[Tensor, "row token"], kind: Kind
 ) -> Float[Tensor, "row token"]:
-    """The estimate at each token, in nats.
+    """Return the estimate at each token, in nats.
 
     >>> double = torch.tensor([[2.0]]).log()  # the policy gives the token twice the reference's probability
     >>> [round(kl_estimate(double, torch.zeros(1, 1), kind).item(), 4) for kind in ("k1", "k2", "k3")]
@@ -43,7 +44,7 @@ def kl_estimate(
 
 @dataclass(frozen=True, kw_only=True)
 class Kl(PartDefaults):
-    """``beta`` is the coefficient, 0 or more; ``straight_through``: the value of ``kind``, the gradient of k2."""
+    """``beta`` is the coefficient, 0 or more. ``straight_through``: the value of ``kind`` with the gradient of k2."""
 
     title: ClassVar[str] = "KL penalty to the reference"
     source: ClassVar[str] = "Schulman 2020; arXiv 2402.03300, Eq 4"
@@ -57,7 +58,7 @@ class Kl(PartDefaults):
         check_range(0, beta=self.beta)
 
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
-        """beta times ``kl_estimate``."""
+        """Return beta times ``kl_estimate``."""
         if tokens.reference_logp_BT is None:
             raise ValueError("kl: the tokens have no log-probabilities under the reference")
         estimate_BT = kl_estimate(tokens.logp_BT, tokens.reference_logp_BT, self.kind)

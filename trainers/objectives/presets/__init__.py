@@ -1,1 +1,1 @@
-"""Whole objectives of papers, as expressions of parts."""
+"""Presets: complete objectives of papers, as expressions of parts."""

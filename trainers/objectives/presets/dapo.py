@@ -1,8 +1,8 @@
 """DAPO: GRPO with clip-higher, dynamic sampling and the mean over tokens.
 
-The fourth piece, overlong shaping, depends on the run's ``--max-tokens``: add ``overlong:length=N``, or
-``overlong_filter``. The dual clip is not in the paper; verl, where DAPO was run, has it on at 3, and it changes the
-loss where a ratio is above 3 and A < 0. ``dapo:dual=0`` switches it off.
+The fourth technique, overlong shaping, depends on the run's ``--max-tokens``: add ``overlong:length=N``, or
+``overlong_filter``. The dual clip at 3 is not in the paper, but a default of verl, with which DAPO was run. It changes
+the loss if a ratio exceeds 3 and A < 0. ``dapo:dual=0`` turns it off.
 
 Source: DAPO (arXiv 2503.14476), Eq 8.
 

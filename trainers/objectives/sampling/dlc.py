@@ -27,13 +27,13 @@ class Dlc(PartDefaults):
     """Sampling against a memory network.
 
     ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy) or the folder or
-    hub name of a smaller model with the same tokenizer, which may hold neither ``,`` nor ``+``.
+    hub name of a smaller model with the same tokenizer, which must not contain ``,`` or ``+``.
     ``learning_rate`` and ``optimizer`` train the memory, at the policy's rate unless given. ``warm_start_steps`` are
     steps of cross-entropy on the policy's samples before the first rollout.
 
     >>> import torch
     >>> f_policy, f_memory = torch.tensor([2.0, 0.0, 0.0]), torch.tensor([4.0, 0.0, 0.0])
-    >>> (f_policy - Dlc().mu * f_memory).softmax(dim=0)  # the mode that was drawn too often is as likely as the others
+    >>> (f_policy - Dlc().mu * f_memory).softmax(dim=0)  # the mode that was sampled too often is as likely as others
     tensor([0.3333, 0.3333, 0.3333])
     """
 

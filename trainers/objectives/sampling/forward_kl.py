@@ -1,14 +1,14 @@
-"""Forward KL to the reference: cross-entropy on samples of the reference, so that what it could do is not forgotten.
+"""Forward KL to the reference: cross-entropy on samples of the reference, to keep its capabilities.
 
     loss += beta * mean over prompts and samples y ~ pi_ref of -log pi(y|x) / |y|
 
-Per token, as GRPO's own loss is; over the sum of tokens the same beta would weigh |y| times as much. Where samples are
-of equal length this is KL(pi_ref||pi) per token, less the entropy of the reference, which is constant; where they are
-not, short samples count for more than in the KL. Samples of every prompt of the batch take part, also of those that
-``greedy_filter`` silences. ``kl`` acts where the *policy* goes; this acts where the reference went, so modes that the
-policy has left still pull.
+The loss is a mean over tokens, as GRPO's; with a sum over tokens, the same beta would have |y| times the weight. For
+samples of equal length it is KL(pi_ref||pi) per token, plus the entropy of the reference, which is constant. Otherwise
+short samples have more weight than in the KL. It uses samples for every prompt of the batch, including those that
+``greedy_filter`` removes. ``kl`` acts on samples of the *policy*; this loss acts on samples of the reference, and so
+also on modes that the policy no longer samples.
 
-Source: *The Reasoning Boundary Paradox* [C], Eq 9 (SELF), beta = 1e-4. [C] does not say how many samples it takes.
+Source: *The Reasoning Boundary Paradox* [C], Eq 9 (SELF), beta = 1e-4. [C] does not state the number of samples.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from oversharp.trainers.objectives.contract import PartDefaults, check_range
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardKl(PartDefaults):
-    """Rehearsal of the reference's own samples.
+    """Rehearsal on samples of the reference.
 
-    ``beta`` is the coefficient, 0 or more; ``samples_per_prompt`` are drawn from the reference for each prompt of the
-    batch.
+    ``beta`` is the coefficient, 0 or more. ``samples_per_prompt`` is the number of samples of the reference for each
+    prompt of the batch.
 
     >>> ForwardKl().beta, ForwardKl().samples_per_prompt
     (0.0001, 2)

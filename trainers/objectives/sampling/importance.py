@@ -1,16 +1,17 @@
-"""Importance weights for rollouts that the policy did not draw itself, but a rounding engine, or DLC's sampler.
+"""Importance weights for rollouts from another distribution than the policy's: an engine that rounds, or DLC.
 
     w_t = pi_old(y_t) / behaviour(y_t)                      level=token
     w   = product of w_t over the response                  level=sequence, one weight for all its tokens
 
     mode=truncate: min(w, cap)        mode=mask: w where w <= cap, else 0        mode=exact: w
 
-Exact sequence weights are unbiased, and their variance grows exponentially with length; token weights are biased and
-tame. With DLC the choice decides the outcome: in the softmax worlds its benefit needs no weights and vanishes with
-exact ones.
+Exact sequence weights are unbiased, but their variance grows exponentially with length; token weights are biased and
+have a small variance. With DLC, the choice decides the outcome: in the softmax worlds, its benefit vanishes with exact
+weights.
 
-Source: truncated: Ionides 2008, *Truncated Importance Sampling*; in RL with a second engine: verl's rollout correction
-(``rollout_is``, cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio to +-20; this does not.
+Source: truncated weights: Ionides 2008, *Truncated Importance Sampling*; in RL with a second engine: verl's rollout
+correction (``rollout_is``, cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio to +-20; this
+part does not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Importance(PartDefaults):
     def importance(
         self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
     ) -> Float[Tensor, "row token"]:
-        """Weights, without gradient; 0 outside the response.
+        """Return the weights, without gradient; 0 outside the response.
 
         >>> log_ratio_BT, mask_BT = torch.tensor([[2.0, 2.0]]).log(), torch.ones(1, 2, dtype=torch.bool)
         >>> Importance(level="sequence", mode="exact").importance(log_ratio_BT, mask_BT)

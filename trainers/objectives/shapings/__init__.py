@@ -1,1 +1,1 @@
-"""Parts that change rewards before anything compares them."""
+"""Shapings: change rewards before they are compared."""

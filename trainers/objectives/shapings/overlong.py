@@ -1,9 +1,9 @@
-"""DAPO's soft overlong punishment: responses that come near the longest allowed one lose reward.
+"""DAPO's soft overlong punishment: responses near the maximum length lose reward.
 
     r~ = r + min(-(|y| - (L - buffer)) / buffer * factor, 0)
 
-0 up to L - buffer tokens, then a straight line down to -factor at L. The shaped rewards of an all-wrong group are no
-longer equal, so such a group teaches: calibrations that look for success must ask the verifier, not A > 0.
+The punishment is 0 up to L - buffer tokens, then linear to -factor at L. The shaped rewards of an all-wrong group
+differ, so such a group has a gradient, and calibrations of correct samples must use the verifier's decision, not A > 0.
 
 Source: DAPO (arXiv 2503.14476), section 3.4, Eq 13 (section 4.1: L = 20,480, buffer = 4,096; factor 1).
 """
@@ -21,10 +21,10 @@ from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults,
 
 @dataclass(frozen=True, kw_only=True)
 class Overlong(PartDefaults):
-    """``length`` is L, the run's ``--max-tokens``: a limit that no response reaches would punish nothing.
+    """``length`` is L, which should be the run's ``--max-tokens``.
 
-    ``buffer`` is how many tokens before L the punishment begins, L / 5 (the paper's share) unless given. ``factor`` is
-    the punishment at L.
+    ``buffer`` is the number of tokens before L with a punishment, by default L / 5 as in the paper. ``factor`` is the
+    punishment at L.
     """
 
     title: ClassVar[str] = "soft overlong punishment"
@@ -41,7 +41,7 @@ class Overlong(PartDefaults):
         check_range(0, factor=self.factor)
 
     def shape(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
-        """Rewards less the punishment.
+        """Subtract the punishment from the rewards.
 
         >>> import torch
         >>> false = torch.zeros(1, 4, dtype=torch.bool)

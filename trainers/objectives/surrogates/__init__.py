@@ -1,1 +1,1 @@
-"""Parts that give each token its loss."""
+"""Surrogates: compute the loss of each token."""

@@ -1,13 +1,13 @@
-"""CISPO: REINFORCE with a clipped importance weight that carries no gradient.
+"""CISPO: REINFORCE with a clipped importance weight without gradient.
 
     loss_t = -sg[clip(rho_t, 1 - low, 1 + high)] * A * log pi(y_t)          sg: no gradient
 
-PPO's clip stops the gradient of a token whose ratio left the bounds; here only its weight is bounded, and every token
-keeps a gradient: ``clip_fraction`` in the metrics tells how many weights were bounded.
+PPO's clip removes the gradient of a token whose ratio is outside the bounds. Here only its weight is bounded, and every
+token has a gradient; ``clip_fraction`` in the metrics is the share of bounded weights.
 
 Source: MiniMax-M1 (arXiv 2506.13585), section 3.1, Eq 4 and 5, with the mean over tokens, which this part brings. The
-bounds differ by codebase: the paper sets no lower one (``low=1``) and does not print the upper; TRL clamps at
-``epsilon_high`` itself and advises 5, which is ``high=4``, the default here; verl has 1 - 0.2 and 1 + 0.2:
+bounds differ between codebases. The paper has no lower bound (``low=1``) and does not print the upper one. TRL clamps
+at ``epsilon_high`` and recommends 5, which is ``high=4``, the default here. verl clamps at 1 - 0.2 and 1 + 0.2:
 ``cispo:low=0.2,high=0.2``.
 """
 
@@ -24,7 +24,7 @@ from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, 
 
 @dataclass(frozen=True, kw_only=True)
 class Cispo(PartDefaults):
-    """Clipped weights. They lie from 1 - low to 1 + high; ``low=1`` is no lower bound."""
+    """``low`` and ``high`` bound the weights at 1 - low and 1 + high; ``low=1`` is no lower bound."""
 
     title: ClassVar[str] = "Clipped IS-weight Policy Optimization"
     source: ClassVar[str] = "arXiv 2506.13585, Eq 4 and 5"
@@ -35,16 +35,16 @@ class Cispo(PartDefaults):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1:
-            raise ValueError(f"low {self.low}: must lie in [0, 1]")
+            raise ValueError(f"low {self.low}: must be in [0, 1]")
         check_range(0, high=self.high)
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
-        """Weighted log-probability of each token.
+        """Return the weighted negative log-probability of each token.
 
         >>> import torch
-        >>> one = TokenLogps(logp_BT=torch.tensor([[-1.0]]), entropy_BT=torch.zeros(1, 1),
-        ...                  old_logp_BT=torch.tensor([[-3.0]]), mask_BT=torch.ones(1, 1, dtype=torch.bool))
-        >>> Cispo().token_loss(one, torch.tensor([1.0]))  # exp(2) is above 5
+        >>> tokens = TokenLogps(logp_BT=torch.tensor([[-1.0]]), entropy_BT=torch.zeros(1, 1),
+        ...                     old_logp_BT=torch.tensor([[-3.0]]), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> Cispo().token_loss(tokens, torch.tensor([1.0]))  # exp(2) is above 5
         SurrogateLoss(loss_BT=tensor([[5.]]), clipped_BT=tensor([[True]]))
         """
         ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).detach().exp()

@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO, with separate bounds and the dual clip.
+"""PPO's clipped surrogate, with separate bounds and the dual clip.
 
     rho_t = pi(y_t) / pi_old(y_t)       loss_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A)
     where A < 0, and a dual clip c is given:                   loss_t = min(loss_t, -c A)
@@ -39,22 +39,22 @@ class Clip(PartDefaults):
             raise ValueError(f"dual {self.dual}: must be above 1, or 0 for none")
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
-        """Clipped loss of each token.
+        """Return the clipped loss of each token.
 
-        >>> one = TokenLogps(logp_BT=torch.tensor([[2.0]]), entropy_BT=torch.zeros(1, 1),
-        ...                  old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
-        >>> Clip().token_loss(one, torch.tensor([1.0])).loss_BT
+        >>> tokens = TokenLogps(logp_BT=torch.tensor([[2.0]]), entropy_BT=torch.zeros(1, 1),
+        ...                     old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> Clip().token_loss(tokens, torch.tensor([1.0])).loss_BT
         tensor([[-1.2000]])
         """
         advantage_B1 = as_column(advantage_B)
         ratio_BT = (tokens.logp_BT - tokens.old_logp_BT).exp()
         free_BT = -advantage_B1 * ratio_BT
-        held_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
-        loss_BT, clipped_BT = torch.maximum(free_BT, held_BT), held_BT > free_BT
+        bounded_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
+        loss_BT, clipped_BT = torch.maximum(free_BT, bounded_BT), bounded_BT > free_BT
         if self.dual:
-            most_B1 = -advantage_B1 * self.dual
-            too_much_BT = (advantage_B1 < 0) & (loss_BT > most_B1)
-            loss_BT, clipped_BT = torch.where(too_much_BT, most_B1, loss_BT), clipped_BT | too_much_BT
+            limit_B1 = -advantage_B1 * self.dual
+            exceeds_BT = (advantage_B1 < 0) & (loss_BT > limit_B1)
+            loss_BT, clipped_BT = torch.where(exceeds_BT, limit_B1, loss_BT), clipped_BT | exceeds_BT
         return SurrogateLoss(loss_BT=loss_BT, clipped_BT=clipped_BT & tokens.mask_BT)
 
 

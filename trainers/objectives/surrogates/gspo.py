@@ -3,12 +3,12 @@
     s_i = exp(1/|y_i| * sum over tokens of log rho_it)      loss_it = -min(s_it A, clip(s_it, 1 - low, 1 + high) A)
     s_it = sg[s_i] * pi(y_it) / sg[pi(y_it)]                sg: no gradient
 
-s_it has the value of s_i at every token and the gradient of its own token, so any aggregation can weigh tokens; with
-``seq_mean_token_mean``, the default, the gradient is that of the paper's sequence-level loss. A clip cuts off a whole
-sequence, and the bounds, the paper's of section 5.1, are a thousand times tighter than PPO's.
+s_it has the value of s_i at every token and the gradient of its token, so any aggregation can weight tokens. With
+``seq_mean_token_mean``, the default, the gradient is that of the paper's sequence-level loss. Clipping removes the
+gradient of a whole sequence. The bounds, from section 5.1 of the paper, are about a thousandth of PPO's.
 
 Source: *Group Sequence Policy Optimization* (arXiv 2507.18071), section 4.1, Eq 5 and 7; token form: section 4.3,
-Eq 13 and 14. verl caps log s_it at 10, TRL does not, nor does this.
+Eq 13 and 14. verl caps log s_it at 10; TRL and this part do not.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Gspo(PartDefaults):
         check_range(0, high=self.high)
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
-        """Clipped loss of each token.
+        """Return the clipped loss of each token.
 
-        >>> two = TokenLogps(logp_BT=torch.tensor([[0.3, 0.1]]), entropy_BT=torch.zeros(1, 2),
-        ...                  old_logp_BT=torch.zeros(1, 2), mask_BT=torch.ones(1, 2, dtype=torch.bool))
-        >>> Gspo().token_loss(two, torch.tensor([-1.0])).loss_BT  # exp(0.2), and nothing clips an A < 0 from above
+        >>> tokens = TokenLogps(logp_BT=torch.tensor([[0.3, 0.1]]), entropy_BT=torch.zeros(1, 2),
+        ...                     old_logp_BT=torch.zeros(1, 2), mask_BT=torch.ones(1, 2, dtype=torch.bool))
+        >>> Gspo().token_loss(tokens, torch.tensor([-1.0])).loss_BT  # exp(0.2): A < 0 has no upper clip
         tensor([[1.2214, 1.2214]])
         """
         advantage_B1 = as_column(advantage_B)
@@ -50,8 +50,10 @@ class Gspo(PartDefaults):
         log_ratio_B1 = log_ratio_BT.sum(dim=1, keepdim=True) / tokens.mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
         ratio_BT = (log_ratio_B1 + tokens.logp_BT - tokens.logp_BT.detach()).exp()
         free_BT = -advantage_B1 * ratio_BT
-        held_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
-        return SurrogateLoss(loss_BT=torch.maximum(free_BT, held_BT), clipped_BT=(held_BT > free_BT) & tokens.mask_BT)
+        bounded_BT = -advantage_B1 * ratio_BT.clamp(1 - self.low, 1 + self.high)
+        return SurrogateLoss(
+            loss_BT=torch.maximum(free_BT, bounded_BT), clipped_BT=(bounded_BT > free_BT) & tokens.mask_BT
+        )
 
 
 PART = Gspo

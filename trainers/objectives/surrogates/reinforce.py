@@ -1,4 +1,4 @@
-"""The plain policy gradient: no ratio, no clip.
+"""Plain policy gradient, without ratio and clip.
 
     loss_t = -A * log pi(y_t)
 
@@ -28,11 +28,11 @@ class Reinforce(PartDefaults):
     source: ClassVar[str] = "Williams 1992"
 
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
-        """Loss of each token.
+        """Return the loss of each token.
 
-        >>> one = TokenLogps(logp_BT=torch.tensor([[-0.5]]), entropy_BT=torch.zeros(1, 1),
-        ...                  old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
-        >>> Reinforce().token_loss(one, torch.tensor([2.0])).loss_BT
+        >>> tokens = TokenLogps(logp_BT=torch.tensor([[-0.5]]), entropy_BT=torch.zeros(1, 1),
+        ...                     old_logp_BT=torch.zeros(1, 1), mask_BT=torch.ones(1, 1, dtype=torch.bool))
+        >>> Reinforce().token_loss(tokens, torch.tensor([2.0])).loss_BT
         tensor([[1.]])
         """
         loss_BT = -as_column(advantage_B) * tokens.logp_BT

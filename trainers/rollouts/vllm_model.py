@@ -1,7 +1,6 @@
-"""Policy and memory network as one model of vLLM, so that DLC draws at the speed of an engine made for drawing.
+"""Extensions of vLLM: policy and memory network as one model for DLC, and exact log-probabilities of sampled tokens.
 
-Both read the same tokens in the same step and share block tables and scheduler; each keeps keys and values of its own.
-vLLM is imported inside the methods: this module may be read where it is absent.
+vLLM is imported inside the methods, so that this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from oversharp.diagnostics.samplers.vllm_worker import entropy_nats
+
 ARCHITECTURE = "OversharpPairForCausalLM"
+#: Requested as ``logprobs``: columns in addition to that of the sampled token.
+EXTRA_COLUMNS = 2
 
 
 def register_pair() -> None:
-    """Make the pair known to vLLM in this process. Registering twice is allowed."""
+    """Register ``PairForCausalLM`` with vLLM in this process. Repeated calls are allowed."""
     from vllm import ModelRegistry
 
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
@@ -25,7 +28,7 @@ def register_pair() -> None:
 
 
 def pair_overrides(*, policy_architecture: str, memory_path: str) -> dict[str, Any]:
-    """Additions to the policy's configuration, so that vLLM builds the pair where it would build the policy."""
+    """Return overrides of the policy's configuration that make vLLM build the pair instead of the policy."""
     return {
         "architectures": [ARCHITECTURE],
         "oversharp_policy_architecture": policy_architecture,
@@ -34,9 +37,10 @@ def pair_overrides(*, policy_architecture: str, memory_path: str) -> dict[str, A
 
 
 class PairForCausalLM(nn.Module):
-    """Logits f_θ − μ f_φ. ``mu`` may be set at any time; it changes neither keys nor values.
+    """Model with logits f_θ − μ f_φ, from a policy and a memory network that process the same tokens in each step.
 
-    ``policy_logits_RV`` are f_θ of the last rows that logits were asked for, before anybody changes them.
+    They share block tables and scheduler, and have separate KV caches. ``mu`` may be set at any time, because keys and
+    values do not depend on it. ``policy_logits_RV`` are f_θ of the last computed rows.
     """
 
     policy: Any
@@ -54,7 +58,7 @@ class PairForCausalLM(nn.Module):
         memory_config = AutoConfig.from_pretrained(memory_path)
         self.mu = 0.0
         self.policy_logits_RV: Float[Tensor, "row vocabulary"] | None = None
-        # vLLM keeps compiled code by tag: under one tag the second network would run the code of the first
+        # vLLM caches compiled code by tag: with the same tag, the second network would run the code of the first
         with set_model_tag("policy"):
             self.policy = init_vllm_registered_model(
                 vllm_config=vllm_config,
@@ -70,11 +74,11 @@ class PairForCausalLM(nn.Module):
                 prefix=maybe_prefix(prefix, "memory"),
             )
         self._policy_width = policy_config.get_text_config().hidden_size
-        # vLLM's loader reads these files behind the policy's
+        # vLLM's loader reads these files after the policy's
         self.secondary_weights = [DefaultModelLoader.Source(model_or_path=memory_path, revision=None, prefix="memory.")]
 
     def embed_input_ids(self, input_ids: Int[Tensor, " token"]) -> Float[Tensor, "token hidden"]:
-        """The policy's embedding, for whoever asks the model for one."""
+        """Return the policy's embeddings."""
         return self.policy.embed_input_ids(input_ids)
 
     def forward(
@@ -84,11 +88,11 @@ class PairForCausalLM(nn.Module):
         intermediate_tensors: Any = None,
         inputs_embeds: Any = None,
     ) -> Float[Tensor, "token hidden"]:
-        """The hidden states of both, side by side."""
+        """Return the concatenated hidden states of both networks."""
         return torch.cat((self.policy(input_ids, positions), self.memory(input_ids, positions)), dim=-1)
 
     def compute_logits(self, hidden_states: Float[Tensor, "row hidden"]) -> Float[Tensor, "row vocabulary"]:
-        """f_θ − μ f_φ in float32."""
+        """Return f_θ − μ f_φ in float32."""
         width = self._policy_width
         policy_RV = self.policy.compute_logits(hidden_states[..., :width].contiguous()).float()
         self.policy_logits_RV = policy_RV
@@ -98,13 +102,49 @@ class PairForCausalLM(nn.Module):
         return torch.sub(policy_RV, memory_RV, alpha=self.mu)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Names that begin with neither ``policy.`` nor ``memory.`` are those of the policy's own files."""
+        """Load weights. Names without the prefix ``policy.`` or ``memory.`` are those of the policy's files."""
         from vllm.model_executor.models.utils import AutoWeightsLoader
 
-        loaded: set[str] = AutoWeightsLoader(self).load_weights(_of_either(weights))
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(_prefix_names(weights))
         return loaded
 
 
-def _of_either(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def _prefix_names(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in weights:
         yield (name if name.startswith(("policy.", "memory.")) else f"policy.{name}"), tensor
+
+
+class LogpColumns:
+    """Replacement of vLLM's ``Sampler.gather_logprobs`` that returns three columns per sampled token, in nats.
+
+    The columns are its log-probability under the sampling distribution, its log-probability under the policy, and the
+    negative entropy of the policy, the latter two at temperature 1 over the full vocabulary. vLLM would return
+    log-probabilities of the likeliest tokens in the last two. It replaces a method of the V1 model runner, so callers
+    must verify the values. ``temperature`` is that of all running requests; 0 is greedy decoding.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.temperature = 1.0
+
+    def __call__(
+        self, logprobs: Float[Tensor, "row vocabulary"], num_logprobs: int, token_ids: Int[Tensor, " row"]
+    ) -> Any:
+        """Return the columns; ``logprobs`` are at temperature 1."""
+        from vllm.v1.outputs import LogprobsTensors
+
+        token_R1 = token_ids[:, None]
+        policy_logits_RV = getattr(self._model, "policy_logits_RV", None)
+        policy_RV = logprobs if policy_logits_RV is None else policy_logits_RV.log_softmax(dim=-1)
+        if self.temperature == 0:
+            behaviour_R1 = torch.zeros_like(logprobs[:, :1])
+        elif self.temperature == 1:
+            behaviour_R1 = logprobs.gather(-1, token_R1)
+        else:
+            behaviour_R1 = (logprobs / self.temperature).log_softmax(dim=-1).gather(-1, token_R1)
+        entropy_R1 = entropy_nats(policy_RV)[:, None]
+        return LogprobsTensors(
+            logprob_token_ids=token_R1.expand(-1, 1 + EXTRA_COLUMNS).to(torch.int32).contiguous(),
+            logprobs=torch.cat([behaviour_R1, policy_RV.gather(-1, token_R1), -entropy_R1], dim=1),
+            selected_token_ranks=torch.zeros_like(token_ids),
+        )
