@@ -11,7 +11,7 @@ from oversharp.trainers import objectives
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.model.forward import ForwardSettings, _count_unshared, token_logps
 from oversharp.trainers.model.network import Network, find_network
-from oversharp.trainers.objectives.contract import Credit, PartDefaults, Surrogate, SurrogateLoss, TokenLogps
+from oversharp.trainers.objectives.contract import Credit, Surrogate, SurrogateLoss, TokenLogps
 from oversharp.trainers.update import (
     UpdateBatch,
     UpdateReport,
@@ -154,7 +154,7 @@ def test_entropies_are_computed_only_if_a_part_needs_them(
 ) -> None:
     seen: list[TokenLogps] = []
 
-    class Seen(PartDefaults):
+    class Seen(Surrogate):
         def __init__(self, surrogate: Surrogate) -> None:
             self._surrogate = surrogate
 

@@ -1,9 +1,9 @@
 """Parse objectives from expressions such as ``iac:alpha=0.5`` or ``rloo+negative_only+kl:kind=k3,beta=0.01``.
 
 Each file in a subfolder is one part of an objective or a preset, named after the file. To add one, write a file
-``NAME.py`` that defines ``PART`` (a class of settings) or ``PRESET``. An expression joins names with ``+``; settings
-follow a name after ``:``. Unspecified parts are those of GRPO: estimator, surrogate and aggregation. A part without
-effect next to the others is an error. Listing names imports no parts.
+``NAME.py`` that defines ``PART`` (a subclass of a kind in ``contract``) or ``PRESET``. An expression joins names with
+``+``; settings follow a name after ``:``. Unspecified parts are those of GRPO: estimator, surrogate and aggregation. A
+part without effect next to the others is an error. Listing names imports no parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from oversharp.diagnostics.records.errors import ConfigError
@@ -153,30 +153,24 @@ def settings_as_written(expression: str) -> dict[str, list[str]]:
 _MANY = frozenset({"shaping", "calibration", "penalty"})
 
 
-#: Kind of part → the method or setting that identifies it, in the order of a step.
-_KIND_MEMBERS: Mapping[str, str] = MappingProxyType(
-    {
-        "shaping": "shape",
-        "estimator": "advantages",
-        "calibration": "calibrate",
-        "surrogate": "token_loss",
-        "penalty": "token_penalty",
-        "aggregation": "token_weights",
-        "correction": "importance",
-        "rehearsal": "samples_per_prompt",
-        "decoding": "mu",
-        "resampling": "max_rounds",
-    }
+#: Kinds of parts, the classes of ``contract`` in lower case, in the order of a step.
+KINDS = (
+    "shaping",
+    "estimator",
+    "calibration",
+    "surrogate",
+    "penalty",
+    "aggregation",
+    "correction",
+    "rehearsal",
+    "decoding",
+    "resampling",
 )
 
 
 def kind_of(part: type[Part]) -> str:
-    """Return the kind of a part, one of ten."""
-    known = {*dir(part), *(field.name for field in fields(part))}  # type: ignore[arg-type]
-    kinds = [kind for kind, member in _KIND_MEMBERS.items() if member in known]
-    if len(kinds) != 1:
-        raise TypeError(f"{part.__module__}: must be exactly one of {', '.join(_KIND_MEMBERS)}; it looks like {kinds}")
-    return kinds[0]
+    """Return the kind of a part."""
+    return next(base.__name__.lower() for base in part.__mro__ if base.__name__.lower() in KINDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +197,7 @@ def entries() -> list[Entry]:
            title='Inverse-success Advantage Calibration', source='arXiv 2601.15609, section 3.1')]
     """
     listed = [_entry(name, _load(name)) for name in names()]
-    order = ["preset", *_KIND_MEMBERS]
+    order = ["preset", *KINDS]
     return sorted(listed, key=lambda entry: (order.index(entry.kind), entry.name))
 
 

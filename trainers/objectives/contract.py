@@ -1,4 +1,4 @@
-"""Interfaces of the parts of an objective: ten kinds, each a frozen record of settings with one method.
+"""Base classes of the parts of an objective: ten kinds, each a frozen dataclass of settings with at most one method.
 
 The order of a step: *shapings* change rewards, an *estimator* turns them into advantages, *calibrations* change these
 or remove samples, the *surrogate* computes a loss per token, *penalties* add to it, and the *aggregation* weights the
@@ -10,8 +10,9 @@ prompts are used.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -103,8 +104,8 @@ class SurrogateLoss:
     clipped_BT: Bool[Tensor, "row token"]
 
 
-class Part(Protocol):
-    """Common attributes of parts.
+class Part(ABC):
+    """Base class of parts.
 
     Attributes:
         title: Display name.
@@ -117,41 +118,34 @@ class Part(Protocol):
 
     title: ClassVar[str]
     source: ClassVar[str]
-    needs: ClassVar[frozenset[Need]]
-    brings: ClassVar[str]
-    acts_on: ClassVar[str]
-    caution: ClassVar[str]
-
-
-class PartDefaults:
-    """Defaults of the optional attributes of parts."""
-
     needs: ClassVar[frozenset[Need]] = frozenset()
     brings: ClassVar[str] = ""
     acts_on: ClassVar[str] = ""
     caution: ClassVar[str] = ""
 
 
-class Shaping(Part, Protocol):
+class Shaping(Part):
     """Changes rewards before they are compared."""
 
+    @abstractmethod
     def shape(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """Return the new rewards."""
 
 
-class Estimator(Part, Protocol):
+class Estimator(Part):
     """Turns rewards into advantages."""
 
+    @abstractmethod
     def advantages(self, rewards: GroupedRewards) -> Float[Tensor, "prompt group"]:
         """Return one advantage per sample. Raise ``ValueError`` if groups are too small to compare."""
 
 
-@runtime_checkable
-class TokenEstimator(Estimator, Protocol):
+class TokenEstimator(Estimator):
     """Estimator of per-token advantages if ``kl``, the weight of the KL in the reward, is not 0."""
 
     kl: float
 
+    @abstractmethod
     def token_advantages(
         self,
         reward_PG: Float[Tensor, "prompt group"],
@@ -161,23 +155,26 @@ class TokenEstimator(Estimator, Protocol):
         """Return one advantage per token, 0 outside ``mask_BT``; the gap is log π_old − log π_ref."""
 
 
-class Calibration(Part, Protocol):
+class Calibration(Part):
     """Changes advantages, or removes samples from the divisor."""
 
+    @abstractmethod
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
         """Return the new credit."""
 
 
-class Surrogate(Part, Protocol):
+class Surrogate(Part):
     """Loss per token, whose gradient is the policy gradient where nothing is clipped."""
 
+    @abstractmethod
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
         """Return the loss per token, to be minimized, from an advantage per row or per token."""
 
 
-class Aggregation(Part, Protocol):
+class Aggregation(Part):
     """Weights of token losses in the total loss, computed from lengths only."""
 
+    @abstractmethod
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
@@ -187,30 +184,32 @@ class Aggregation(Part, Protocol):
         """
 
 
-class Penalty(Part, Protocol):
+class Penalty(Part):
     """Adds a loss to every token of every counted sample, independent of its advantage."""
 
+    @abstractmethod
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
         """Return the loss per token, including its coefficient."""
 
 
-class Correction(Part, Protocol):
+class Correction(Part):
     """Importance weights for rollouts from another distribution than the policy's."""
 
+    @abstractmethod
     def importance(
         self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
     ) -> Float[Tensor, "row token"]:
         """Return the factor of each token's loss, without gradient, from log π_old − log(behaviour)."""
 
 
-class Rehearsal(Part, Protocol):
+class Rehearsal(Part):
     """Additional loss on samples of the reference policy: β times their mean cross-entropy."""
 
     beta: float
     samples_per_prompt: int
 
 
-class Decoding(Part, Protocol):
+class Decoding(Part):
     """Sampling of rollouts from softmax(f_θ − μ f_φ): policy minus memory network (``oversharp.trainers.rollouts``)."""
 
     mu: float
@@ -220,7 +219,7 @@ class Decoding(Part, Protocol):
     warm_start_steps: int
 
 
-class Resampling(Part, Protocol):
+class Resampling(Part):
     """Sampling of further prompts until enough groups have mixed rewards, at most ``max_rounds`` rounds per step."""
 
     max_rounds: int

@@ -381,7 +381,7 @@ class Slots:
         parent_S, token_S = distinct_S // self._n_vocabulary, distinct_S % self._n_vocabulary
         branched = bool((parent_S.diff() == 0).any())
         if not branched and len(parent_S) > COMPACT_BELOW * self._width and self._width:
-            return None, slot_R, self._spread(parent_S, token_S)
+            return None, slot_R, self._scatter(parent_S, token_S)
         self._width = len(parent_S)
         return parent_S, place_R, token_S
 
@@ -393,13 +393,13 @@ class Slots:
         while width // 2 >= len(slot_R):
             width //= 2
         if width == self._width:
-            return None, slot_R, self._spread(slot_R, token_R)
+            return None, slot_R, self._scatter(slot_R, token_R)
         self._width = width
         fill = torch.zeros(width - len(slot_R), dtype=slot_R.dtype, device=slot_R.device)
         row_R = torch.arange(len(slot_R), device=slot_R.device)
         return torch.cat([slot_R, fill]), row_R, torch.cat([token_R, fill])
 
-    def _spread(self, slot_R: Int[Tensor, " used"], token_R: Int[Tensor, " used"]) -> Int[Tensor, " slot"]:
+    def _scatter(self, slot_R: Int[Tensor, " used"], token_R: Int[Tensor, " used"]) -> Int[Tensor, " slot"]:
         token_S = torch.zeros(self._width, dtype=token_R.dtype, device=token_R.device)
         token_S[slot_R] = token_R
         return token_S

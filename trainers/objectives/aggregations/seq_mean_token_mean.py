@@ -13,11 +13,11 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults
+from oversharp.trainers.objectives.contract import Aggregation
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeqMeanTokenMean(PartDefaults):
+class SeqMeanTokenMean(Aggregation):
     """Every sample has the same weight, independent of its length."""
 
     title: ClassVar[str] = "mean over samples of the mean over tokens"

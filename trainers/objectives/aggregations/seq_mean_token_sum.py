@@ -16,11 +16,11 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults
+from oversharp.trainers.objectives.contract import Aggregation
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeqMeanTokenSum(PartDefaults):
+class SeqMeanTokenSum(Aggregation):
     """Every token has the weight 1 / (number of samples)."""
 
     title: ClassVar[str] = "mean over samples of the sum over tokens"

@@ -17,11 +17,11 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Aggregation, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeqSumConstant(PartDefaults):
+class SeqSumConstant(Aggregation):
     """Every token has the weight 1 / (samples x L). ``divisor`` is L in tokens; default: the run's longest response."""
 
     title: ClassVar[str] = "mean over samples of the sum over tokens, over a constant length"

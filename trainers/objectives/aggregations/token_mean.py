@@ -13,11 +13,11 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults
+from oversharp.trainers.objectives.contract import Aggregation
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenMean(PartDefaults):
+class TokenMean(Aggregation):
     """All tokens of the samples that count have the same weight."""
 
     title: ClassVar[str] = "mean over tokens"

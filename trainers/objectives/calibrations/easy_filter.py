@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards, check_range
 
 
 def easiest_prompts(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -> Bool[Tensor, " prompt"]:
@@ -35,7 +35,7 @@ def easiest_prompts(correct_PG: Bool[Tensor, "prompt group"], *, share: float) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class EasyFilter(PartDefaults):
+class EasyFilter(Calibration):
     """The easiest prompts of each batch do not count. ``share`` is their share, in [0, 1)."""
 
     title: ClassVar[str] = "easy-query filter"

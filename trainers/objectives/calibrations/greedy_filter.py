@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need, PartDefaults
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards, Need
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedyFilter(PartDefaults):
+class GreedyFilter(Calibration):
     """Prompts whose greedy response is correct have no gradient. ``counted``: their samples stay in the divisor."""
 
     title: ClassVar[str] = "learn only where the greedy response fails"

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards, check_range
 
 
 def calibrate_advantages(
@@ -38,7 +38,7 @@ def calibrate_advantages(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iac(PartDefaults):
+class Iac(Calibration):
     """``alpha`` is the exponent, 0 or more; 0 changes nothing. ``scale_matched`` keeps the batch's mean |A|.
 
     ``s_plus`` defines S+: samples that the verifier accepts, or samples with positive advantage (Algorithm 1 of [A]).

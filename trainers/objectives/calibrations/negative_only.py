@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards
 
 
 @dataclass(frozen=True, kw_only=True)
-class NegativeOnly(PartDefaults):
+class NegativeOnly(Calibration):
     """Advantages above 0 become 0; everything stays in the divisor."""
 
     title: ClassVar[str] = "relative negative gradients only (-N)"

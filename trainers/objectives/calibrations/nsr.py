@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nsr(PartDefaults):
+class Nsr(Calibration):
     """Correct samples do not count."""
 
     title: ClassVar[str] = "Negative Sample Reinforcement"

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlongFilter(PartDefaults):
+class OverlongFilter(Calibration):
     """Truncated samples do not count."""
 
     title: ClassVar[str] = "overlong filtering"

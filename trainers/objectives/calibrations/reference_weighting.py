@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import Credit, GroupedRewards, Need, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedRewards, Need, check_range
 
 
 def rarity(reference_logp_PG: Float[Tensor, "prompt group"], *, cap: float) -> Float[Tensor, "prompt group"]:
@@ -34,7 +34,7 @@ def rarity(reference_logp_PG: Float[Tensor, "prompt group"], *, cap: float) -> F
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferenceWeighting(PartDefaults):
+class ReferenceWeighting(Calibration):
     """``cap`` bounds the factor, 1 or more. ``samples``: ``correct`` ones with a positive advantage, or ``all``.
 
     The factor is at least 1, so the step grows; ``scale_matched`` keeps the batch's mean |A|.

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, is_constant
+from oversharp.trainers.objectives.contract import Estimator, GroupedRewards, check_group, is_constant
 
 
 def centre_rewards(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
@@ -35,7 +35,7 @@ def centre_rewards(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "p
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrGrpo(PartDefaults):
+class DrGrpo(Estimator):
     """Group-centred rewards, with the constant length divisor."""
 
     title: ClassVar[str] = "GRPO Done Right"

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_group, check_range, is_constant
+from oversharp.trainers.objectives.contract import Estimator, GroupedRewards, check_group, check_range, is_constant
 
 Convention = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
 
@@ -42,7 +42,7 @@ def standardise_rewards(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grpo(PartDefaults):
+class Grpo(Estimator):
     """``convention`` is the codebase whose ``ddof`` (0 or 1) and ``eps`` are used, unless these are given."""
 
     title: ClassVar[str] = "Group Relative Policy Optimization"

@@ -16,11 +16,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Estimator, GroupedRewards
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawReward(PartDefaults):
+class RawReward(Estimator):
     """The reward is the advantage."""
 
     title: ClassVar[str] = "raw rewards, no baseline"

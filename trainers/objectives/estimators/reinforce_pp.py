@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, Need, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import GroupedRewards, Need, TokenEstimator, check_range
 
 #: verl adds it to the variance, the paper to the standard deviation.
 EPS = 1e-8
@@ -95,7 +95,7 @@ def whiten_by_token(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReinforcePp(PartDefaults):
+class ReinforcePp(TokenEstimator):
     """Rewards whitened over the batch: ``over`` its tokens as in verl, or its samples as in the paper.
 
     ``kl`` is the coefficient of the KL in the reward, 0 or more.

@@ -21,13 +21,13 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Estimator, GroupedRewards
 from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
 from oversharp.trainers.objectives.estimators.reinforce_pp import Over, whiten
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReinforcePpBaseline(PartDefaults):
+class ReinforcePpBaseline(Estimator):
     """Group-centred rewards, whitened ``over`` the tokens of the batch as in verl, or its samples as in the paper.
 
     Over tokens, groups of equal rewards have a gradient.

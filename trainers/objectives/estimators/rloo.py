@@ -18,7 +18,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults
+from oversharp.trainers.objectives.contract import Estimator, GroupedRewards
 from oversharp.trainers.objectives.estimators.dr_grpo import centre_rewards
 
 
@@ -35,7 +35,7 @@ def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "pr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rloo(PartDefaults):
+class Rloo(Estimator):
     """Leave-one-out baseline."""
 
     title: ClassVar[str] = "REINFORCE Leave-One-Out"

@@ -20,11 +20,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Estimator, GroupedRewards, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class WReinforce(PartDefaults):
+class WReinforce(Estimator):
     """+1/-1 rewards with a smaller weight for correct samples. ``weight`` is the paper's lambda, 0 or more."""
 
     title: ClassVar[str] = "Weighted REINFORCE"

@@ -16,11 +16,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
+from oversharp.trainers.objectives.contract import Need, Penalty, TokenLogps, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntropyBonus(PartDefaults):
+class EntropyBonus(Penalty):
     """Entropy of each token's distribution. ``coefficient`` is 0 or more."""
 
     title: ClassVar[str] = "entropy bonus"

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import Need, PartDefaults, TokenLogps, check_range
+from oversharp.trainers.objectives.contract import Need, Penalty, TokenLogps, check_range
 
 Kind = Literal["k1", "k2", "k3"]
 
@@ -43,7 +43,7 @@ def kl_estimate(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kl(PartDefaults):
+class Kl(Penalty):
     """``beta`` is the coefficient, 0 or more. ``straight_through``: the value of ``kind`` with the gradient of k2."""
 
     title: ClassVar[str] = "KL penalty to the reference"

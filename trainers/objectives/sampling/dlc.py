@@ -19,11 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from oversharp.trainers.objectives.contract import PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Decoding, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dlc(PartDefaults):
+class Dlc(Decoding):
     """Sampling against a memory network.
 
     ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy) or the folder or

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oversharp.trainers.objectives.contract import PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Resampling, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicSampling(PartDefaults):
+class DynamicSampling(Resampling):
     """Fill the batch with mixed groups. ``max_rounds`` includes the first round.
 
     >>> DynamicSampling().max_rounds

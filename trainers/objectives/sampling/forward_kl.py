@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oversharp.trainers.objectives.contract import PartDefaults, check_range
+from oversharp.trainers.objectives.contract import Rehearsal, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForwardKl(PartDefaults):
+class ForwardKl(Rehearsal):
     """Rehearsal on samples of the reference.
 
     ``beta`` is the coefficient, 0 or more. ``samples_per_prompt`` is the number of samples of the reference for each

@@ -23,11 +23,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults
+from oversharp.trainers.objectives.contract import Correction
 
 
 @dataclass(frozen=True, kw_only=True)
-class Importance(PartDefaults):
+class Importance(Correction):
     """``cap`` is above 0; ``mode=exact`` does not use it."""
 
     title: ClassVar[str] = "importance correction of rollouts"

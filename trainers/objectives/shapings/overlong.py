@@ -16,11 +16,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import GroupedRewards, PartDefaults, check_range
+from oversharp.trainers.objectives.contract import GroupedRewards, Shaping, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlong(PartDefaults):
+class Overlong(Shaping):
     """``length`` is L, which should be the run's ``--max-tokens``.
 
     ``buffer`` is the number of tokens before L with a punishment, by default L / 5 as in the paper. ``factor`` is the

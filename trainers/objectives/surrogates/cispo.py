@@ -19,11 +19,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
+from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cispo(PartDefaults):
+class Cispo(Surrogate):
     """``low`` and ``high`` bound the weights at 1 - low and 1 + high; ``low=1`` is no lower bound."""
 
     title: ClassVar[str] = "Clipped IS-weight Policy Optimization"

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
+from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clip(PartDefaults):
+class Clip(Surrogate):
     """``low`` and ``high`` bound the ratio at 1 - low and 1 + high; ``dual`` is c, above 1, or 0 for none."""
 
     title: ClassVar[str] = "PPO's clipped surrogate"

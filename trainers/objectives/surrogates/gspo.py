@@ -20,11 +20,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column, check_range
+from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, TokenLogps, as_column, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gspo(PartDefaults):
+class Gspo(Surrogate):
     """Sequence-level clipped surrogate. ``low`` and ``high`` bound the ratio at 1 - low and 1 + high."""
 
     title: ClassVar[str] = "Group Sequence Policy Optimization"

@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oversharp.trainers.objectives.contract import PartDefaults, SurrogateLoss, TokenLogps, as_column
+from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, TokenLogps, as_column
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reinforce(PartDefaults):
+class Reinforce(Surrogate):
     """Log-probability times advantage."""
 
     title: ClassVar[str] = "REINFORCE"
