@@ -250,7 +250,7 @@ def test_an_unsynced_memory_is_detected(pair: Trained) -> None:
     with torch.no_grad():
         for parameter in pair.memory.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.03)
-    with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
+    with pytest.raises(TrainingError, match="vLLM's log-probabilities differ from the policy's"):
         pair.engine._verify()
     pair.engine.sync()
 
@@ -286,7 +286,7 @@ def test_half_precision_may_differ_by_the_rounding_of_the_networks_and_no_more(
     assert half.engine.sync()["probe_logp_gap"] == pytest.approx(1.0, abs=0.1)
     assert all(map(torch.equal, before, half.policy.model.parameters()))
     half.scale(3.0)
-    with pytest.raises(TrainingError, match="vLLM computes other log-probabilities"):
+    with pytest.raises(TrainingError, match="vLLM's log-probabilities differ from the policy's"):
         half.engine._verify()
     half.scale(1 / 3)
     half.engine.sync()
