@@ -77,7 +77,7 @@ LIMITS: dict[str, int] = {
     "code: once more, twice over (again)": 4,
     "code: problems like these (the population)": 26,
     "code: said (printed, stated)": 374,
-    "code: so many, as far as (the number, if)": 46,
+    "code: so many, as far as (the number, if)": 47,
     "code: spares (saves)": 3,
     "code: stands, lies, rests (is)": 90,
     "code: surely (significantly)": 59,
