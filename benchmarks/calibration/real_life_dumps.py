@@ -16,8 +16,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from benchmarks.calibration.real_life_series import Outcome, Rates, logit_normal, of_counts
-from oversharp.diagnostics.audit.independence.dependence import dependence_in_order
-from oversharp.diagnostics.audit.independence.repeats import SampledCheckpoint, repeats
+from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.rule import rule
@@ -155,10 +154,10 @@ def no_draws_of_their_own(
         checkpoints = [drawing(rate_P, 2 * n if step == 0 else n, rng) for step in range(n_checkpoints + 1)]
         store: Any = SampledSeries(checkpoints)
         named = [
-            SampledCheckpoint(step=step, checkpoint=f"step {step}", n=one.right_PN.shape[1])
+            SampledCheckpoint(step=step, label=f"step {step}", n=one.right_PN.shape[1])
             for step, one in enumerate(checkpoints)
         ]
-        left_out = repeats(store, "a", named)
+        left_out = find_repeats(store, "a", named)
         kept = [step for step in range(n_checkpoints + 1) if step not in left_out]
         dependent = dependence_in_order(store, "a", kept) is not None
         if 0 in left_out or len(kept) < 2:

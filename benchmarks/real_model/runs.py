@@ -32,9 +32,8 @@ from benchmarks.real_model.tables import base_of, costs_of, kept_from, markdown,
 from benchmarks.speed.process_costs import cost_of
 from benchmarks.speed.results import RESULTS, circumstances
 from oversharp.diagnostics.app.reader import OpenStore
-from oversharp.diagnostics.audit.cost.cost import cost_on_cpu, dtype_on_cpu
+from oversharp.diagnostics.audit.cost.cost import AuditSize, cost_on_cpu, dtype_on_cpu
 from oversharp.diagnostics.audit.cost.shapes import read_shape
-from oversharp.diagnostics.audit.cost.work import AuditSize
 from oversharp.diagnostics.models.core_speed import measure_core
 from oversharp.diagnostics.models.devices import has_products_of
 

@@ -6,7 +6,7 @@ Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and
 at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
 has the engine's start and swaps of weights in it. The speed of the core is measured right after: by it the rates are
 carried over to other CPUs. Writes
-``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/measured.py``.
+``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/machines.py``.
 """
 
 from __future__ import annotations

@@ -25,17 +25,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oversharp.diagnostics.app.verbs.changes import diff as diff
-from oversharp.diagnostics.app.verbs.changes import lost as lost
-from oversharp.diagnostics.app.verbs.dropping import drop as drop
-from oversharp.diagnostics.app.verbs.outputs import export as export
-from oversharp.diagnostics.app.verbs.outputs import report as report
-from oversharp.diagnostics.app.verbs.overlap import check_problems as check_problems
-from oversharp.diagnostics.app.verbs.plan import plan as plan
-from oversharp.diagnostics.app.verbs.plan import plan_cost as plan_cost
-from oversharp.diagnostics.app.verbs.regrading import regrade as regrade
-from oversharp.diagnostics.app.verbs.repair import repair as repair
-from oversharp.diagnostics.app.verbs.shipping import ship as ship
+from oversharp.diagnostics.app.verbs.preparing import check_problems as check_problems
+from oversharp.diagnostics.app.verbs.preparing import plan as plan
+from oversharp.diagnostics.app.verbs.preparing import plan_cost as plan_cost
+from oversharp.diagnostics.app.verbs.preparing import repair as repair
+from oversharp.diagnostics.app.verbs.stores import diff as diff
+from oversharp.diagnostics.app.verbs.stores import drop as drop
+from oversharp.diagnostics.app.verbs.stores import export as export
+from oversharp.diagnostics.app.verbs.stores import lost as lost
+from oversharp.diagnostics.app.verbs.stores import regrade as regrade
+from oversharp.diagnostics.app.verbs.stores import report as report
+from oversharp.diagnostics.app.verbs.stores import ship as ship
 from oversharp.diagnostics.records.arguments import check_arguments, require_known
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.errors import OversharpError as OversharpError
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.audit.audit import AuditResult as AuditResult
     from oversharp.diagnostics.audit.audit import ShardResult as ShardResult
     from oversharp.diagnostics.audit.config import AuditConfig as AuditConfig
+    from oversharp.diagnostics.audit.config import ConfirmConfig as ConfirmConfig
     from oversharp.diagnostics.audit.confirm import ConfirmResult as ConfirmResult
-    from oversharp.diagnostics.audit.confirm_config import ConfirmConfig as ConfirmConfig
     from oversharp.diagnostics.audit.cost.cost import CostPlan as CostPlan
     from oversharp.diagnostics.audit.plan import Plan as Plan
     from oversharp.diagnostics.audit.regrade import RegradeResult as RegradeResult
@@ -107,7 +107,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
     {
         "AuditConfig": "oversharp.diagnostics.audit.config",
         "ImportConfig": "oversharp.diagnostics.ingest.config",
-        "ConfirmConfig": "oversharp.diagnostics.audit.confirm_config",
+        "ConfirmConfig": "oversharp.diagnostics.audit.config",
         "TrainConfig": "oversharp.trainers.config",
         "ConsoleProgress": "oversharp.diagnostics.records.progress",
         "OpenStore": "oversharp.diagnostics.app.reader",
@@ -335,9 +335,9 @@ def confirm(
     store
         The audit.duckdb file, or its directory.
     """
+    from oversharp.diagnostics.audit.config import ConfirmConfig
     from oversharp.diagnostics.audit.confirm import confirm as run
     from oversharp.diagnostics.audit.confirm import confirm_report_path
-    from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
     from oversharp.reports import build_report, require_place
 
     path, config = store_file(store), _config_of("confirm", ConfirmConfig, config, settings)

@@ -28,10 +28,8 @@ from oversharp.diagnostics.app.commands import (
     progress_sink,
 )
 from oversharp.diagnostics.app.console import changes, imports, results
-from oversharp.diagnostics.app.help import OPTIONS, arrange_help, help_for
-from oversharp.diagnostics.app.refusals import refused_path_text, wrong_arguments_text
-from oversharp.diagnostics.app.verbs.planning import plan
-from oversharp.diagnostics.app.verbs.problems import problems
+from oversharp.diagnostics.app.help import OPTIONS, arrange_help, help_for, refused_path_text, wrong_arguments_text
+from oversharp.diagnostics.app.verbs.planning import plan, problems
 from oversharp.diagnostics.app.verbs.viewing import view
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.ingest.config import ImportConfig

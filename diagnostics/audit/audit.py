@@ -1,7 +1,7 @@
-"""An audit from beginning to end: prepare, sample and grade, gradient kernels, findings, verdict.
+"""A whole audit: prepare, sample and grade, compute gradient kernels, findings and verdict.
 
-Each stage asks the store what is missing, does it and commits in small transactions. Running the same command again
-continues where the last one ended, however it ended. A shard (``--shard``) ends after its grades.
+Each stage queries the store for missing rows, computes them and commits in small transactions. The same command
+continues an audit that was interrupted. A shard (``--shard``) ends after its grades.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.cost.announce import announce_cost, open_pace
+from oversharp.diagnostics.audit.cost.estimate import announce_cost, open_pace
 from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.prepare import PreparedAudit, prepare
 from oversharp.diagnostics.audit.stages import OnError, compute_kernels, draw_samples, raise_error, teacher_force
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """The verdict, the files, and what was left out (label → reason): checkpoints, or their kernels."""
+    """The verdict, the files, and the checkpoints or kernels that were left out (label → reason)."""
 
     series: str
     verdict: Verdict
@@ -51,7 +51,7 @@ class AuditResult:
 
 
 def reload_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
-    """Return the results with today's verdicts: the last audit of a store changes what is shipped of all its series."""
+    """Return the results with current verdicts: each audit of a store updates the recommendation of all series."""
     updated = []
     for result in results:
         with Store.open(result.store_path, read_only=True) as store:
@@ -73,14 +73,6 @@ class ShardResult:
     __repr__ = short_repr
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawOutcome:
-    """What the sampling stages did: the number of samples, and the checkpoints that failed (id → reason)."""
-
-    n_samples: int
-    failed: Mapping[str, str]
-
-
 def audit(
     series_paths: Sequence[Path | str],
     config: AuditConfig,
@@ -91,7 +83,7 @@ def audit(
     """Audit one series of checkpoints into ``config.out``, up to the verdict. The caller writes the report.
 
     Raises:
-        OversharpError: bad input; what was computed before stays in the store.
+        OversharpError: bad input; committed results stay in the store.
     """
     progress = progress or SilentProgress()
     return _retry_with_transformers(partial(_audit, series_paths, command=command, progress=progress), config, progress)
@@ -105,11 +97,11 @@ def audit_shard(
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> ShardResult:
-    """Sample, score and grade one shard of an audit's problems into ``config.out``, which no other shard has.
+    """Sample, score and grade one shard of an audit's problems into ``config.out``, which no other shard uses.
 
-    The problems are every ``shard.of``-th in the order of the problem set. ``store.merge`` joins the stores of all
-    shards. ``audit`` on the joined store then draws at most the controls of the checkpoint to ship, and computes
-    kernels, findings and the verdict. Raises as ``audit``.
+    A shard has every ``shard.of``-th problem. ``store.merge`` joins the stores of all shards. ``audit`` on the joined
+    store then samples only the checkpoint to ship at higher temperatures, and computes kernels, findings and verdict.
+    Raises the errors of ``audit``.
     """
     progress = progress or SilentProgress()
     run = partial(_audit_shard, series_paths, shard=shard, command=command, progress=progress)
@@ -117,9 +109,9 @@ def audit_shard(
 
 
 def _retry_with_transformers(run: Callable[..., Result], config: AuditConfig, progress: ProgressSink) -> Result:
-    """Call ``run``; again with transformers where ``--sampler auto`` chose an engine that refuses the model.
+    """Call ``run``, and again with transformers if ``--sampler auto`` chose an engine that refuses the model.
 
-    ``refused`` is then the engine's reason, for the record.
+    ``refused`` is then the engine's reason, for the store.
     """
     try:
         return run(config)
@@ -188,29 +180,35 @@ def _audit_shard(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Progress:
-    """Samples drawn and why a checkpoint failed, by checkpoint id; the pace, and the store's size before sampling."""
+class DrawState:
+    """Samples drawn and reasons of failure by checkpoint id; the pace, and the store's size before sampling."""
 
     pace: Pace
     bytes_before: int = 0
     n_drawn: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def n_samples(self) -> int:
+        """Samples drawn from all checkpoints."""
+        return sum(self.n_drawn.values())
+
     def add_drawn(self, drawn: Mapping[str, int]) -> None:
+        """Add samples (checkpoint id → number)."""
         for checkpoint_id, n in drawn.items():
             self.n_drawn[checkpoint_id] = self.n_drawn.get(checkpoint_id, 0) + n
 
 
-def draw(prepared: PreparedAudit) -> DrawOutcome:
-    """Sample, grade and teacher-force every checkpoint; the models and verifiers are freed at the end.
+def draw(prepared: PreparedAudit) -> DrawState:
+    """Sample, grade and teacher-force every checkpoint; then release models and verifiers.
 
     The base comes first, since the others score its panel. It scores the panel before the others are sampled, so that
-    these scores do not depend on how fast that goes; at the end it scores what the others sampled.
+    batches, and so the scores, do not depend on the others' speed. At the end it scores the others' samples.
     """
     base, *others = prepared.series.checkpoints
     settings = prepared.settings
     _grade_rest(prepared, with_errors=True)
-    state = _Progress(pace=open_pace(prepared), bytes_before=store_bytes(prepared.store.path))
+    state = DrawState(pace=open_pace(prepared), bytes_before=store_bytes(prepared.store.path))
     with ExitStack() as stack:
         if state.pace.total:
             announce_cost(prepared, state.pace)
@@ -224,16 +222,15 @@ def draw(prepared: PreparedAudit) -> DrawOutcome:
         teacher_force(prepared, [base], settings.sampling)
     prepared.engine.close()
     prepared.grader.close()
-    n_samples = sum(state.n_drawn.values())
-    if n_samples or state.failed:
+    if state.n_samples or state.failed:
         _grade_rest(prepared)
-    return DrawOutcome(n_samples=n_samples, failed=state.failed)
+    return state
 
 
-def _draw_base(prepared: PreparedAudit, state: _Progress) -> None:
+def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
     settings, base, look = prepared.settings, prepared.series.base, prepared.grader.look
     if look is not None and look.is_strict:
-        look.take()  # the samples of an earlier call may be enough to stop
+        look.take()  # the samples of an earlier call may suffice to stop
     state.pace.begin(base.checkpoint_id)
     _draw_own(prepared, [base], state, raise_error)
     if look is not None and (state.n_drawn.get(base.checkpoint_id) or look.is_strict):
@@ -254,7 +251,7 @@ def _draw_base(prepared: PreparedAudit, state: _Progress) -> None:
     _note_pace(prepared, [base], state)
 
 
-def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: _Progress) -> None:
+def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: DrawState) -> None:
     """Sample and score checkpoints after the base; one that fails is left out with the reason."""
     settings, last = prepared.settings, prepared.series.checkpoints[-1]
 
@@ -284,8 +281,8 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: _Pr
     _note_pace(prepared, remaining(), state)
 
 
-def _draw_own(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: _Progress, on_error: OnError) -> None:
-    """Draw the samples that pass@k is estimated from, and greedy responses."""
+def _draw_own(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: DrawState, on_error: OnError) -> None:
+    """Draw the samples for pass@k, and greedy responses."""
     planned = {
         checkpoint: planned_samples(prepared.store, prepared.key, checkpoint.checkpoint_id)
         for checkpoint in checkpoints
@@ -307,10 +304,10 @@ def _draw_controls(
     checkpoint: Checkpoint,
     temperatures: Iterable[SamplingSettings],
     n: int,
-    state: _Progress,
+    state: DrawState,
     on_error: OnError,
 ) -> None:
-    """Draw ``n`` samples per problem of one checkpoint at each of several temperatures, until one fails."""
+    """Draw ``n`` samples per problem of a checkpoint at each temperature; stop at the first failure."""
     planned = dict.fromkeys((problem.problem_id for problem in prepared.problems), n)
     failed: list[OversharpError] = []
 
@@ -335,9 +332,9 @@ def _draw_controls(
 
 
 def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) -> int:
-    """Draw the checkpoint to ship at higher temperatures, unless it is the base or the last; return the samples drawn.
+    """Sample the checkpoint to ship at higher temperatures, unless it is the base or the last.
 
-    ``failed`` are checkpoints without samples (id → reason).
+    ``failed``: checkpoints without samples (id → reason). Returns the number of samples drawn.
     """
     controls = prepared.settings.controls
     if controls is None:
@@ -346,27 +343,26 @@ def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) ->
 
     shipping = judge(prepared.store, prepared.key, failed, prepared.skipped).shipping
     chosen = None if shipping is None else shipping.best_trained
-    state = _Progress(pace=Pace({}, began=time.monotonic()))  # the cost was announced as what may come
+    state = DrawState(pace=Pace({}, began=time.monotonic()))  # ``open_pace`` announced these samples as possible
 
     def note_failure(_: Checkpoint, error: OversharpError) -> None:
-        prepared.progress.note(f"not drawn hotter: {error}")
+        prepared.progress.note(f"not sampled at a higher temperature: {error}")
 
     for checkpoint in prepared.series.checkpoints[1:-1]:
         if chosen is not None and checkpoint.step == chosen.step:
             _draw_controls(prepared, checkpoint, controls.hotter, controls.n_hot, state, note_failure)
-    n_samples = sum(state.n_drawn.values())
-    if n_samples:
+    if state.n_samples:
         prepared.engine.close()
         prepared.grader.close()
         _grade_rest(prepared)
-    return n_samples
+    return state.n_samples
 
 
 def draw_kernels(prepared: PreparedAudit, failed: Mapping[str, str]) -> Mapping[str, str]:
     """Compute the gradient kernel of every checkpoint; return those that failed (label → reason)."""
     if not prepared.settings.kernel_problems:
         return {}
-    checkpoints = [one for one in prepared.series.checkpoints if one.checkpoint_id not in failed]
+    checkpoints = [checkpoint for checkpoint in prepared.series.checkpoints if checkpoint.checkpoint_id not in failed]
     kind = prepared.series.checkpoints[-1].kind
     without_kernel: dict[str, str] = {}
     for group in prepared.engine.group(checkpoints):
@@ -374,17 +370,16 @@ def draw_kernels(prepared: PreparedAudit, failed: Mapping[str, str]) -> Mapping[
     return without_kernel
 
 
-def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: _Progress) -> None:
-    """Print how far the audit is, in one line after the last of these checkpoints."""
+def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: DrawState) -> None:
+    """Print the audit's progress, one line for all of these checkpoints."""
     grown_bytes, now = store_bytes(prepared.store.path) - state.bytes_before, time.monotonic()
-    lines = [state.pace.done_line(checkpoint.checkpoint_id, now, grown_bytes) for checkpoint in checkpoints]
-    printed = [line for line in lines if line is not None]
-    if printed:
-        prepared.progress.note(printed[-1])
+    lines = (state.pace.done_line(checkpoint.checkpoint_id, now, grown_bytes) for checkpoint in checkpoints)
+    for line in list(filter(None, lines))[-1:]:
+        prepared.progress.note(line)
 
 
 def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
-    """Plan the samples of one checkpoint from the grades of the earlier ones."""
+    """Plan the samples of a checkpoint from the grades of earlier ones."""
     settings = prepared.settings
     _grade_rest(prepared)
     least = max(2 * max(settings.ks), settings.entropy_samples, settings.panel)
@@ -395,7 +390,7 @@ def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
 
 
 def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> None:
-    """Grade committed responses that have no grade by today's rules: a run was killed, or other rules graded them."""
+    """Grade committed responses without a grade by the current rules, as after a killed run or a change of rules."""
     pending = find_ungraded(prepared.store, prepared.key, with_errors=with_errors)
     grade_responses(prepared.store, prepared.problems, pending, key=prepared.key, progress=prepared.progress)
 
@@ -407,6 +402,6 @@ def _left_out(prepared: PreparedAudit, failed: Mapping[str, str]) -> dict[str, s
 
 
 def _record(prepared: PreparedAudit, refused: str | None) -> dict[str, object]:
-    """Return what a preset set, and why the engine that was chosen refused the model, for the store's record."""
+    """Return the preset's settings, and the reason if the chosen engine refused the model, for the store."""
     preset: dict[str, object] = {"preset": prepared.settings.preset} if prepared.settings.preset else {}
     return preset if refused is None else {**preset, "engine_refused": refused}

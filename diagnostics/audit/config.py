@@ -1,8 +1,7 @@
-"""Settings of an audit: one dataclass field is the flag, the TOML key and the documentation.
+"""Settings of audits and confirmations: one dataclass field is the flag, the TOML key and the documentation.
 
-``AuditConfig`` is one flat dataclass. Nested groups of fields would make users write ``AuditConfig(sampling=…)`` and
-tables in TOML in place of ``AuditConfig(n=64)`` and ``n = 64``. Its three base classes are groups of settings that
-other commands have too.
+``AuditConfig`` is flat, so that users write ``AuditConfig(n=64)`` and ``n = 64``. Its base classes are groups of
+settings that other commands have too.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ VALUES_OF_K = Parameter(converter=comma_separated, n_tokens=1, negative=(), show
 @check_settings
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
-    """What to audit and how to sample it.
+    """Problems, checkpoints, sampling and verdict of an audit.
 
     Attributes
     ----------
@@ -87,15 +86,15 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     name
         Name of the series in the store and the report. Default: the name of its directory.
     verify_weights
-        Hash all weights again. Default: files with unchanged path, size and time keep their hash.
+        Hash all weights again. Default: files with unchanged path, size and modification time keep their hash.
     n
         Samples per problem and checkpoint.
     n_base
         Samples per problem from the base, whose noise enters every comparison. Default: twice n.
     top_up
-        Add this many samples per problem to the last finished audit of the series; those of the base and k grow too.
+        Add this many samples per problem to the last finished audit of the series; n of the base and k grow too.
     adaptive
-        Draw fewer samples, at least twice the largest k, of problems that every earlier checkpoint solved always or
+        Draw fewer samples, at least twice the largest k, for problems that every earlier checkpoint solved always or
         never. A checkpoint's own samples have no effect on their number, so estimates stay unbiased.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
@@ -117,30 +116,30 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     system_prompt
         System turn; needs a chat template.
     chat
-        Make the prompt the user turn of the tokenizer's chat template; --no-chat gives the bare prompt. Default: as the
-        samples in the store, else as the run was trained, else with the template if the tokenizer has one and neither
-        --prompt-template nor the problems contain turns. A line shows which.
+        Make the prompt the user turn of the tokenizer's chat template; --no-chat gives the bare prompt. Default: as for
+        the samples in the store, else as in training, else with the template if the tokenizer has one and neither
+        --prompt-template nor the problems contain turns. The choice is printed.
     chat_args
         Further arguments of the chat template, a JSON object such as {"enable_thinking": false}.
     seed
         Seed of every random draw of the audit.
     dtype
-        Precision of the model. auto: that of the samples in the store, else that of the base's weights on a GPU and on
-        a CPU with instructions for it, else float32; small models always float32. A line shows which.
+        Precision of the model. auto: that of the samples in the store, else that of the base's weights on a GPU or on
+        a CPU with instructions for it, else float32; for small models float32. The choice is printed.
     strategy_regex
         A response that matches counts as strategy "code", any other as "prose".
     panel
         Responses per problem that are sampled once from the base and teacher-forced under every checkpoint; 0 for none.
         The same number of each checkpoint's own samples is teacher-forced under the base.
     panel_temperature
-        Temperature of those responses.
+        Temperature of the panel's responses.
     entropy_samples
-        Samples per problem that the token entropy is computed from.
+        Samples per problem for the token entropy.
     controls
         Sample the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: if
-        that is at most a quarter of the audit's samples.
+        this adds at most a quarter of the audit's samples.
     control_n
-        Samples per problem of each of these. Default: n, or what fits into the quarter.
+        Samples per problem at each of these temperatures. Default: n, or the number that fits into the quarter.
     control_temperatures
         Lower temperatures for the base, comma-separated. Default: 0.6, 0.3 and 0.15 times the audit's.
     hot_temperatures
@@ -150,11 +149,12 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     kernel_responses
         Responses of each of these problems, from the panel and the modes, and the same number of the checkpoint's own.
     kernel_memory_gib
-        Most memory for gradients while a kernel is computed, besides the model's own pass. Default: 1, more where that
+        Memory limit for gradients while a kernel is computed, without the model's own pass. Default: 1, or more if that
         saves time and is free. If the rows do not fit, the kernel has fewer problems.
     ray
         Sample, teacher-force and compute kernels on the workers of a Ray cluster: its address, or auto for the cluster
-        of this machine. Without an address, use all of this machine. If a worker dies, another does its work again.
+        of this machine. Without an address, start a cluster on this machine. The work of a worker that dies is
+        repeated by another.
     """
 
     problems: Annotated[Path | None, PROBLEMS] = None
@@ -221,7 +221,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         GraderConfig.__post_init__(self)
         EngineConfig.__post_init__(self)
         if self.ray is not None and self.device not in (None, "cpu", "cuda"):
-            raise ConfigError(f"--device {self.device}: a worker sees its own GPU alone; with --ray pass cpu or cuda")
+            raise ConfigError(f"--device {self.device}: each worker sees one GPU only; with --ray pass cpu or cuda")
 
     def _require_preset(self) -> None:
         if self.preset is None:
@@ -276,7 +276,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             raise ConfigError("--prompt-template must contain {prompt}")
         for flag, given in (("--system-prompt", self.system_prompt), ("--chat-args", self.chat_args)):
             if given and self.chat is False:
-                raise ConfigError(f"{flag}: --no-chat asks without a chat; leave one of the two out")
+                raise ConfigError(f"{flag}: --no-chat prompts without a chat template; leave one of the two out")
         if self.chat_args is not None:
             require_chat_args(self.chat_args)
 
@@ -294,8 +294,8 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         require_control_temperatures(request, self.used_temperature)
         if self.control_n is not None and self.top_up is None and self.control_n > self.used_n_base:
             raise ConfigError(
-                f"--control-n {self.control_n}: the base itself is drawn {self.used_n_base} times (--n-base), and more "
-                f"of a control are compared with nothing; give at most {self.used_n_base}"
+                f"--control-n {self.control_n}: the base itself has {self.used_n_base} samples (--n-base), and more "
+                f"of a control could not be compared with it; give at most {self.used_n_base}"
             )
 
     def _require_kernel(self) -> None:
@@ -324,9 +324,9 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def set_by_preset(self) -> dict[str, str | float | int]:
-        """The settings that the preset decides: those that the user does not give."""
-        named = () if self._preset is None else PRESET_SETTINGS
-        return {name: getattr(self._preset, name) for name in named if getattr(self, name) is None}
+        """The preset's settings, without those that the user gives."""
+        names = () if self._preset is None else PRESET_SETTINGS
+        return {name: getattr(self._preset, name) for name in names if getattr(self, name) is None}
 
     @property
     def used_temperature(self) -> float:
@@ -351,12 +351,12 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def asked_max_tokens(self) -> int | None:
-        """``max_tokens``, else the preset's; None leaves it to the task and the model."""
+        """``max_tokens``, else the preset's; None if the task and the model decide."""
         return self.max_tokens if self.max_tokens is not None or self._preset is None else self._preset.max_tokens
 
     @property
     def used_entropy_samples(self) -> int:
-        """``entropy_samples``, which cannot be more than there are samples."""
+        """``entropy_samples``, at most ``n``."""
         return min(self.entropy_samples, self.n)
 
     @property
@@ -374,3 +374,45 @@ def require_temperature(flag: str, temperature: float) -> None:
     """Raise ``ConfigError`` for a temperature that is not finite and above 0."""
     if not 0 < temperature < math.inf:
         raise ConfigError(f"{flag} {temperature}: must be a number above 0 (a greedy response is always sampled too)")
+
+
+@Parameter(name="*")
+@check_settings
+@dataclass(frozen=True, kw_only=True)
+class ConfirmConfig(EngineConfig, GraderConfig):
+    """Problems to sample again, the present place of their checkpoints, and the engine that samples.
+
+    Attributes
+    ----------
+    series
+        Name of the series; required if the store has several.
+    most
+        Maximum number of problems that seem lost, and of those that seem gained: first those that lost every correct
+        sample, then the largest falls.
+    fresh
+        Fresh samples per problem, from the base and from the late checkpoint each; fixed by the first test. Default:
+        n_base of the audit.
+    path
+        Run directory, if it was moved after the audit.
+    base
+        Directory of the base model, if it was moved after the audit and is not in the run directory.
+    out
+        Path of the report. Default: report.html next to the store.
+    verifier
+        FILE.py:function of the audit, unchanged, if your code graded it.
+    """
+
+    series: Annotated[str | None, SERIES] = None
+    most: Annotated[int, SAMPLING] = 20
+    fresh: Annotated[int | None, SAMPLING] = None
+    path: Annotated[Path | None, SERIES] = None
+    base: Annotated[Path | None, SERIES] = None
+    out: Annotated[Path | None, SERIES] = None
+    verifier: Annotated[str | None, SERIES] = None
+
+    def __post_init__(self) -> None:
+        EngineConfig.__post_init__(self)
+        GraderConfig.__post_init__(self)
+        require_at_least("--most", self.most, 1)
+        require_at_least("--fresh", self.fresh, 1)
+        require_storable("--fresh", self.fresh)

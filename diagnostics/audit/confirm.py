@@ -1,8 +1,8 @@
-"""Confirmation: test with fresh samples which problems are lost or gained; the audit only names candidates.
+"""Confirmation: test on fresh samples which of the problems that seem lost or gained really are.
 
-The counts that chose a problem cannot test it: among many problems some seem lost by chance. So the candidates are
-sampled again, at the base and at the last checkpoint, with another seed and the same settings. A test cannot be
-repeated until it is significant: a tested problem stays in every later test, with the same number of samples.
+The counts that selected a problem cannot test it: among many problems some seem lost by chance. So the candidates are
+sampled again, at the base and at the last checkpoint, with another seed and the same settings. Repeating the test does
+not raise the chance of a significant one: a tested problem stays in every later test, with the same number of samples.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
+from oversharp.diagnostics.audit.config import ConfirmConfig
 from oversharp.diagnostics.audit.stages import OpenAudit, draw_samples
 from oversharp.diagnostics.engine.grading import Grader, grade_responses
 from oversharp.diagnostics.engine.local import Engine, EngineSpec
@@ -69,7 +69,7 @@ JOIN grades AS g
 WHERE s.settings_id = $settings_id AND NOT s.greedy AND s.sample_index < $fresh
 GROUP BY ALL
 """
-# of any audit of these samples: a new audit shares them
+# in any audit of these samples, since a new audit shares them
 _TESTED = """
 SELECT problem_id, min(change) AS change, max(n_late) AS fresh
 FROM confirmations
@@ -83,7 +83,7 @@ ORDER BY change DESC, problem_id
 class ConfirmResult:
     """The problems that were sampled again at ``checkpoint``, lost before gained, and their tests.
 
-    On each side the shortlist comes first, in its order, then ``n_earlier`` problems of earlier runs.
+    Lost and gained problems each begin with the shortlist; ``n_earlier`` problems of earlier confirmations follow.
     """
 
     series: str
@@ -102,9 +102,9 @@ class ConfirmResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shortlist:
-    """Problem id → how it seems to have changed between two checkpoints (their ids).
+    """Problem id → apparent change between two checkpoints (their ids).
 
-    ``fresh`` is the number of samples per problem of earlier tests, None without one.
+    ``fresh``: samples per problem in earlier tests, None without any.
     """
 
     changes: Mapping[str, Change]
@@ -117,20 +117,20 @@ class _Shortlist:
 def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink | None = None) -> ConfirmResult:
     """Sample the problems that seem lost or gained again, and test them. The caller writes the report.
 
-    The shortlist comes from the base and the pooled last third of the checkpoints, as the verdict does: more samples
-    put fewer problems there by noise. Fresh samples come from the last of these checkpoints, the model that people
-    keep. Samples are committed in batches: killed, the same command continues; after its end it samples nothing.
+    Like the verdict, the shortlist compares the base with the pooled last third of the checkpoints: more samples, less
+    noise. Fresh samples come from the last checkpoint, which users keep. Samples are committed in batches, so the same
+    command continues after an interruption; after its end it samples nothing.
 
-    A second look gains nothing. Every problem that was ever tested at this late checkpoint is tested again with those
-    of the shortlist, p values are corrected over all of them (Holm), and all rows are rewritten. The first test fixes
-    the number of fresh samples: adding samples until p is small would err more often than 5 %, even if each look used
-    new ones alone. Only the shortlist can grow, which makes each test harder. Growing it until a problem is confirmed
-    still errs more often than 5 %, so choose ``most`` before you look.
+    Every problem that was ever tested at this late checkpoint is tested again with those of the shortlist, p values are
+    corrected over all of them (Holm), and all rows are rewritten. The first test fixes the number of fresh samples:
+    adding samples until p is small would err more often than 5 %, even if each look used only new ones. The shortlist
+    can only grow, which makes each test harder. Growing it until a problem is confirmed still errs more often than 5 %,
+    so choose ``most`` before you look.
 
     Raises:
-        ConfigError: ``fresh`` differs from the number tested before, or the series has no checkpoints to sample.
+        ConfigError: ``fresh`` differs from an earlier test's, or the series has no checkpoints to sample.
         StoreError: no such store or audit, or the audit has no graded samples.
-        CheckpointError: a checkpoint was moved, or has other weights than those audited.
+        CheckpointError: a checkpoint was moved, or its weights differ from the audited ones.
         SamplerError: the audit's sampler cannot run here, or fails.
     """
     progress = progress or SilentProgress()
@@ -175,7 +175,7 @@ def confirm_report_path(store_path: Path, config: ConfirmConfig) -> Path:
 
 
 def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> None:
-    """Raise ``ConfigError`` or ``VerifierError`` where the problems cannot be graded here."""
+    """Raise ``ConfigError`` or ``VerifierError`` if the problems cannot be graded here."""
     if config.verifier is not None:
         named_verifier(config.verifier, config.grader_limits)
     with Verifiers() as verifiers:
@@ -186,18 +186,18 @@ def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> No
 def _require_checkpoints(store: Store, key: AuditKey) -> None:
     if key.verifier is not None:
         raise ConfigError(
-            f"--series {key.series}: these are samples of another series, graded again by {key.verifier}; "
-            "confirm that series, or audit its checkpoints with problems whose verifier is this one"
+            f"--series {key.series}: was made by `oversharp regrade` with {key.verifier}; confirm the series that it "
+            "was made from, or audit the checkpoints with this verifier"
         )
     if is_recorded(store, key.series):
         raise ConfigError(
-            f"--series {key.series}: another tool drew its samples, and there are no checkpoints to draw from; import "
-            "more samples, or audit the checkpoints with `oversharp audit` and confirm that"
+            f"--series {key.series}: has imported samples and no checkpoints; import more samples, or audit the "
+            "checkpoints with `oversharp audit` and confirm that"
         )
 
 
 def fresh_settings(settings: SamplingSettings) -> SamplingSettings:
-    """Return the audit's settings with another seed, so another id: fresh samples never count in the audit."""
+    """Return the audit's settings with another seed and so another id: fresh samples never count in the audit."""
     return replace(settings, seed=int(content_hash("confirm", settings.seed), 16) % 2**31)
 
 
@@ -233,18 +233,16 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
 
 
 def _add_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) -> _Shortlist:
-    """Add every problem that was ever tested, in the direction of that test: the other one is a second test."""
+    """Add every problem that was ever tested, in the direction of that test."""
     earlier = store.frame(_TESTED, settings_id=settings.settings_id, checkpoint_id=listed.late_id)
     if earlier.empty:
         return listed
     tested = cast(dict[str, Change], dict(zip(earlier["problem_id"], earlier["change"], strict=True)))
-    every = {problem_id: tested.get(problem_id, change) for problem_id, change in listed.changes.items()} | {
-        problem_id: change for problem_id, change in tested.items() if problem_id not in listed.changes
-    }
+    changes = {**listed.changes, **tested}
     return replace(
         listed,
-        changes=dict(sorted(every.items(), key=lambda one: one[1], reverse=True)),  # stable; "lost" before "gained"
-        n_earlier=len(every) - len(listed.changes),
+        changes=dict(sorted(changes.items(), key=lambda item: item[1], reverse=True)),  # stable; "lost" before "gained"
+        n_earlier=len(changes) - len(listed.changes),
         fresh=int(earlier["fresh"].max()),
     )
 
@@ -259,7 +257,7 @@ def _draw(
     config: ConfirmConfig,
     progress: ProgressSink,
 ) -> int:
-    """Draw the missing samples; where none is missing, the checkpoints need not exist any more."""
+    """Draw the missing samples, and return their number; if none is missing, the checkpoints need not exist."""
     planned = dict.fromkeys(listed.changes, fresh)
     if not any(
         missing_samples(store, settings.settings_id, checkpoint_id, planned, greedy=False)
@@ -301,7 +299,7 @@ def _draw(
 def _locate_pair(
     store: Store, key: AuditKey, listed: _Shortlist, config: ConfirmConfig
 ) -> tuple[Checkpoint, Checkpoint]:
-    """Return base and late checkpoint on disk, both with the weights that were audited."""
+    """Return base and late checkpoint on disk, both with the audited weights."""
     places = [
         store.frame(_PLACES, series=key.series, checkpoint_id=checkpoint_id).iloc[0]
         for checkpoint_id in (listed.base_id, listed.late_id)
@@ -312,14 +310,13 @@ def _locate_pair(
         if not path.is_dir():
             inside = Path(place["path"]).is_relative_to(place["run"])
             hint = "--path with the run directory" if inside else "--base with the base model's directory"
-            raise CheckpointError(f"{place['checkpoint']}: {path} does not exist any more; pass {hint} where it is now")
+            raise CheckpointError(f"{place['checkpoint']}: {path} does not exist any more; pass {hint}")
     checkpoints = find_series([late_path], base=base_path).checkpoints
-    # an audit of an earlier version drew from the untrained adapter on the base
-    by_id = {one.checkpoint_id: one for it in checkpoints for one in (it, it.trained)}
+    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in checkpoints}
     for place, path in zip(places, (base_path, late_path), strict=True):
         if place["checkpoint_id"] not in by_id:
             raise CheckpointError(
-                f"{place['checkpoint']}: {path} has other weights than those that were audited "
+                f"{place['checkpoint']}: the weights of {path} differ from the audited ones "
                 f"({place['checkpoint_id']}); restore them, or pass --path or --base with the directory that has them"
             )
     base, late = (

@@ -1,4 +1,4 @@
-"""Counts of a series, read from the store, and the verdict on them."""
+"""Counts of a series from the store, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from oversharp.diagnostics.audit.independence.dependence import dependence_in_order
-from oversharp.diagnostics.audit.independence.repeats import SampledCheckpoint, repeats
+from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError
@@ -19,7 +18,7 @@ from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.series.layouts import REPAIRED
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import has_texts, is_recorded, look_number, series_layout, stored_problems
-from oversharp.diagnostics.tasks.near_duplicates import near_duplicates
+from oversharp.diagnostics.tasks.clusters import near_duplicates
 from oversharp.diagnostics.verdict.counts import (
     CheckpointCounts,
     ControlCounts,
@@ -47,8 +46,8 @@ JOIN problems AS p USING (problem_id)
 WHERE ap.audit_id = $audit_id
 ORDER BY p.problem_id
 """
-# An adaptive audit draws fewer samples of problems that earlier checkpoints decided. Counts of unequal n would carry
-# that choice into the comparison, so each problem counts with its first n_used samples, as many as all have.
+# An adaptive audit draws fewer samples for problems that earlier checkpoints decided. Unequal n would carry that choice
+# into the comparison, so only the first n_used samples of each problem count, a number that all problems have.
 _COUNTS = """
 WITH used AS (
     SELECT step, min(n_planned) AS n_used
@@ -75,7 +74,7 @@ SELECT
     bool_or(dominant IS NOT NULL) AS shows_modes,
     count(*) AS n,
     count(*) FILTER (correct) AS n_correct,
-    -- the first half of the base's samples chose the dominant mode and does not count here
+    -- the first half of the base's samples determined the dominant mode and does not count here
     count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
     count(finish_reason) AS n_ended,  -- NULL: another tool sampled and did not record it
     count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') AS n_truncated,
@@ -111,7 +110,7 @@ ORDER BY is_base DESC, step, temperature DESC, problem_id
 """
 
 
-# Samples of an import whose problems the audit does not compare, by problem and step; and its unusable records.
+# Imported samples of problems that the audit does not compare, by problem and step; and unusable records.
 _EXCLUDED = """
 SELECT s.problem_id, c.step, count(*) AS n
 FROM series_checkpoints AS c
@@ -136,14 +135,14 @@ def judge(
 ) -> Verdict:
     """Return the verdict on the current audit of the series of ``key``.
 
-    ``failed`` maps checkpoint ids that could not be sampled, ``skipped`` labels of those that could not be read, to the
-    reason. Raises ``StoreError``.
+    ``failed``: checkpoints that could not be sampled (id → reason); ``skipped``: checkpoints that could not be read
+    (label → reason). Raises ``StoreError``.
     """
     return verdict_of(read_counts(store, key, failed or {}, skipped or {}))
 
 
 def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
-    """Read the counts that a verdict on the series of ``key`` uses. Raises ``StoreError``."""
+    """Read the counts for a verdict on the series of ``key``. Raises ``StoreError``."""
     with store.kept.keep(key.series, texts=False):
         return _read_counts(store, key, failed, skipped)
 
@@ -152,32 +151,34 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     planned = store.frame(_PLANNED, series=key.series)
     problems = store.frame(_PROBLEMS, audit_id=key.audit_id)
     is_greedy = key.n == 1 and bool(store.frame(_ONLY_GREEDY, series=key.series)["only"].fillna(False).iloc[0])
-    counts = store.frame(_COUNTS, series=key.series, greedy=is_greedy)
+    rows = store.frame(_COUNTS, series=key.series, greedy=is_greedy)
     index = pd.Index(problems["problem_id"])
     why = _reasons(planned, failed)
     checkpoints = [
-        _checkpoint_counts(row, counts[counts["step"] == row.step], index, why.get(row.step))
-        for row in planned.itertuples()
+        _checkpoint_counts(plan, rows[rows["step"] == plan.step], index, why.get(plan.step))
+        for plan in planned.itertuples()
     ]
     if planned.empty:
         raise StoreError(f"{store.path}: the audit of series {key.series!r} has no problems: the store is damaged")
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
-    base_first = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
-    drawn = [
-        SampledCheckpoint(step=one.step, checkpoint=one.checkpoint, n=one.n) for one in base_first if one.why is None
-    ]
     texts = has_texts(store, key.series)
-    # imported counts and greedy responses are equal without being copies
-    again = {} if is_greedy or not texts else repeats(store, key.series, drawn)
-    checkpoints = [replace(one, why=one.why or again.get(one.step)) for one in checkpoints]
-    trained = tuple(one for position, one in enumerate(checkpoints) if position != base)
+    if texts and not is_greedy:  # imported counts and greedy responses are equal without being copies
+        base_first = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
+        sampled = [
+            SampledCheckpoint(step=counts.step, label=counts.checkpoint, n=counts.n)
+            for counts in base_first
+            if counts.why is None
+        ]
+        repeats = find_repeats(store, key.series, sampled)
+        checkpoints = [replace(counts, why=counts.why or repeats.get(counts.step)) for counts in checkpoints]
+    trained = tuple(counts for position, counts in enumerate(checkpoints) if position != base)
     cluster_P = number_clusters(problems["cluster"])
-    modes = counts.loc[counts["shows_modes"].astype(bool), "problem_id"]
-    n_measured = int(counts["n_measured"].sum())
-    rows = store.frame(_CONTROLS, series=key.series)
-    compared = {one.step for one in checkpoints if one.why is None}
-    fault = first_fault(store, key.audit_id) if counts["n_failed"].any() else None
-    controls = tuple(one for one in _read_controls(rows, index) if one.step in compared)
+    modes = rows.loc[rows["shows_modes"].astype(bool), "problem_id"]
+    n_measured = int(rows["n_measured"].sum())
+    control_rows = store.frame(_CONTROLS, series=key.series)
+    compared = {counts.step for counts in checkpoints if counts.why is None}
+    fault = first_fault(store, key.audit_id) if rows["n_failed"].any() else None
+    controls = tuple(control for control in _read_controls(control_rows, index) if control.step in compared)
     return SeriesCounts(
         series=key.series,
         base=checkpoints[base],
@@ -185,7 +186,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         shows_modes_P=index.isin(modes),
         tasks=tuple(sorted(problems["task"].unique())),
         graders=tuple(sorted(problems["verifier"].unique())),
-        tokens_per_sample=float(counts["n_tokens"].sum()) / n_measured if n_measured else None,
+        tokens_per_sample=float(rows["n_tokens"].sum()) / n_measured if n_measured else None,
         skipped=skipped,
         cluster_P=cluster_P,
         n_near_duplicates=0 if not texts or problems["cluster"].notna().any() else _n_near_duplicates(problems),
@@ -195,19 +196,19 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
             declared=key.terms.looks,
             runs=key.terms.runs,
         ),
-        sharper=_read_sharper_draws(store, key.series, checkpoints[base], rows, controls, index),
+        sharper=_read_sharper_draws(store, key.series, checkpoints[base], control_rows, controls, index),
         controls=controls,
         dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
         is_greedy=is_greedy,
-        grading=_grading(counts, problems, fault),
-        why_ungraded=_why_ungraded(counts[counts["step"].isin(compared)], planned, fault),
+        grading=_grading(rows, problems, fault),
+        why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
         excluded=_excluded(store, key, len(problems), compared, greedy=is_greedy),
     )
 
 
 def _excluded(store: Store, key: AuditKey, n_compared: int, steps: Collection[int], *, greedy: bool) -> str | None:
-    """Return a sentence about an import's problems and records that are not compared; None where all are."""
+    """Return a sentence about imported problems and records that are not compared; None if all are."""
     if not is_recorded(store, key.series):
         return None
     excluded = store.frame(
@@ -243,7 +244,7 @@ def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault
 
 
 def _read_controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:
-    """Yield the controls whose every problem has its samples."""
+    """Yield the controls with all planned samples of every problem."""
     for (step, checkpoint, weights, temperature), own in rows.groupby(
         ["step", "checkpoint", "checkpoint_id", "temperature"], sort=False
     ):
@@ -267,35 +268,35 @@ def _read_sharper_draws(
     controls: Sequence[ControlCounts],
     ids: pd.Index,
 ) -> SharperDraws | None:
-    """Return the base's samples below the audit's temperature; None where there are none.
+    """Return the base's samples below the audit's temperature; None without any.
 
     ``rows`` are the stored counts of ``controls``.
     """
     if rows.empty:
         return None
     own = float(rows["own_temperature"].iloc[0])
-    colder = [one for one in controls if one.step == base.step and one.temperature < own]
-    if not colder:
+    lower = [control for control in controls if control.step == base.step and control.temperature < own]
+    if not lower:
         return None
     greedy = store.frame(
         "SELECT problem_id, correct FROM greedy_grades WHERE series = $series AND is_base", series=series
     ).set_index("problem_id")["correct"]
     greedy_P = greedy[~greedy.index.duplicated()].reindex(ids)
     return SharperDraws(
-        temperature_S=(own, *(one.temperature for one in colder)),
-        n_S=(base.n, *(one.n for one in colder)),
-        correct_SP=np.stack([base.correct_P, *(one.correct_P for one in colder)]),
+        temperature_S=(own, *(control.temperature for control in lower)),
+        n_S=(base.n, *(control.n for control in lower)),
+        correct_SP=np.stack([base.correct_P, *(control.correct_P for control in lower)]),
         greedy_P=None if greedy_P.isna().any() else greedy_P.to_numpy(dtype=bool),
     )
 
 
 def compared_steps(trained: Sequence[CheckpointCounts]) -> list[int]:
     """Return the steps of the checkpoints that can be compared with the base."""
-    return [one.step for one in trained if one.why is None]
+    return [counts.step for counts in trained if counts.why is None]
 
 
 def number_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
-    """Return the number of each problem's cluster; None where no two problems share one."""
+    """Return the number of each problem's cluster; None if no two problems share one."""
     if not names.dropna().duplicated().any():
         return None
     cluster_P, named = pd.factorize(names, sort=True)
@@ -314,12 +315,12 @@ def _n_near_duplicates(problems: pd.DataFrame) -> int:
 
 
 def read_guess_rate(store: Store, key: AuditKey) -> GuessRate:
-    """Return the false-accept rate that a verdict on the audit ``key`` uses. Raises ``StoreError``."""
+    """Return the false-accept rate for a verdict on the audit ``key``. Raises ``StoreError``."""
     return _resolve_guess_rate(store, key, store.frame(_PROBLEMS, audit_id=key.audit_id))
 
 
 def _resolve_guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> GuessRate:
-    """Return the largest false-accept rate of the graders: the user's, else the graders' own."""
+    """Return the user's false-accept rate, else the largest one of the graders."""
     if key.terms.guess_rate is not None:
         return GuessRate(share=key.terms.guess_rate, source="given")
     rates = [
@@ -339,7 +340,7 @@ def _known_rate(share: float | None) -> GuessRate:
 
 
 def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]:
-    """Return step → why its checkpoint cannot be compared, whatever its samples.
+    """Return step → why its checkpoint cannot be compared, regardless of its samples.
 
     A step with the weights of an earlier one shares its samples, which must not count twice.
     """

@@ -1,10 +1,10 @@
-"""Findings and verdict, recomputed only where they are out of date.
+"""Findings and verdict, recomputed only if they are out of date.
 
 They depend on every row of their series in the tables (samples with their text, grades, scores, token
-log-probabilities, kernels, training responses, …), the settings of the audit, what was left out and why, the source
-code of oversharp and the versions of the packages it computes with. They are up to date while hashes of all that, and
-of the findings themselves, equal the recorded ones. Without a record, with findings that somebody changed, or with
-measures of other packages, whose code is not known here, they are recomputed.
+log-probabilities, kernels, training responses, …), the settings of the audit, the reasons of left-out checkpoints, the
+source code of oversharp and the versions of the packages it computes with. They are up to date while hashes of all
+that, and of the findings themselves, equal the recorded ones. They are recomputed without a record, after a manual
+change of findings, and with measures of other packages, whose code is not hashed.
 """
 
 from __future__ import annotations
@@ -80,20 +80,20 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "kernel_values": _OF_KERNELS,
     }
 )
-#: Tables that findings do not depend on: results, logs, the audit's settings (its key has them), and the index of
+#: Tables that findings do not depend on: results, logs, the audit's settings (they are in its key), and the index of
 #: ``response_tokens``.
 NO_EVIDENCE = (
     *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events"),
-    "response_ways",  # read from the samples whenever findings are made
+    "response_ways",  # computed from the samples whenever findings are
 )
-#: Hashed when the code is loaded: after hours of work the files may no longer be the code that ran.
+#: Hashed when the code is loaded: after hours of work the files may differ from the code that ran.
 _CODE = code_hash("oversharp.diagnostics")
 
 
 def update_verdict(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
-    """Compute findings and verdict unless they are up to date; the arguments are those of ``measure.conclude``."""
+    """Compute findings and verdict unless they are up to date; arguments as for ``measure.conclude``."""
     name = findings_of(key.series)
     evidence = _hash_evidence(store, key, failed, skipped)
     if evidence is not None and recorded_derivations(store.path).get(name) == _derivation(store, key, evidence):
@@ -102,7 +102,7 @@ def update_verdict(
             progress.note(f"findings and verdict of {key.series} are up to date")
             return verdict
 
-    from oversharp.diagnostics.audit.measure import conclude, measure  # they bring scipy
+    from oversharp.diagnostics.audit.measure import conclude, measure  # loads scipy
 
     with store.kept.keep(key.series):
         measure(store, key, failed, progress)

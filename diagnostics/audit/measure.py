@@ -1,4 +1,4 @@
-"""Computes findings (every measure, every checkpoint) and the verdict from the evidence in the store."""
+"""Findings (every measure, every checkpoint) and the verdict, computed from the evidence in the store."""
 
 from __future__ import annotations
 
@@ -29,20 +29,18 @@ from oversharp.diagnostics.verdict.record import Verdict
 T = TypeVar("T", int, float)
 
 NEEDS_CHECKPOINTS = (
-    "another tool drew the samples, and this needs the checkpoints; audit them with `oversharp audit` to have it"
+    "needs the checkpoints, and only samples of another tool were imported; run `oversharp audit` on the checkpoints"
 )
-#: Why a series of which only counts were imported lacks a measure.
-NO_TEXTS = (
-    "only counts of correct samples were imported, and this needs the texts; import dumps with responses to have it"
-)
-#: Columns of other views that are read in the texts.
+#: Why a series lacks a measure if only counts were imported.
+NO_TEXTS = "needs the texts, and only counts of correct samples were imported; import dumps with responses"
+#: Columns of other views that are derived from texts.
 _COLUMNS_FROM_TEXTS = re.compile(r"\b(?:text|response_id|answer|mode|strategy|looped|reconsiders|n_boxed)\b")
-_NAMES_WHAT_IS_NOT_KEPT = re.compile(rf"\b({'|'.join(NOT_KEPT)})\b")
-OF_FIRST_SERIES = "not computed for samples that were graded again; see the series that was graded first"
+_COLUMNS_NOT_KEPT = re.compile(rf"\b({'|'.join(NOT_KEPT)})\b")
+OF_FIRST_SERIES = "not computed for a regraded series; see the series that it was made from"
 
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
-    """Compute every measure from the store and put the findings in place of the earlier ones."""
+    """Compute every measure from the store and replace the earlier findings."""
     if has_texts(store, key.series):
         read_ways(store, key, progress)
     with store.kept.keep(key.series):
@@ -61,7 +59,7 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
     )
     present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
     measures = all_measures()
-    frames = _frames(store, key, [one for one in measures.values() if one.compute is not None])
+    frames = _frames(store, key, [measure for measure in measures.values() if measure.compute is not None])
     problems = store.frame("SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $id", id=key.audit_id)
     n_problems = len(problems)
     cluster_P = number_clusters(problems["cluster"])
@@ -78,15 +76,17 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
     start = time.perf_counter()
     findings: list[Finding] = []
     with progress.stage("measure", len(measures)) as advance:
-        for one in measures.values():
-            if not texts and _reads_texts(one):
-                made: Sequence[Finding] = one.unknown(one.expected(evidence), NO_TEXTS)
+        for measure in measures.values():
+            if not texts and _needs_texts(measure):
+                computed: Sequence[Finding] = measure.unknown(measure.expected(evidence), NO_TEXTS)
             else:
-                made = _of_all_problems(_findings(store, key, one, evidence), one, n_listed, n_problems)
-            made = [_over_its_units(finding, one, evidence) for finding in made]
-            never = _why_never(one, recorded=recorded, regraded=key.verifier is not None)
-            findings += made if never is None else [replace(x, why=never) if x.value is None else x for x in made]
-            findings += [x for checkpoint_id, why in failed.items() for x in one.unknown([checkpoint_id], why)]
+                computed = _move_to_with_modes(_findings(store, key, measure, evidence), measure, n_listed, n_problems)
+            never = _why_never(measure, recorded=recorded, regraded=key.verifier is not None)
+            for finding in computed:
+                finding = _set_interval_unit(finding, measure, evidence)
+                findings.append(replace(finding, why=never) if never and finding.value is None else finding)
+            for checkpoint_id, why in failed.items():
+                findings += measure.unknown([checkpoint_id], why)
             advance(1)
     if store.replace_findings(key, findings):
         store.log_event(key, "measure", wall_s=time.perf_counter() - start, rows=len(findings))
@@ -95,10 +95,10 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
 def conclude(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
-    """Come to the verdict and put it in place of the earlier one; the arguments are those of ``judge``.
+    """Compute the verdict and replace the earlier one; arguments as for ``judge``.
 
-    Who reads it has looked at these checkpoints: that is counted, once for the same ones. The verdicts on other series
-    that can be compared with this one are told what is shipped of all of them.
+    A verdict counts as a look at these checkpoints, once for the same checkpoints. The recommendation is updated in the
+    verdicts of all comparable series.
     """
     start = time.perf_counter()
     with progress.stage("verdict", 1) as advance:
@@ -113,17 +113,21 @@ def conclude(
 
 
 def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[str, pd.DataFrame]:
-    """The views that computed measures need, each with the columns that some measure reads."""
+    """Return the views that computed measures need, each with the columns that some measure reads.
+
+    A view that is known to be empty, or that no measure can use, is not computed.
+    """
     frames: dict[str, pd.DataFrame] = {}
-    views = {view for one in computed for view in (*one.needs, *one.also)}
+    views = {view for measure in computed for view in (*measure.needs, *measure.also)}
+    regraded = len(store.frame("SELECT 1 FROM second_gradings WHERE series = $series", series=key.series)) > 0
     for view in sorted(views, key=lambda view: (_is_largest(view), view)):
-        asking = [one for one in computed if view in (*one.needs, *one.also)]
-        read = [one.columns.get(view) for one in asking]
-        chosen = "*" if None in read else ", ".join(sorted({name for names in read for name in names or ()}))
-        in_vain = _is_largest(view) and all(_lacks(one, frames) for one in asking)
-        in_vain |= view in {"way_counts", "second_way_counts"} and not store.ways.has_any()
-        in_vain |= view in {"second_counts", "second_way_counts"} and not _is_regraded(store, key)
-        limit = " LIMIT 0" if in_vain else ""
+        users = [measure for measure in computed if view in (*measure.needs, *measure.also)]
+        columns = [measure.columns.get(view) for measure in users]
+        chosen = "*" if None in columns else ", ".join(sorted({name for names in columns for name in names or ()}))
+        is_empty = _is_largest(view) and all(_lacks_view(measure, frames) for measure in users)
+        is_empty |= view in {"way_counts", "second_way_counts"} and not store.ways.has_any()
+        is_empty |= view in {"second_counts", "second_way_counts"} and not regraded
+        limit = " LIMIT 0" if is_empty else ""
         with store.kept.bypass() if _is_largest(view) and chosen == "*" else nullcontext():
             frames[view] = store.frame(
                 f"SELECT {chosen} FROM {view} WHERE series = $series ORDER BY ALL{limit}", series=key.series
@@ -131,31 +135,20 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
     return frames
 
 
-def _is_regraded(store: Store, key: AuditKey) -> bool:
-    """Whether another series holds what a second verifier says of the same samples."""
-    return bool(len(store.frame("SELECT 1 FROM second_gradings WHERE series = $series", series=key.series)))
-
-
-def _is_vain(store: Store, key: AuditKey, measure: Measure) -> bool:
-    """Whether a view that it needs is empty for a reason that is known sooner than the view itself tells it."""
-    if "token files" in _tags(measure) and not store.has_tokens():
-        return True
-    return key.verifier is None and "regraded_samples" in measure.needs
-
-
-def _lacks(measure: Measure, frames: Mapping[str, pd.DataFrame]) -> bool:
-    """Whether one of the views that it needs is known to be empty: then nothing is computed from the others."""
+def _lacks_view(measure: Measure, frames: Mapping[str, pd.DataFrame]) -> bool:
+    """Whether a view that the measure needs is known to be empty."""
     return any(view in frames and frames[view].empty for view in measure.needs)
 
 
 def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence) -> Sequence[Finding]:
     if measure.sql is None:
         return measure(evidence)
-    if _is_vain(store, key, measure):
+    lacks_tokens = "token files" in _tags(measure) and not store.has_tokens()
+    if lacks_tokens or (key.verifier is None and "regraded_samples" in measure.needs):  # known without the slow query
         return measure.unknown(measure.expected(evidence), measure.missing)
     available = {"series": key.series, "strategy_regex": key.strategy_regex, "ks": list(evidence.ks)}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
-    with store.kept.bypass() if _NAMES_WHAT_IS_NOT_KEPT.search(measure.sql) else nullcontext():
+    with store.kept.bypass() if _COLUMNS_NOT_KEPT.search(measure.sql) else nullcontext():
         rows = store.frame(measure.sql, **used)
     present = list(evidence.checkpoints["checkpoint_id"])
     rows = rows[rows["checkpoint_id"].isin(present)]
@@ -174,15 +167,15 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
         )
         for row in rows.itertuples()
     ]
-    found = set(rows["checkpoint_id"])
-    without = [checkpoint_id for checkpoint_id in measure.expected(evidence) if checkpoint_id not in found]
+    with_rows = set(rows["checkpoint_id"])
+    without = [checkpoint_id for checkpoint_id in measure.expected(evidence) if checkpoint_id not in with_rows]
     return [*known, *measure.unknown(without, measure.missing)]
 
 
-def _of_all_problems(
+def _move_to_with_modes(
     findings: Sequence[Finding], measure: Measure, n_listed: int, n_problems: int
 ) -> Sequence[Finding]:
-    """Scope ``all`` means all problems: values over those that list their modes move to scope ``with_modes``."""
+    """Move values over only the problems that list their modes from scope ``all`` to scope ``with_modes``."""
     if "mode_logps" not in measure.needs or n_listed in (0, n_problems):
         return findings
     why = f"only {n_listed} of {n_problems} problems list every accepted response; see scope with_modes"
@@ -196,10 +189,10 @@ def _of_all_problems(
     ]
 
 
-def _over_its_units(finding: Finding, measure: Measure, evidence: Evidence) -> Finding:
-    """Says what an interval takes as independent, and drops one that takes related problems so.
+def _set_interval_unit(finding: Finding, measure: Measure, evidence: Evidence) -> Finding:
+    """Set the resampling unit of an interval, and drop an interval that takes related problems as independent.
 
-    Measures that know of clusters have said it. A trainer's own prompts are none of the audit's problems.
+    Measures that use clusters set the unit themselves. Training prompts are not the audit's problems.
     """
     if finding.interval_over is not None or (finding.low is None and finding.high is None):
         return finding
@@ -209,20 +202,20 @@ def _over_its_units(finding: Finding, measure: Measure, evidence: Evidence) -> F
 
 
 def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | None:
-    """Why no further sampling of such a series can give a measure its values; None where it can."""
+    """Return why no further samples of such a series give values of a measure; None if they can."""
     if recorded and "needs checkpoints" in _tags(measure):
         return NEEDS_CHECKPOINTS
     return OF_FIRST_SERIES if regraded and "first series" in _tags(measure) else None
 
 
-def _reads_texts(measure: Measure) -> bool:
-    """Whether a measure reads texts, or the answers in them."""
+def _needs_texts(measure: Measure) -> bool:
+    """Whether a measure needs texts, or the answers in them."""
     if "from texts" in _tags(measure):
         return True
     if measure.sql is not None:
         return _COLUMNS_FROM_TEXTS.search(measure.sql) is not None
-    read = [name for view in measure.needs if _is_largest(view) for name in measure.columns.get(view, ())]
-    return any(_COLUMNS_FROM_TEXTS.fullmatch(name) for name in read)
+    columns = (name for view in measure.needs if _is_largest(view) for name in measure.columns.get(view, ()))
+    return any(_COLUMNS_FROM_TEXTS.fullmatch(name) for name in columns)
 
 
 def _tags(measure: Measure) -> frozenset[Tag]:
@@ -234,5 +227,5 @@ def _is_largest(view: str) -> bool:
 
 
 def _optional(value: object, convert: Callable[[Any], T]) -> T | None:
-    """SQL's NULL comes through pandas as None, NaN or NA; all of them are None here."""
+    """Convert a value from SQL; NULL, which pandas makes None, NaN or NA, becomes None."""
     return None if value is None or pd.isna(value) else convert(value)

@@ -1,4 +1,4 @@
-"""Plan: how large an audit must be to find a loss of a given size, and its cost in samples."""
+"""Size and cost in samples of an audit that finds a loss of a given size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oversharp.diagnostics.verdict.counts import GuessRate
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, window_size
 
-#: Simulated audits of one size in which false accepts may explain the fall, and their seed.
+#: Number of simulated audits that test whether false accepts explain the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000
 DEFAULT_CHECKPOINTS = 8
@@ -31,8 +31,8 @@ DEFAULT_CHECKPOINTS = 8
 class Pilot:
     """The audited series that a plan starts from: its base's counts, and the cost of its samples.
 
-    ``n_checkpoints`` counts the trained checkpoints, without the base. ``tokens_per_sample`` is a mean over all of them
-    and the base, None where another tool sampled and did not record it. ``cluster_P`` is None without clusters.
+    ``n_checkpoints`` counts the trained checkpoints. ``tokens_per_sample`` is a mean over them and the base, None if
+    another tool sampled and did not record it. ``cluster_P`` is None without clusters.
     """
 
     series: str
@@ -48,7 +48,7 @@ class Pilot:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedChange:
-    """Mean change of pass@``k`` by a planted loss, a probability; negative for a fall."""
+    """Mean change of pass@``k`` (probability) by a planted loss; negative for a fall."""
 
     k: int
     change: float
@@ -59,8 +59,8 @@ class PlantedLoss:
     """Changes of pass@k by a planted loss: at smaller k, at the given k, and at ``k_largest``, where it is largest.
 
     ``k_largest`` is at most half of the base's samples. ``share_lost`` of the problems are never solved again; None for
-    a diffuse loss, which lowers many problems a little. Of the falls that the cheapest audit finds (else the one of the
-    highest power), the share ``guessed`` is explained by false accepts; None where it finds none.
+    a diffuse loss, which lowers many problems a little. ``guessed`` is the share of detected falls that false accepts
+    explain, in the cheapest audit, else in that of the highest power; None if it detects none.
     """
 
     law: Law
@@ -74,8 +74,8 @@ class PlantedLoss:
 class RelatedProblems:
     """Clusters of the audited problems, and the factor by which they may raise the number of problems needed.
 
-    ``most_times`` is the largest design effect, where the problems of a cluster change together. Source: Kish
-    1965, Survey Sampling, §5.4: 1 + (size − 1)·ρ at ρ = 1, with sizes weighted by themselves.
+    ``most_times`` is the largest design effect: all problems of a cluster change together. Source: Kish 1965, Survey
+    Sampling, §5.4: 1 + (size − 1)·ρ at ρ = 1, with sizes weighted by themselves.
     """
 
     n_clusters: int
@@ -97,8 +97,8 @@ class Plan:
     """Possible audits by problems and samples, and the cheapest with the wanted power, None if none has it.
 
     ``present`` is the power of the audit in the store, None without a trained checkpoint. Each loss in ``planted``
-    lowers pass@``k`` by ``drop``, a probability, from ``base_pass_at_k``. ``guess_rate`` is the false-accept rate,
-    ``guess_source`` where it comes from. ``related`` is None without clusters.
+    lowers pass@``k`` by ``drop``, a probability, from ``base_pass_at_k``. ``guess_rate`` is the false-accept rate and
+    ``guess_source`` its source. ``related`` is None without clusters.
     """
 
     series: str
@@ -132,17 +132,17 @@ def plan(
     """Return power and cost of audits of several sizes, for a fall of pass@``k`` by ``drop_points`` percentage points.
 
     ``k``: by default half of the audit's n. Two losses of that size are planted, each the same in every audit of the
-    plan: a diffuse one (a winner-take-all expansion of the base's success rates, as strong as it takes) and a
-    concentrated one (as few problems as it takes are never solved again, the others rise). An audit has the wanted
-    power if it has it for both. A kind of loss that cannot be that large is left out. The plan is deterministic.
+    plan: a diffuse one (a winner-take-all expansion of the base's success rates) and a concentrated one (a few problems
+    are never solved again, the others rise). An audit has the wanted power if it has it for both. A kind of loss that
+    cannot be that large is left out. The plan is deterministic.
 
-    Found means that both keys are significant, so that the verdict generalizes to the population of problems; it is
-    read once. Whether false accepts explain the fall does not depend on the audit's size where the lost success rates
-    are as small as the false-accept rate: ``PlantedLoss.guessed`` is the share of falls that would get that label.
+    A fall is detected if both keys are significant, so that the verdict generalizes to the population of problems. One
+    look is assumed. If the lost success rates are as small as the false-accept rate, a larger audit cannot exclude
+    false accepts: ``PlantedLoss.guessed`` is the share of falls that would get that label.
 
-    The power is an upper bound. Real losses scatter more between problems than the planted ones, and changes between
-    checkpoints are not simulated: all late checkpoints have the same success rates, so that a fall of their pooled
-    samples is also the mean of their falls, which is what a verdict states. Problems lose independently; with clusters,
+    The power is an upper bound. Real losses vary more between problems than the planted ones, and changes between
+    checkpoints are not simulated: all late checkpoints have the same success rates, so that the fall of their pooled
+    samples equals the mean of their falls, which a verdict states. Problems lose independently; with clusters,
     ``Plan.related`` bounds the effect of that assumption.
 
     Raises:
@@ -153,10 +153,8 @@ def plan(
         raise ConfigError(f"--drop {drop_points:g}: must be above 0 and at most 100 points of pass@k")
     if not 0 < wanted < 1:
         raise ConfigError(f"--power {wanted:g}: must be between 0 and 1, for example 0.8")
-    if n_checkpoints is not None and n_checkpoints < 1:
-        raise ConfigError(f"--checkpoints {n_checkpoints}: must be at least 1")
-    if n_checkpoints is not None and n_checkpoints > MOST_CHECKPOINTS:
-        raise ConfigError(f"--checkpoints {n_checkpoints}: must be at most {MOST_CHECKPOINTS:,}")
+    if n_checkpoints is not None and not 1 <= n_checkpoints <= MOST_CHECKPOINTS:
+        raise ConfigError(f"--checkpoints {n_checkpoints}: must be at least 1 and at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
         pilot = read_pilot(store, choose_series(store, series))
     used_k = _resolve_k(k, pilot)
@@ -164,14 +162,14 @@ def plan(
     losses = rates.losses(fall=drop_points / 100, k=used_k)
     if not pilot.correct_P.any():
         raise ConfigError(
-            f"series {pilot.series!r}: its base solved none of its {plural(len(pilot.correct_P), 'problem')} in "
-            f"{plural(pilot.n_base, 'sample')} each: nothing that it solves can be lost; plan with easier problems, "
-            "or more samples of the base"
+            f"series {pilot.series!r}: the base solved none of {plural(len(pilot.correct_P), 'problem')} in "
+            f"{plural(pilot.n_base, 'sample')} each, so nothing can be lost; plan with easier problems, or more "
+            "samples of the base"
         )
     if not losses:
         raise ConfigError(
-            f"--drop {drop_points:g}: pass@{used_k} of the base is {100 * rates.pass_at_k(used_k):.1f} points, too few "
-            "to lose that many; name a smaller --drop or another --k"
+            f"--drop {drop_points:g}: pass@{used_k} of the base is {100 * rates.pass_at_k(used_k):.1f} points, and no "
+            "loss lowers it by that much; pass a smaller --drop or another --k"
         )
     used_checkpoints = n_checkpoints or pilot.n_checkpoints or DEFAULT_CHECKPOINTS
     sizes = AuditSizes(
@@ -209,10 +207,7 @@ def plan(
 
 
 def read_pilot(store: Store, series: str) -> Pilot:
-    """Read the pilot of a plan: the current audit of ``series``.
-
-    Raises ``StoreError`` without a graded sample of its base.
-    """
+    """Read the current audit of ``series`` as a pilot. Raises ``StoreError`` without a graded sample of its base."""
     counts = store.frame(
         "SELECT n, n_correct FROM sampled_counts WHERE series = $series AND is_base ORDER BY problem_id", series=series
     )
@@ -258,16 +253,16 @@ def _resolve_k(k: int | None, pilot: Pilot) -> int:
 
 
 def _describe_loss(rates: BaseRates, loss: Loss, k: int, pilot: Pilot, design: Design) -> PlantedLoss:
-    """Return the loss's effect at k = 1, 8, 32, 128, … and ``k``, and what false accepts explain in such audits."""
-    looked_at = sorted({k, *inference_ks(max(2, pilot.n_base))})
-    change_at = dict(zip(looked_at, rates.changes(loss, looked_at), strict=True))
-    k_largest = min(change_at, key=lambda at: change_at[at])
+    """Return the loss's effect at k = 1, 8, 32, 128, … and ``k``, and the share that false accepts explain."""
+    ks = sorted({k, *inference_ks(max(2, pilot.n_base))})
+    change_by_k = dict(zip(ks, rates.changes(loss, ks), strict=True))
+    k_largest = min(change_by_k, key=change_by_k.__getitem__)
     shown = sorted({1, k, k_largest, *(2 * 4**power for power in range(1, k.bit_length()) if 2 * 4**power < k)})
     rng = np.random.default_rng([_SEED, design.n_problems, design.n])
     return PlantedLoss(
         law=loss.law,
         share_lost=rates.share_lost(loss) if isinstance(loss, ConcentratedLoss) else None,
-        changes=tuple(PlantedChange(k=at, change=change_at[at]) for at in shown),
+        changes=tuple(PlantedChange(k=k, change=change_by_k[k]) for k in shown),
         k_largest=k_largest,
         guessed=guessed(rates, loss, design, guess_share=pilot.guess_rate.share, runs=_GUESSED_RUNS, rng=rng),
     )

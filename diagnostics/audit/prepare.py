@@ -1,4 +1,4 @@
-"""Preparation of an audit: find problems and checkpoints, open the store, resolve the settings, open the engine."""
+"""Preparation of an audit: find problems and checkpoints, resolve the settings, open store and engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note
 from oversharp.diagnostics.tasks.clusters import clusters_of
 
-#: Responses of the training batches that are scored per interval between checkpoints, for each problem of the audit.
+#: Training responses to score per interval between checkpoints and problem of the audit.
 TRAINING_PER_PROBLEM = 4
 
 
@@ -36,8 +36,8 @@ TRAINING_PER_PROBLEM = 4
 class PreparedAudit(OpenAudit):
     """An audit that is registered in its store and can sample.
 
-    ``skipped`` checkpoints could not be read (label → reason). ``whole_id`` is the id of the whole audit; for a shard
-    it differs from that of ``key``.
+    ``skipped``: checkpoints that could not be read (label → reason). ``whole_id``: id of the whole audit, which for a
+    shard differs from that of ``key``.
     """
 
     settings: Settings
@@ -144,9 +144,9 @@ def _register(
 
 
 def _require_device(config: AuditConfig) -> None:
-    """Raise ``ConfigError`` for a ``--device`` that is not there; Ray's workers check theirs."""
+    """Raise ``ConfigError`` for a missing ``--device``; Ray's workers check theirs."""
     if config.device is not None and config.ray is None:
-        from oversharp.diagnostics.models.devices import pick_device  # brings torch
+        from oversharp.diagnostics.models.devices import pick_device  # loads torch
 
         pick_device(config.device)
 
@@ -157,7 +157,7 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
     progress.note(f"series {series.name}: {plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
     if config.base is None and series.base.step > 0:
         progress.note(
-            f"base: {series.base.label}, the first step, as there is no step 0; --base PATH names the model before RLVR"
+            f"base: {series.base.label}, the first step, as there is no step 0; --base PATH sets the model before RLVR"
         )
     for label, reason in skipped.items():
         progress.note(f"left out {label}: {reason}")
@@ -166,7 +166,7 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
 
 
 def _register_training(store: Store, series: Series, n: int, shard: Shard, progress: ProgressSink) -> None:
-    """Register the training responses to score: of ``n`` per interval between checkpoints, those of the shard."""
+    """Register the training responses to score: the shard's part of ``n`` per interval between checkpoints."""
     steps = [checkpoint.step for checkpoint in series.checkpoints]
     training, faults = read_training_responses(series.path, steps, limit=n)
     for fault in faults:

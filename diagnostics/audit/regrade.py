@@ -1,7 +1,7 @@
 """Regrading: grade stored responses with another verifier, as a second series with a separate verdict.
 
-Nothing is sampled and no grade is lost, since grades are stored by verifier. The second series shares checkpoints and
-samples with the first; its audit names the verifier whose grades count.
+Nothing is sampled, and earlier grades are kept, since grades are stored by verifier. The second series shares
+checkpoints and samples with the first; its audit records the verifier.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 
 @dataclass(frozen=True, kw_only=True)
 class RegradeResult:
-    """Both verdicts, and the difference between the verifiers.
+    """Both verdicts, and the number of samples on which the verifiers disagree.
 
-    ``own_verifiers`` grade ``of_series``. ``left_out`` maps problems (the user's id, else ours) whose gold answer
-    ``verifier`` cannot parse to the reason. ``n_samples`` counts the samples that both graded, ``n_disagreed`` those
-    that only one accepts.
+    ``own_verifiers`` grade ``of_series``. ``left_out`` maps problems (the user's id, else the store's) whose gold
+    answer ``verifier`` cannot parse to the reason. ``n_samples`` counts the samples that both graded, ``n_disagreed``
+    those that only one accepts.
     """
 
     series: str
@@ -79,18 +79,18 @@ def regrade(
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
-    """Grade the responses of ``series`` with ``verifier`` too; by default of the only series that was not made here.
+    """Grade the responses of ``series`` with ``verifier`` too; by default of the only series that is not regraded.
 
     If ``verifier`` grades the series already, outdated grades are recomputed in place, and ``of_verdict`` is the
-    verdict before. The verdict has the looks and runs of that of ``series``. ``guess_rate`` is the false-accept rate of
-    ``verifier``; ``limits`` bound a verifier that is the user's code. The caller writes the report.
-    Killed, the same command continues; run again, it grades new samples. Problems whose gold answer the verifier cannot
-    parse are left out of the second series, and listed.
+    verdict before. The verdict has the looks and runs of ``series``. ``guess_rate`` is the false-accept rate of
+    ``verifier``; ``limits`` bound a verifier that is the user's code. The caller writes the report. The same command
+    continues after an interruption, and later grades new samples. Problems whose gold answer the verifier cannot parse
+    are left out of the second series, and listed.
 
     Raises:
         VerifierError: there is no verifier of that name.
-        ConfigError: the series is graded by this verifier and today's rules already, ``series`` is needed to choose
-            one, or the false-accept rate is not from 0 to 1.
+        ConfigError: this verifier grades the series already by the current rules, the store has several series and none
+            is given, or the false-accept rate is not from 0 to 1.
         ProblemError: the verifier can parse the gold answer of no problem.
         StoreError: no such store or audit, or another series has the second one's name.
     """
@@ -140,21 +140,18 @@ def regrade(
 
 
 def _choose_series(store: Store, named: str | None) -> str:
-    """Return the named series, or the only one that its problems' own verifiers grade."""
+    """Return the named series, or the only one that is graded by its problems' own verifiers."""
     if named is None:
-        own = [
-            str(name)
-            for name in store.frame("SELECT series FROM current_audits WHERE verifier IS NULL ORDER BY series")[
-                "series"
-            ]
-        ]
-        if len(own) == 1:
-            return own[0]
-        if own:
-            raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(own)}")
+        names: list[str] = store.frame("SELECT series FROM current_audits WHERE verifier IS NULL ORDER BY series")[
+            "series"
+        ].tolist()
+        if len(names) == 1:
+            return names[0]
+        if names:
+            raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(names)}")
     chosen = choose_series(store, named)
     if stored_key(store, chosen).verifier is not None:
-        raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; name the series that it was made of")
+        raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; pass the series that it was made from")
     return chosen
 
 
@@ -172,13 +169,13 @@ def _own_verifiers(store: Store, key: AuditKey) -> list[str]:
 def _regrade_in_place(
     store: Store, key: AuditKey, verifier: str, guess_rate: float | None, progress: ProgressSink
 ) -> RegradeResult:
-    """Recompute the series' grades that are by older rules of its own verifier."""
+    """Recompute the grades by older rules of the series' own verifier."""
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
     pending = find_ungraded(store, key, with_errors=True)
     if not len(pending):
         raise ConfigError(
-            f"--verifier {verifier}: grades series {key.series!r} already, by today's rules; name another one"
+            f"--verifier {verifier}: grades series {key.series!r} already, by the current rules; pass another one"
         )
     problems = _read_problems(store, key)
     before = store.verdict(key.series)
@@ -208,13 +205,13 @@ def _split_problems(store: Store, first: AuditKey, verifier: str) -> tuple[list[
     left_out: dict[str, str] = {}
     with Verifiers() as verifiers:
         for problem in problems:
-            asked = replace(problem, verifier=verifier)
+            regraded = replace(problem, verifier=verifier)
             try:
-                verifiers.check_gold(asked)
+                verifiers.check_gold(regraded)
             except (ProblemError, VerifierError) as error:
                 left_out[problem.source_id or problem.problem_id] = str(error)
             else:
-                readable.append(asked)
+                readable.append(regraded)
     if not readable:
         why = next(iter(left_out.values()), "it has none")
         raise ProblemError(
@@ -234,7 +231,7 @@ def _register(
         kernel_problems=0,  # the first series has the kernel, which does not depend on the verifier
         kernel_responses=0,
         verifier=verifier,
-        terms=replace(first.terms, guess_rate=guess_rate),  # the first grader's rate is not this one's
+        terms=replace(first.terms, guess_rate=guess_rate),  # the rate differs between verifiers
     )
     _require_free_name(store, key)
     store.add_series(_copy_series(store, first.series, key.series))
@@ -245,8 +242,8 @@ def _register(
 
 
 def _require_free_name(store: Store, key: AuditKey) -> None:
-    held = store.frame("SELECT verifier FROM current_audits WHERE series = $series", series=key.series)["verifier"]
-    if len(held) and held.iloc[0] != key.verifier:
+    existing = store.frame("SELECT verifier FROM current_audits WHERE series = $series", series=key.series)["verifier"]
+    if len(existing) and existing.iloc[0] != key.verifier:
         raise StoreError(f"{store.path}: has a series called {key.series!r} that was not made by `oversharp regrade`")
 
 

@@ -1,4 +1,4 @@
-"""Settings of an audit, resolved once from its configuration, its series and its store."""
+"""Settings of an audit, resolved once from configuration, series and store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-#: Rough length of a token, for estimates.
+#: Approximate length of a token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
 
@@ -51,9 +51,9 @@ class SamplerChoice(Protocol):
 class Settings:
     """Resolved settings of one audit. No step after ``resolve`` reads the configuration.
 
-    ``n`` and ``n_base`` include ``--top-up``. ``panel_sampling`` is how the panel is sampled, ``controls`` what is
-    sampled at other temperatures (None: nothing). ``engine`` is what the sampling and scoring engine is built from;
-    ``uses_ray`` that Ray's workers run it. ``preset`` holds the name of ``--preset`` and the settings that it decided.
+    ``n`` and ``n_base`` include ``--top-up``. ``panel_sampling``: settings of the panel's samples. ``controls``:
+    samples at other temperatures, None for none. ``engine``: specification of the sampling and scoring engine.
+    ``uses_ray``: Ray's workers run it. ``preset``: name of ``--preset`` and the settings that it decided.
     """
 
     sampling: SamplingSettings
@@ -80,9 +80,9 @@ class Settings:
         compared = (series, self.sampling.settings_id, problem_ids, self.n, self.n_base, self.ks)
         panel = (self.panel_sampling.settings_id, self.panel)
         kernel = (self.kernel_problems, self.kernel_responses)
-        taken = (self.entropy_samples, self.strategy_regex, self.is_adaptive)
+        others = (self.entropy_samples, self.strategy_regex, self.is_adaptive)
         return AuditKey(
-            audit_id=content_hash(*compared, *panel, *kernel, *taken),
+            audit_id=content_hash(*compared, *panel, *kernel, *others),
             series=series,
             settings_id=self.sampling.settings_id,
             n=self.n,
@@ -107,20 +107,20 @@ def resolve(
     choose_sampler: SamplerChoice,
     note: Note,
 ) -> Settings:
-    """Resolve every setting that the configuration leaves open; nothing is written to the store.
+    """Resolve every setting that the configuration leaves open; write nothing to the store.
 
-    An audit that continues keeps the chat, precision and sampler of the samples in the store. ``note`` prints each
-    choice that the user did not make. Raises ``ConfigError`` for settings that contradict the store, ``SamplerError``
-    for a sampler or chat template that cannot be used.
+    A continued audit keeps the chat, precision and sampler of the samples in the store. ``note`` prints each choice
+    that the user did not make. Raises ``ConfigError`` for settings that contradict the store, ``SamplerError`` for a
+    sampler or chat template that cannot be used.
     """
-    held = stored_draws(store, series.name)
-    chat, chat_args = _resolve_chat(config, series, problems, held, note)
-    dtype = resolve_dtype(config, series.base, held, note)
+    draws = stored_draws(store, series.name)
+    chat, chat_args = _resolve_chat(config, series, problems, draws, note)
+    dtype = resolve_dtype(config, series.base, draws, note)
     name, why = choose_sampler(
-        config.sampler, series.checkpoints, device=config.device, held=None if held is None else held.sampler
+        config.sampler, series.checkpoints, device=config.device, held=None if draws is None else draws.sampler
     )
     sampling = sampling_settings(config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=dtype)
-    if chat and (held is None or not held.chat):
+    if chat and (draws is None or not draws.chat):
         require_usable(series.base, sampling)
     store.require_regex("--strategy-regex", config.strategy_regex)
     counts = _resolve_counts(store, config, series, sampling, problems)
@@ -141,7 +141,7 @@ def resolve(
         terms=terms,
         controls=_resolve_controls(store, counts, series, problems, sampling, note),
         engine=EngineSpec(
-            config=EngineConfig(**{one.name: getattr(config, one.name) for one in fields(EngineConfig)}),
+            config=EngineConfig(**{field.name: getattr(config, field.name) for field in fields(EngineConfig)}),
             dtype=dtype,
             sampler_name=name,
             why=why,
@@ -151,31 +151,31 @@ def resolve(
         uses_ray=config.ray is not None,
         preset={} if config.preset is None else {"name": config.preset, **config.set_by_preset},
     )
-    if held is None:
+    if draws is None:
         _estimate_kernel_memory(settings, series, problems, note)
     if config.controls is False:
         audit_id = settings.key(series.name, problems).audit_id
         if len(store.frame("FROM audit_controls WHERE audit_id = $id", id=audit_id)):
-            note("--no-controls: none are drawn; those of an earlier call are in the store, and are reported")
+            note("--no-controls: none are drawn; those of an earlier call are in the store and are reported")
     return settings
 
 
 def _resolve_chat(
-    config: AuditConfig, series: Series, problems: Sequence[Problem], held: StoredDraws | None, note: Note
+    config: AuditConfig, series: Series, problems: Sequence[Problem], draws: StoredDraws | None, note: Note
 ) -> tuple[bool, str | None]:
-    """Return whether to use the chat template, and its arguments: as asked for, as before, else as suits the series.
+    """Return whether to use the chat template, and its arguments: the user's, else the store's, else the series' own.
 
     Raises ``SamplerError`` for a system turn or arguments without a chat template.
     """
     chat_args = _canonical_json(config.chat_args)
     if config.chat is not None:
         return config.chat, chat_args if config.chat else None
-    if config.preset is not None and config.prompt_template is None:  # the preset's template writes the turns itself
+    if config.preset is not None and config.prompt_template is None:  # the preset's template contains the turns
         return False, None
-    if held is not None and held.chat is not None:
-        if not held.chat and (config.system_prompt or config.chat_args):
-            raise ConfigError("the store's samples were asked without a chat; pass --chat to draw new ones with one")
-        return held.chat, (chat_args or held.chat_args) if held.chat else None
+    if draws is not None and draws.chat is not None:
+        if not draws.chat and (config.system_prompt or config.chat_args):
+            raise ConfigError("the store's samples have no chat template; pass --chat to draw new samples with it")
+        return draws.chat, (chat_args or draws.chat_args) if draws.chat else None
     choice = choose_chat(
         series.base,
         problems,
@@ -189,16 +189,16 @@ def _resolve_chat(
 
 
 def _canonical_json(chat_args: str | None) -> str | None:
-    """Return the JSON object in one way of writing, since it identifies samples; None for one without entries."""
+    """Return the JSON object in canonical form, since it identifies samples; None for an empty one."""
     given: dict[str, object] = {} if chat_args is None else json.loads(chat_args)
     return json.dumps(given, sort_keys=True, ensure_ascii=False) if given else None
 
 
-def resolve_dtype(config: AuditConfig, base: Checkpoint, held: StoredDraws | None, note: Note) -> Dtype:
-    """Return the model's precision; for ``--dtype auto`` as before, else as suits the base and the device."""
-    if config.dtype == "auto" and held is not None and held.dtype is not None:
-        return cast("Dtype", held.dtype)
-    from oversharp.diagnostics.models.devices import pick_device, slow_products_note  # they bring torch
+def resolve_dtype(config: AuditConfig, base: Checkpoint, draws: StoredDraws | None, note: Note) -> Dtype:
+    """Return the precision; for ``--dtype auto`` that of the stored samples, else by base and device."""
+    if config.dtype == "auto" and draws is not None and draws.dtype is not None:
+        return cast("Dtype", draws.dtype)
+    from oversharp.diagnostics.models.devices import pick_device, slow_products_note  # loads torch
 
     if config.dtype != "auto":
         if slow := slow_products_note("--dtype", config.dtype, pick_device(config.device)):
@@ -230,16 +230,16 @@ def sampling_settings(
 
 
 def _panel_sampling(config: AuditConfig, sampling: SamplingSettings) -> SamplingSettings:
-    """Return the settings of the panel: its own temperature and seed, no truncation.
+    """Return the settings of the panel: separate temperature and seed, no truncation.
 
-    With the audit's seed the panel would share its random numbers with the samples that pass@k is estimated from.
+    With the audit's seed the panel would share its random numbers with the samples for pass@k.
     """
     seed = int(content_hash("panel", config.seed), 16) % 2**31
     return replace(sampling, temperature=config.panel_temperature, top_p=1.0, top_k=0, seed=seed)
 
 
 def _default_max_tokens(base: Checkpoint) -> int:
-    """Return 1,024, or half of the model's context where that is less."""
+    """Return 1,024, or half of the model's context if that is less."""
     path = (base.base_path or base.path) / "config.json"
     context_tokens = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
     return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)
@@ -248,9 +248,9 @@ def _default_max_tokens(base: Checkpoint) -> int:
 def _resolve_counts(
     store: Store, config: AuditConfig, series: Series, sampling: SamplingSettings, problems: Sequence[Problem]
 ) -> AuditConfig:
-    """Return the configuration with the numbers of samples that ``--top-up`` comes to, checked as if given by hand.
+    """Return the configuration with the total numbers of samples that ``--top-up`` implies, checked like given ones.
 
-    It counts from the last audit that ended: one that was killed is continued, not topped up again.
+    They are added to those of the last finished audit: an interrupted one is continued, not topped up again.
     """
     more = config.top_up
     if more is None:
@@ -274,29 +274,29 @@ def _resolve_controls(
     sampling: SamplingSettings,
     note: Note,
 ) -> Controls | None:
-    """Return the controls that are affordable or asked for, and the free ones that the store has already."""
+    """Return the controls that are affordable or asked for, and those that are in the store already."""
     request = config.control_request
-    controls, says = plan_controls(
+    controls, line = plan_controls(
         request, sampling, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
     )
     if config.controls is None and not request.is_explicit:
         problem_ids = [problem.problem_id for problem in problems]
-        controls, says = add_stored_controls(
-            controls, says, sampling, stored_controls(store, series.base.checkpoint_id, problem_ids)
+        controls, line = add_stored_controls(
+            controls, line, sampling, stored_controls(store, series.base.checkpoint_id, problem_ids)
         )
-    if says:
-        note(says)
+    if line:
+        note(line)
     return controls
 
 
 def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequence[Problem], note: Note) -> None:
-    """Warn before sampling where the gradient kernels of full models may not fit into memory."""
+    """Warn before sampling if the gradient kernels of full models may not fit into memory."""
     base = series.base
     if not (settings.kernel_problems and settings.panel) or settings.uses_ray:
-        return  # the lead does not know a worker's free memory
+        return  # a worker's free memory is unknown here
     if series.checkpoints[-1].kind != "full" or base.kind != "full":
         return  # the gradients of an adapter are small
-    from oversharp.diagnostics.kernel.memory_plan import foresee  # brings torch
+    from oversharp.diagnostics.kernel.memory_plan import foresee  # loads torch
     from oversharp.diagnostics.models.devices import pick_device
     from oversharp.diagnostics.models.load import outline_path
 
@@ -306,7 +306,7 @@ def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequen
         return  # raised again when the model is loaded
     prompt_tokens = max(len(problem.prompt) for problem in problems) // CHARACTERS_PER_TOKEN
     given = settings.engine.kernel_memory_gib
-    says = foresee(
+    line = foresee(
         outline.model,
         pick_device(settings.engine.config.device),
         n_rows=2 * settings.kernel_problems * settings.kernel_responses,
@@ -314,5 +314,5 @@ def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequen
         response_tokens=settings.sampling.max_tokens,
         memory_bytes=None if given is None else int(given * 2**30),
     )
-    if says is not None:
-        note(f"kernel: {says}")
+    if line is not None:
+        note(f"kernel: {line}")

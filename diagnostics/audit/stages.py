@@ -1,7 +1,7 @@
 """Stages of an audit and of a confirmation: sample (and grade), teacher-force, compute the gradient kernels.
 
-Each stage asks the store what is missing, has the engine do it, and commits in small transactions. A stage works on
-one or several checkpoints; ``OnError`` decides what the failure of one of them means.
+Each stage queries the store for missing rows, runs the engine, and commits in small transactions. It works on one or
+several checkpoints; ``OnError`` handles the failure of one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOKENS_PER_COMMIT = 1 << 18
 #: Panel responses per checkpoint that are scored twice, to measure the rounding error of a log-probability.
 REPEATED_SCORES = 64
 
-#: Called with a checkpoint whose job failed, and why; the stage goes on with the others unless it raises.
+#: Called with a checkpoint whose job failed, and the error; the stage continues with the others unless it raises.
 OnError = Callable[[Checkpoint, OversharpError], None]
 
 
@@ -44,7 +44,7 @@ class OpenAudit:
 
 
 def raise_error(_: Checkpoint, error: OversharpError) -> None:
-    """Raise the error: nothing can be done without this checkpoint."""
+    """Raise the error, for checkpoints that the stage needs."""
     raise error
 
 
@@ -61,10 +61,10 @@ def draw_samples(
     """Draw the samples that the store lacks, and grade them.
 
     Args:
-        planned: checkpoint → problem id → samples wanted.
-        greedy: whether the greedy response of each problem is wanted too.
+        planned: checkpoint → problem id → number of samples.
+        greedy: whether to draw the greedy response of each problem too.
         stage: name of the stage in progress lines and events.
-        on_drawn: called with the checkpoint's id and the number of samples that were just committed.
+        on_drawn: called with the checkpoint's id and the number of newly committed samples.
 
     Returns:
         Checkpoint id → samples drawn.
@@ -104,7 +104,7 @@ def teacher_force(
     settings: SamplingSettings,
     on_error: OnError = raise_error,
 ) -> None:
-    """Teacher-force what the checkpoints have not scored yet, then a few panel responses a second time."""
+    """Teacher-force the responses that the checkpoints have not scored, then a few panel responses a second time."""
     jobs = _force_jobs(audit, checkpoints, settings)
     failed: set[Checkpoint] = set()
 
@@ -130,13 +130,24 @@ def teacher_force(
     _score_again(audit, [checkpoint for checkpoint in checkpoints if checkpoint not in failed], settings, on_error)
 
 
-def _force_jobs(audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings) -> list[ForceJob]:
+def _force_jobs(
+    audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, *, is_repeat: bool = False
+) -> list[ForceJob]:
     jobs = []
     for checkpoint in checkpoints:
-        responses = find_unforced(audit.store, audit.key, checkpoint.checkpoint_id)
+        if is_repeat:
+            responses = find_unrepeated(audit.store, audit.key, checkpoint.checkpoint_id, REPEATED_SCORES)
+        else:
+            responses = find_unforced(audit.store, audit.key, checkpoint.checkpoint_id)
         if len(responses):
             jobs.append(
-                ForceJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, responses=responses)
+                ForceJob(
+                    checkpoint=checkpoint,
+                    problems=audit.problems,
+                    settings=settings,
+                    responses=responses,
+                    is_repeat=is_repeat,
+                )
             )
     return jobs
 
@@ -154,19 +165,7 @@ def _score_again(
     audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, on_error: OnError
 ) -> None:
     """Score a few panel responses of each checkpoint a second time, in batches of another shape."""
-    jobs = []
-    for checkpoint in checkpoints:
-        responses = find_unrepeated(audit.store, audit.key, checkpoint.checkpoint_id, REPEATED_SCORES)
-        if len(responses):
-            jobs.append(
-                ForceJob(
-                    checkpoint=checkpoint,
-                    problems=audit.problems,
-                    settings=settings,
-                    responses=responses,
-                    is_repeat=True,
-                )
-            )
+    jobs = _force_jobs(audit, checkpoints, settings, is_repeat=True)
     scores: dict[str, list[ForcedResponse]] = {job.checkpoint.checkpoint_id: [] for job in jobs}
     for result in audit.engine.run(jobs):
         if result.error is not None:
@@ -183,8 +182,8 @@ def compute_kernels(
 ) -> Mapping[str, str]:
     """Compute the gradient kernels; return label → reason of those that failed.
 
-    Where the rows do not fit into memory the kernel has fewer problems, which is printed and is no failure. ``kind`` is
-    what is trained in this series, a full model or an adapter.
+    If the rows do not fit into memory, the kernel has fewer problems; that is printed and is no failure. ``kind``: what
+    is trained in this series, a full model or an adapter.
     """
     without_kernel: dict[str, str] = {}
     n_problems = dict.fromkeys(checkpoints, audit.key.kernel_problems)
@@ -206,14 +205,14 @@ def compute_kernels(
 def _kernel_plan(
     audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str, n_problems: int
 ) -> KernelPlan | None:
-    """Return what to compute the kernel from; None where there can be none (recorded with a reason), or is one."""
+    """Return the rows of a kernel; None if it exists, or cannot be computed (recorded with a reason)."""
     store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
     plan = plan_kernel(store, replace(key, kernel_problems=n_problems), checkpoint, settings)
     if plan is None:
         store.add_missing_kernel(key, checkpoint_id, "no panel to choose responses from; run the audit with --panel 4")
         return None
     if checkpoint.trained.kind != kind:
-        why = "its kernel would be over the weights of the whole model, the adapters' are over theirs alone"
+        why = "its kernel would be over the whole model's weights, those of the adapters are over their weights only"
         store.add_missing_kernel(key, checkpoint_id, why)
         return None
     return None if store.link_kernel(key, checkpoint_id, plan.kernel_id) else plan
@@ -225,7 +224,7 @@ def _compute_planned(
     settings: SamplingSettings,
     without_kernel: dict[str, str],
 ) -> dict[Checkpoint, KernelTooLargeError]:
-    """Compute and commit kernels; return those too large for the memory, add other failures to ``without_kernel``."""
+    """Compute and commit kernels; return those too large for memory, add other failures to ``without_kernel``."""
     jobs = [
         KernelJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, responses=plan.rows)
         for checkpoint, plan in plans.items()
@@ -269,14 +268,14 @@ def _commit_kernel(audit: OpenAudit, checkpoint: Checkpoint, plan: KernelPlan, c
 
 
 def _affordable_problems(audit: OpenAudit, checkpoint: Checkpoint, n_problems: int, error: KernelTooLargeError) -> int:
-    """Return how many problems' rows fit into memory; 0, recorded with the reason, where not even one's do."""
+    """Return the number of problems whose rows fit into memory; 0, recorded with the reason, if none do."""
     fewer = min(n_problems - 1, int(n_problems * error.share))
     if fewer < 1:
-        why = f"{error}: not even one problem's fit"
+        why = f"{error}, not even those of one problem"
         audit.progress.note(f"{checkpoint.label}: no gradient kernel: {why}")
         audit.store.add_missing_kernel(audit.key, checkpoint.checkpoint_id, why)
         return 0
-    audit.progress.note(f"{checkpoint.label}: {error}: {fewer} of {plural(n_problems, 'problem')} are taken")
+    audit.progress.note(f"{checkpoint.label}: {error}: {fewer} of {plural(n_problems, 'problem')} used")
     return fewer
 
 
@@ -293,7 +292,7 @@ def _title(stage: str, jobs: Sequence[Job]) -> str:
 
 
 def _log(audit: OpenAudit, stage: str, rows: Mapping[str, int], *, wall_s: float) -> None:
-    """Log the rows of each checkpoint (id → rows), and its share of the stage's time."""
+    """Log the number of rows of each checkpoint (id → rows), and its share of the stage's time."""
     n_rows = sum(rows.values())
     for checkpoint_id, n in rows.items():
         audit.store.log_event(audit.key, stage, wall_s=wall_s * n / n_rows, rows=n, checkpoint_id=checkpoint_id)

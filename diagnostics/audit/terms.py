@@ -21,16 +21,16 @@ ANY: Literal["any"] = "any"
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictConfig:
-    """Settings of the verdict that no sample shows.
+    """Settings of the verdict that do not follow from the samples.
 
     Attributes
     ----------
     guess_rate
-        False-accept rate: share of wrong responses that the grader accepts, from 0 to 1. Default: the grader's own
-        where it is known, else an assumed one.
+        False-accept rate: share of wrong responses that the grader accepts, from 0 to 1. Default: the grader's own if
+        known, else an assumed one.
     looks
-        How often the verdict will be read during training, or any. Declare it before the first look: the looks share
-        the error probability. Default: as declared at the first look, else 1.
+        Number of looks at the verdict during training, or any. Declare it before the first look: the looks share the
+        error probability. Default: as declared at the first look, else 1.
     runs
         Number of runs from which one is chosen by its verdict. Default: as declared before, else 1.
     """
@@ -54,38 +54,32 @@ class VerdictConfig:
 def require_share(flag: str, value: float | None) -> None:
     """Raise ``ConfigError`` for a value that is not from 0 to 1."""
     if value is not None and not 0 <= value <= 1:
-        raise ConfigError(f"{flag} {value}: must lie between 0 and 1, such as 0.25 where one of four options is right")
+        raise ConfigError(f"{flag} {value}: must be between 0 and 1, for example 0.25 for choices of four options")
 
 
 def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTerms:
-    """Return the settings of the next verdict on ``series``: those of ``config``, else as they were declared before.
+    """Return the settings of the next verdict on ``series``: those of ``config``, else as declared before.
 
     Raises:
-        ConfigError: ``config`` changes the looks, or gives fewer runs, after a verdict was read. A number chosen with
+        ConfigError: ``config`` changes the looks, or lowers the runs, after the first look. A number chosen with
             knowledge of the verdict would raise the error rate above the stated one.
     """
     from oversharp.diagnostics.store.load import declared_looks  # not for --help
 
     declared = declared_looks(store, series)
-    asked = None if config.looks == ANY else config.looks
+    looks = config.looks if isinstance(config.looks, int) else None
     if declared is None:
-        looks = 1 if config.looks is None else asked
-        return VerdictTerms(guess_rate=config.guess_rate, looks=_number_or_none(looks), runs=config.runs or 1)
+        looks = 1 if config.looks is None else looks
+        return VerdictTerms(guess_rate=config.guess_rate, looks=looks, runs=config.runs or 1)
     steps = (
         f"steps {declared.steps[0]}–{declared.steps[-1]}" if len(declared.steps) > 1 else f"step {declared.steps[0]}"
     )
-    read = f"the verdict on series {series!r} was read before ({steps})"
-    if config.looks is not None and asked != declared.looks:
+    before = f"series {series!r} had a verdict before ({steps})"
+    if config.looks is not None and looks != declared.looks:
         raise ConfigError(
-            f"--looks {config.looks}: {read}, with --looks {declared.looks or ANY}: looks are declared before the "
-            "first; leave --looks out"
+            f"--looks {config.looks}: {before}, with --looks {declared.looks or ANY}, fixed at the first look; leave "
+            "--looks out"
         )
     if config.runs is not None and config.runs < declared.runs:
-        raise ConfigError(
-            f"--runs {config.runs}: {read}, with --runs {declared.runs}: there may only be more; leave it out"
-        )
+        raise ConfigError(f"--runs {config.runs}: {before}, with --runs {declared.runs}; raise it or leave it out")
     return VerdictTerms(guess_rate=config.guess_rate, looks=declared.looks, runs=max(config.runs or 1, declared.runs))
-
-
-def _number_or_none(looks: int | str | None) -> int | None:
-    return looks if isinstance(looks, int) else None

@@ -14,8 +14,7 @@ import pytest
 
 import oversharp
 from oversharp.diagnostics.app.cli import app, main
-from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
+from oversharp.diagnostics.audit.config import AuditConfig, ConfirmConfig
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.store import Store
 from oversharp.trainers import objectives
@@ -300,7 +299,7 @@ def test_every_command_on_a_store_takes_the_directory_that_holds_it(
         assert code == 0, (arguments, err)
     assert oversharp.open_store(folder).path == imported_store
     code, _, err = run("confirm", folder, "--series", "one")
-    assert "another tool drew its samples" in err
+    assert "has imported samples and no checkpoints" in err
     assert code == 2
 
 

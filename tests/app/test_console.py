@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oversharp.diagnostics.app.console.confirm import print_confirmations
 from oversharp.diagnostics.app.console.layout import OutputColumn, OutputRow, print_rows, table_lines, unbroken
+from oversharp.diagnostics.app.console.results import print_confirmations
 from oversharp.diagnostics.app.console.shipping import print_shipping
 from oversharp.diagnostics.audit.confirm import ConfirmResult, _shortlist
 from oversharp.diagnostics.audit.plan import plan

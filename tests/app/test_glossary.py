@@ -1,4 +1,4 @@
-"""Every label and heading that a user reads on the console or in the report can be explained."""
+"""Every label and heading on the console and in the report, every benchmark and preset can be explained."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from rich.console import Console
 from rich.table import Table as ConsoleTable
 
 import oversharp
-from oversharp.diagnostics.app.console import changes, confirm, layout, shipping
+from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.app.console import changes, layout, results, shipping
 from oversharp.diagnostics.app.console.changes import show_diff, show_lost
 from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, OutputColumn, table_lines
 from oversharp.diagnostics.app.console.plan import print_plan
 from oversharp.diagnostics.app.console.verdict import FRONTIER_TITLES, print_verdict
-from oversharp.diagnostics.app.verbs.problems import _print_overlap as show_overlap
-from oversharp.diagnostics.app.verbs.words import ALSO, WORDS
+from oversharp.diagnostics.app.verbs.glossary import ALSO, WORDS, task_explanation
+from oversharp.diagnostics.app.verbs.planning import _print_overlap as show_overlap
 from oversharp.diagnostics.measures import all_measures
-from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError, ProblemError
 from oversharp.diagnostics.statistics.problem_changes import State
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
+from oversharp.diagnostics.tasks.presets import PRESETS
 from oversharp.diagnostics.verdict.record import TITLES
 from oversharp.diagnostics.verdict.sentence import SHARPENING_TITLES
 from oversharp.reports.page import build_page, read_context
@@ -107,7 +110,7 @@ def test_every_heading_of_a_table_on_the_console_is_explained(
     )
     changes.show_lost(oversharp.lost(imported_store, series="one"), False, store_path=imported_store, explain=False)
     show_overlap(oversharp.check_problems("countdown", ["countdown"]), out)
-    headings += [column.heading for column in confirm.COLUMNS]
+    headings += [column.heading for column in results.CONFIRM_COLUMNS]
     assert {"worst pass@k, points", "adjusted p", "problems", "same words", "seemed"} <= set(headings)
     assert [one for one in headings if one not in PLAIN | {"step 100"} and not explained(one)] == []
 
@@ -159,3 +162,48 @@ def test_other_spellings_lead_to_words_and_hide_none() -> None:
     assert set(ALSO.values()) <= WORDS.keys()
     assert not set(ALSO) & WORDS.keys()
     assert all(word == word.lower() for word in (*WORDS, *ALSO))
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(["explain", *arguments])
+    assert left.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_explain_lists_every_benchmark_and_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = explain(capsys).splitlines()
+    assert {line.split()[0] for line in lines} >= {f"benchmark:{name}" for name in BENCHMARKS} | set(PRESETS)
+    assert any(line.startswith("pass_at_k ") for line in lines)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_is_explained_with_its_commit_and_how_to_copy_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = explain(capsys, f"benchmark:{name}")
+    known = BENCHMARKS[name]
+    for part in (known.title, known.data.path, known.data.revision, known.verifier, f"--task benchmark:{name}={name}"):
+        assert part in text
+    assert ("--limit" in text) == known.limit_draws
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_explained_and_documented_with_all_it_sets(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    preset = PRESETS[name]
+    text = explain(capsys, name)
+    for part in (repr(preset.prompt_template), str(preset.temperature), str(preset.top_p), str(preset.max_tokens)):
+        assert part in text
+    assert preset.source in text
+    documented = DOCUMENT.read_text(encoding="utf-8")
+    assert f"`{name}`" in documented
+    assert f"```\n{preset.prompt_template}```" in documented
+
+
+def test_other_names_are_left_to_the_measures_but_a_misspelt_benchmark_is_told() -> None:
+    assert task_explanation("pass_at_k") is None
+    with pytest.raises(ProblemError, match="did you mean: benchmark:gsm8k"):
+        task_explanation("benchmark:gsm")

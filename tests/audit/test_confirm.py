@@ -15,16 +15,13 @@ import oversharp
 from oversharp import open_store
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.audit import audit
-from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.config import AuditConfig, ConfirmConfig
 from oversharp.diagnostics.audit.confirm import ConfirmResult, confirm, fresh_settings
-from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems, stored_settings
 from oversharp.diagnostics.tasks import load_problems
-from tests.samplers.tiny_models import write_adapter
-from tests.series.written_runs import untrain
 
 pytestmark = pytest.mark.xdist_group("confirm")  # they share what takes seconds to make
 
@@ -215,34 +212,9 @@ def test_other_weights_at_the_same_place_are_refused(
     run = tmp_path / "run"
     shutil.copytree(audited / "run" / "checkpoint-0", run / "checkpoint-0")
     make_checkpoint(run / "checkpoint-20", 77)
-    with pytest.raises(CheckpointError, match=r"checkpoint-20: .* has other weights than those that were audited"):
+    with pytest.raises(CheckpointError, match=r"checkpoint-20: the weights of .* differ from the audited ones"):
         _confirm(place, path=run)
     assert _rows(place, "SELECT count(*) AS n FROM confirmations") == [[0]]
-
-
-def test_an_audit_that_drew_from_the_untrained_adapter_itself_is_confirmed_from_it(
-    tmp_path: Path, make_checkpoint: Callable[[Path, int], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As audits did before an adapter that adds nothing was read as the model under it."""
-    base = make_checkpoint(tmp_path / "base", 0)
-    for step in (0, 20):
-        write_adapter(tmp_path / f"run/checkpoint-{step}", base, seed=1)
-    untrain(tmp_path / "run/checkpoint-0")
-    rows = [{"id": str(ten), "prompt": "1 2 3 = 7 :", "answer": "7", "modes": _numbers(ten)} for ten in range(10)]
-    problems = tmp_path / "problems.jsonl"
-    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = AuditConfig(problems=problems, n=32, n_base=32, panel=0, kernel_problems=0, entropy_samples=0)
-    config = replace(config, max_tokens=1, sampler="transformers", batch_size=16, out=tmp_path / "out", name="run")
-    with monkeypatch.context() as patch:
-        patch.setattr("oversharp.diagnostics.series.finding._without_untrained_adapter", lambda one, known: one)
-        audit([tmp_path / "run"], config)
-    store = tmp_path / "out" / "audit.duckdb"
-    assert _rows(store, "SELECT DISTINCT kind FROM checkpoints") == [["lora"]]
-    assert _confirm(store).samples_drawn > 0
-
-
-def _numbers(ten: int) -> list[str]:
-    return [str(number) for number in range(10 * ten, 10 * ten + 10)]
 
 
 def test_the_most_striking_problems_come_first(place: Path) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from oversharp.diagnostics.app.console.cost import show_plan_cost
-from oversharp.diagnostics.audit.cost.cost import cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
+from oversharp.diagnostics.app.console.plan import show_plan_cost
+from oversharp.diagnostics.audit.cost.cost import AuditSize, cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
 from oversharp.diagnostics.audit.cost.estimate import _gpu_seconds, estimate_sampling, estimate_text
-from oversharp.diagnostics.audit.cost.machines import Gpu, MeasuredCpu
-from oversharp.diagnostics.audit.cost.measured import MEASURED, SLOWER
+from oversharp.diagnostics.audit.cost.machines import MEASURED, SLOWER, Gpu, MeasuredCpu
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
-from oversharp.diagnostics.audit.cost.work import AuditSize
 from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
 from oversharp.diagnostics.store import Store

@@ -13,8 +13,8 @@ import pytest
 import oversharp
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.app.console.results import show_regrade
+from oversharp.diagnostics.audit.config import ConfirmConfig
 from oversharp.diagnostics.audit.confirm import confirm
-from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.audit.measure import NEEDS_CHECKPOINTS
 from oversharp.diagnostics.audit.regrade import RegradeResult, regrade
 from oversharp.diagnostics.ingest.config import ImportConfig
@@ -285,7 +285,7 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere: no such store"):
         regrade(tmp_path / "nowhere", "exact")
     assert table(store, "SELECT series FROM current_audits")["series"].tolist() == ["val"]
-    with pytest.raises(ConfigError, match=r"--series val: another tool drew its samples, and there are no checkpoints"):
+    with pytest.raises(ConfigError, match=r"--series val: has imported samples and no checkpoints"):
         confirm(store, ConfirmConfig())
     regrade(store, "exact")
     with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp regrade`"):

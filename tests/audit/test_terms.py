@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"guess_rate": 1.5}, "--guess-rate 1.5: must lie between 0 and 1"),
+        ({"guess_rate": 1.5}, "--guess-rate 1.5: must be between 0 and 1"),
         ({"guess_rate": float("nan")}, "--guess-rate nan: must lie"),
         ({"looks": 0}, "--looks 0: must be at least 1"),
         ({"looks": "often"}, "--looks 'often': must be a whole number, or any"),
@@ -65,11 +65,11 @@ def test_before_the_first_verdict_what_is_declared_counts(
 
 
 @pytest.mark.parametrize(("declared", "config", "said"), [
-    (1, VerdictConfig(looks=5), r"--looks 5: the verdict on series 'run' was read before \(step 20\), with --looks 1"),
+    (1, VerdictConfig(looks=5), r"--looks 5: series 'run' had a verdict before \(step 20\), with --looks 1"),
     (1, VerdictConfig(looks="any"), "--looks any: .* with --looks 1"),
     (None, VerdictConfig(looks=2), "--looks 2: .* with --looks any"),
     (4, VerdictConfig(looks=2), "looks are declared before the first; leave --looks out"),
-    (1, VerdictConfig(runs=1), "--runs 1: .* with --runs 2: there may only be more"),
+    (1, VerdictConfig(runs=1), "--runs 1: .* with --runs 2; raise it"),
 ])  # fmt: skip
 def test_looks_declared_after_the_fact_are_refused(
     store: Store, declared: int | None, config: VerdictConfig, said: str

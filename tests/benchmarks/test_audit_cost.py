@@ -11,7 +11,7 @@ import pytest
 from benchmarks.speed.audit_cost import measured_rates, stage_cpu_s
 from benchmarks.speed.process_costs import Line
 from benchmarks.speed.results import digits
-from oversharp.diagnostics.audit.cost.measured import MEASURED
+from oversharp.diagnostics.audit.cost.machines import MEASURED
 from oversharp.diagnostics.audit.cost.shapes import ModelShape
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

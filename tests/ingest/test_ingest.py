@@ -384,8 +384,8 @@ def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
 
     add(0)
     add(10)
-    assert run("--guess-rate", "2") == (2, "error: --guess-rate 2.0: must lie between 0 and 1, such as 0.25 where one "
-                                           "of four options is right\n")  # fmt: skip
+    assert run("--guess-rate", "2") == (2, "error: --guess-rate 2.0: must be between 0 and 1, for example 0.25 for "
+                                           "choices of four options\n")  # fmt: skip
     assert run("--guess-rate", "0.1", "--looks", "3", "--runs", "2")[0] == 0
     first = read()
     assert first.cluster_P is not None
@@ -395,7 +395,7 @@ def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     add(20)
     code, said = run("--looks", "5")
     assert code == 2
-    assert said.startswith("error: --looks 5: the verdict on series 'val' was read before (step 10), with --looks 3")
+    assert said.startswith("error: --looks 5: series 'val' had a verdict before (step 10), with --looks 3")
     assert run()[0] == 0
     assert read().looks == Looks(number=2, declared=3, runs=2)
     assert read().guess_rate.source == "assumed"

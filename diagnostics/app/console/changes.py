@@ -41,7 +41,7 @@ def show_diff(result: StepDifference, as_json: bool, *, store_path: Path, explai
         print_rows(OutputRow(label="in words", value=sentence) for sentence in result.sentences)
     print_lines([""])
     _print_pass_at_k(result)
-    significant = [one for one in result.problems if one.sure]
+    significant = [change for change in result.problems if change.sure]
     if significant:
         print_lines([""])
         _print_problems(significant[: result.most], result)
@@ -52,35 +52,31 @@ def show_diff(result: StepDifference, as_json: bool, *, store_path: Path, explai
 
 
 def show_lost(result: LostProblems, as_json: bool, *, store_path: Path, explain: bool) -> int:
-    """Print the problems that were lost, the smallest p first, with the answers where ``lost`` was called with them."""
+    """Print the lost problems, the smallest p first, with the answers if ``lost`` was called with them."""
     if as_json:
         print(json.dumps({**asdict(result), "sentence": result.sentence}, indent=2, ensure_ascii=False))
         return 0
     print_rows(_lost_rows(result))
     if explain:
         print_rows([OutputRow(label="in words", value=result.sentence)])
-    changes = [one.change for one in result.problems]
-    has_answers = any(one.before or one.after for one in result.problems)
+    changes = [problem.change for problem in result.problems]
+    has_answers = any(problem.before or problem.after for problem in result.problems)
     if changes and not has_answers:
         print_lines([""])
         _print_problems(changes, result)
-    for one in result.problems if has_answers else ():
-        print_lines(["", *_answer_lines(one, result)])
+    for problem in result.problems if has_answers else ():
+        print_lines(["", *_answer_lines(problem, result)])
     _print_more(result.n_listed - len(changes), "lost, or solved significantly less often: add --most N")
     print_lines([""])
-    print_rows(
-        [OutputRow(label="next", value=f"oversharp {_next_of_lost(result, store_path, has_answers)}", is_whole=True)]
-    )
+    command = _lost_command(result, store_path)
+    if has_answers:
+        command = f"view {shlex.quote(str(store_path))} --series {shlex.quote(result.series)}"
+    print_rows([OutputRow(label="next", value=f"oversharp {command}", is_whole=True)])
     return 0
 
 
-def _next_of_lost(result: LostProblems, store_path: Path, has_answers: bool) -> str:
-    store, series = shlex.quote(str(store_path)), shlex.quote(result.series)
-    return f"view {store} --series {series}" if has_answers else _lost_command(result, store_path)
-
-
 def _lost_command(result: StepDifference | LostProblems, store_path: Path) -> str:
-    """The command that lists what was answered to the lost problems of the same two checkpoints."""
+    """Return the command that lists the answers to the lost problems of the same two checkpoints."""
     command = f"lost {shlex.quote(str(store_path))} --series {shlex.quote(result.series)}"
     if not result.after.is_base:
         command += f" --step {result.after.step}"
@@ -89,9 +85,13 @@ def _lost_command(result: StepDifference | LostProblems, store_path: Path) -> st
     return f"{command} --answers"
 
 
+def _series_row(result: StepDifference | LostProblems) -> OutputRow:
+    steps = f"{result.before.name} → {result.after.name}"
+    return OutputRow(label="series", value=f"{result.series}: {steps}, {plural(result.n_problems, 'problem')}")
+
+
 def _diff_rows(result: StepDifference) -> Iterator[OutputRow]:
-    places = f"{result.before.name} → {result.after.name}"
-    yield OutputRow(label="series", value=f"{result.series}: {places}, {plural(result.n_problems, 'problem')}")
+    yield _series_row(result)
     tasks = sorted({row.task for row in result.changes})
     for task in tasks:
         rows = [row for row in result.changes if row.task == task]
@@ -102,7 +102,7 @@ def _diff_rows(result: StepDifference) -> Iterator[OutputRow]:
         if len(rows) > 1:
             yield _change_row("worst pass@k", min(rows, key=lambda row: row.difference))
     counts = {state: len(result.of_state(state)) for state in ("lost", "gained", "fell", "rose")}
-    significant = {state: sum(one.sure for one in result.of_state(state)) for state in counts}
+    significant = {state: sum(change.sure for change in result.of_state(state)) for state in counts}
     tested = result.why_untested is None
     chance = {"lost": result.lost_by_chance, "gained": result.gained_by_chance}
     for state, count in counts.items():
@@ -119,8 +119,7 @@ def _change_row(label: str, row: RunDifference) -> OutputRow:
 
 
 def _lost_rows(result: LostProblems) -> Iterator[OutputRow]:
-    places = f"{result.before.name} → {result.after.name}"
-    yield OutputRow(label="series", value=f"{result.series}: {places}, {plural(result.n_problems, 'problem')}")
+    yield _series_row(result)
     if result.why_untested is None:
         expected = f"({about_count(result.lost_by_chance)} by chance alone)"
         significantly = f", {result.n_surely_lost} significantly" if result.n_lost else ""
@@ -160,7 +159,7 @@ def _print_pass_at_k(result: StepDifference) -> None:
 
 
 def _print_problems(changes: Sequence[ProblemChange], result: StepDifference | LostProblems) -> None:
-    has_ids = any(one.problem != one.problem_id for one in changes)
+    has_ids = any(change.problem != change.problem_id for change in changes)
     columns = (
         *((OutputColumn(heading="id", is_text=True),) if has_ids else ()),
         OutputColumn(heading="problem", is_text=True, may_shorten=True),
@@ -171,27 +170,27 @@ def _print_problems(changes: Sequence[ProblemChange], result: StepDifference | L
     )
     rows = [
         (
-            *((shortened_cell(one.problem, _ID_WIDTH),) if has_ids else ()),
-            one.title,
-            f"{one.correct_before}/{one.n_before}",
-            f"{one.correct_after}/{one.n_after}",
-            p_value_text(one.p_adjusted),
-            f"{one.state}{'' if one.sure else ', or chance'}",
+            *((shortened_cell(change.problem, _ID_WIDTH),) if has_ids else ()),
+            change.title,
+            f"{change.correct_before}/{change.n_before}",
+            f"{change.correct_after}/{change.n_after}",
+            p_value_text(change.p_adjusted),
+            f"{change.state}{'' if change.sure else ', or chance'}",
         )
-        for one in changes
+        for change in changes
     ]
     print_table(columns, rows)
 
 
-def _answer_lines(one: LostProblem, result: LostProblems) -> Iterator[str]:
-    change = one.change
+def _answer_lines(problem: LostProblem, result: LostProblems) -> Iterator[str]:
+    change = problem.change
     yield f"{shortened_cell(change.title, _TITLE_WIDTH)}   ({shortened_cell(change.problem, _ID_WIDTH)})"
     p = "" if change.p_adjusted is None else f", adjusted p {p_value_text(change.p_adjusted)}"
     yield f"  {change.state}{'' if change.sure else ', or chance'}{p}"
     width = max(len(result.before.name), len(result.after.name))
     sides = (
-        (result.before.name, one.before, change.correct_before, change.n_before),
-        (result.after.name, one.after, change.correct_after, change.n_after),
+        (result.before.name, problem.before, change.correct_before, change.n_before),
+        (result.after.name, problem.after, change.correct_after, change.n_after),
     )
     for name, answers, correct, n in sides:
         yield f"  {name:{width}}  {correct}/{n} correct"
@@ -199,9 +198,11 @@ def _answer_lines(one: LostProblem, result: LostProblems) -> Iterator[str]:
         n_others = n - sum(answer.n for answer in answers)
         if n_others:
             yield f"    {n_others} × other answers"
-    # of the first a correct response, of the second the most frequent wrong one
-    yield from _response_lines(result.before.name, next((a for a in one.before if a.correct), None))
-    yield from _response_lines(result.after.name, next((a for a in one.after if not a.correct), None))
+    # a correct response before, the most frequent wrong response after
+    yield from _response_lines(result.before.name, next((answer for answer in problem.before if answer.correct), None))
+    yield from _response_lines(
+        result.after.name, next((answer for answer in problem.after if not answer.correct), None)
+    )
 
 
 def _answer_text(answer: AnswerCount) -> str:
@@ -215,6 +216,6 @@ def _response_lines(name: str, answer: AnswerCount | None) -> Iterator[str]:
         yield from (f"    | {escape_controls(line)}" for line in answer.response.strip().splitlines() or ["(empty)"])
 
 
-def _print_more(n: int, what: str) -> None:
+def _print_more(n: int, text: str) -> None:
     if n > 0:
-        print_lines([f"{plural(n, 'more problem')} {what}"])
+        print_lines([f"{plural(n, 'more problem')} {text}"])

@@ -1,14 +1,14 @@
-"""Prints the results of ``import``, and with ``--dry-run`` what one would read; each returns the exit code."""
+"""Prints the results of ``import``, and its preview with ``--dry-run``; each function returns the exit code."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from oversharp.diagnostics.app.console.layout import OutputRow, print_lines, print_rows
-from oversharp.diagnostics.app.console.output import made_of_series, print_json, verdict_summary, warn
-from oversharp.diagnostics.app.console.verdict import print_verdict
+from oversharp.diagnostics.app.console.layout import OutputRow, print_json, print_lines, print_rows, warn
+from oversharp.diagnostics.app.console.verdict import load_made_of, print_verdict, verdict_summary
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
@@ -25,8 +25,8 @@ def show_import(result: ImportResult, as_json: bool, *, explain: bool = False) -
     if as_json:
         print_json(_import_summary(result))
     else:
-        for one in result.series:
-            _print_series(one, result, explain)
+        for series in result.series:
+            _print_series(series, result, explain)
             print_lines([""])
         if result.report_path is not None:
             print_rows([OutputRow(label="report", value=str(result.report_path), is_whole=True)])
@@ -34,20 +34,20 @@ def show_import(result: ImportResult, as_json: bool, *, explain: bool = False) -
     _warn_files(result.files)
     for path in result.unknown:
         print(escape_controls(f"note: {path}: unrecognized format, not read"), file=sys.stderr)
-    for one in result.series:
-        for label, why in one.left_out.items():
-            warn(f"{one.name}: left out {label}: {why}")
-        for doubt in one.doubts:
-            warn(f"{one.name}: {doubt}")
+    for series in result.series:
+        for label, why in series.left_out.items():
+            warn(f"{series.name}: left out {label}: {why}")
+        for doubt in series.doubts:
+            warn(f"{series.name}: {doubt}")
     return LEFT_OUT_EXIT_CODE if result.incomplete else 0
 
 
 def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -> int:
-    """Print the files, steps and samples that an import would read; write nothing."""
+    """Print the files, steps and samples that an import would read, without writing them."""
     from oversharp.diagnostics.ingest.ingest import preview, refused_files
 
-    series = preview(plan, config)
-    files = [(one.name, file) for one in series for file in one.files]
+    previews, refused = preview(plan, config), refused_files(plan)
+    files = [(series.name, file) for series in previews for file in series.files]
     if as_json:
         rows = [
             {
@@ -57,8 +57,8 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
             }
             for name, file in files
         ]
-        rows += [{**_file_summary(one), "series": None, "steps": []} for one in refused_files(plan)]
-        summaries = [one.summary for one in series]
+        rows += [{**_file_summary(file), "series": None, "steps": []} for file in refused]
+        summaries = [series.summary for series in previews]
         print_json({"files": rows, "series": summaries, "unknown": [str(path) for path in plan.unknown]})
     else:
         for name, file in files:
@@ -67,26 +67,26 @@ def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -
                 f"  step {step}: {plural(n_samples, 'sample')} of {plural(n_problems, 'problem')}"
                 for step, n_samples, n_problems in _counts_by_step(file)
             )
-    every = [*(file for _, file in files), *refused_files(plan)]
+    every = [*(file for _, file in files), *refused]
     _warn_files(every)
-    for one in series:
-        for note in one.notes:
-            print(escape_controls(f"{one.name}: {note}"), file=sys.stderr)
-        for warning in one.warnings:
-            warn(f"{one.name}: {warning}")
+    for series in previews:
+        for note in series.notes:
+            print(escape_controls(f"{series.name}: {note}"), file=sys.stderr)
+        for warning in series.warnings:
+            warn(f"{series.name}: {warning}")
     if not as_json:
         print_lines(f"{path}  unrecognized format, not read" for path in plan.unknown)
         print_lines(["nothing was written"])
-    is_incomplete = any(file.faults or file.why or file.notes for file in every) or any(one.warnings for one in series)
-    return LEFT_OUT_EXIT_CODE if is_incomplete else 0
+    is_incomplete = any(file.faults or file.why or file.notes for file in every)
+    return LEFT_OUT_EXIT_CODE if is_incomplete or any(series.warnings for series in previews) else 0
 
 
-def _print_series(one: ImportedSeries, result: ImportResult, explain: bool) -> None:
-    if one.verdict is None:
-        print_rows([OutputRow(label="series", value=f"{one.name}: {one.why}")])
+def _print_series(series: ImportedSeries, result: ImportResult, explain: bool) -> None:
+    if series.verdict is None:
+        print_rows([OutputRow(label="series", value=f"{series.name}: {series.why}")])
         return
-    made_of = made_of_series(result.store_path, one.name) if explain else None
-    print_verdict(one.verdict, result.store_path, made_of=made_of, explain=explain)
+    made_of = load_made_of(result.store_path, series.name) if explain else None
+    print_verdict(series.verdict, result.store_path, made_of=made_of, explain=explain)
 
 
 def _import_summary(result: ImportResult) -> dict[str, Any]:
@@ -97,18 +97,18 @@ def _import_summary(result: ImportResult) -> dict[str, Any]:
         "unknown": [str(path) for path in result.unknown],
         "series": [
             {
-                "series": one.name,
-                "steps": list(one.steps),
-                "problems": one.n_problems,
-                "n": one.n,
-                "why_no_verdict": one.why,
-                "left_out": dict(one.left_out),
-                "notes": list(one.notes),
-                "doubts": list(one.doubts),
-                "verdict": None if one.verdict is None else verdict_summary(one.verdict),
-                "made_of": None if one.verdict is None else made_of_series(result.store_path, one.name),
+                "series": series.name,
+                "steps": list(series.steps),
+                "problems": series.n_problems,
+                "n": series.n,
+                "why_no_verdict": series.why,
+                "left_out": dict(series.left_out),
+                "notes": list(series.notes),
+                "doubts": list(series.doubts),
+                "verdict": None if series.verdict is None else verdict_summary(series.verdict),
+                "made_of": None if series.verdict is None else load_made_of(result.store_path, series.name),
             }
-            for one in result.series
+            for series in result.series
         ],
     }
 
@@ -125,10 +125,12 @@ def _file_summary(file: FileResult) -> dict[str, Any]:
 
 
 def _counts_by_step(file: FileResult) -> list[tuple[int, int, int]]:
-    """Step, samples, problems."""
-    steps = sorted({step for step, _ in file.counted})
-    counts = {step: [n for (at, _), n in file.counted.items() if at == step] for step in steps}
-    return [(step, sum(of_step), len(of_step)) for step, of_step in counts.items()]
+    """Return step, number of samples and number of problems, in the order of the steps."""
+    samples, problems = Counter[int](), Counter[int]()
+    for (step, _), n in file.counted.items():
+        samples[step] += n
+        problems[step] += 1
+    return [(step, samples[step], problems[step]) for step in sorted(samples)]
 
 
 def _warn_files(files: Iterable[FileResult]) -> None:

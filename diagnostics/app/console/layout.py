@@ -1,10 +1,13 @@
-"""Rows of a label and a value, and tables, that fit 80 columns: the same text on a terminal and in a pipe."""
+"""Output of the commands: rows of a label and a value, tables of 80 columns, JSON, and warnings on stderr."""
 
 from __future__ import annotations
 
+import json
+import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -13,18 +16,18 @@ from rich.text import Text
 from oversharp.diagnostics.records.cells import escape_controls
 
 WIDTH = 80
-#: Columns of the label; values start behind it.
+#: Width of the label; values start after it.
 LABEL_WIDTH = 14
 #: Least width of a column that may be shortened.
 _LEAST_TEXT = 12
 _GAP = "  "
-#: A space at which no line is wrapped; printed as an ordinary one.
+#: A space at which lines are not wrapped; printed as an ordinary space.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRow:
-    """A label and its value. ``is_whole``: never wrapped, for numbers, paths and commands. ``style`` is rich's."""
+    """A label and its value. ``is_whole``: never wrapped, for numbers, paths and commands. ``style``: for rich."""
 
     label: str
     value: str
@@ -34,7 +37,7 @@ class OutputRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputColumn:
-    """A column of a table. ``is_text``: aligned left; ``may_shorten``: shortened where the table is too wide."""
+    """A column of a table. ``is_text``: left-aligned; ``may_shorten``: shortened if the table is too wide."""
 
     heading: str
     is_text: bool = False
@@ -47,7 +50,7 @@ def terminal() -> Console:
 
 
 def print_rows(rows: Iterable[OutputRow], out: Console | None = None) -> None:
-    """Print rows, each wrapped behind its label."""
+    """Print rows; wrapped values are indented by the width of the label."""
     out = out or terminal()
     for row in rows:
         for number, line in enumerate(_value_lines(row)):
@@ -56,7 +59,7 @@ def print_rows(rows: Iterable[OutputRow], out: Console | None = None) -> None:
 
 
 def print_lines(lines: Iterable[str], out: Console | None = None) -> None:
-    """Print lines as they are, their control characters written out."""
+    """Print lines unwrapped, with control characters escaped."""
     out = out or terminal()
     for line in lines:
         out.print(Text(escape_controls(line)), soft_wrap=True)
@@ -65,7 +68,7 @@ def print_lines(lines: Iterable[str], out: Console | None = None) -> None:
 def print_table(
     columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str], out: Console | None = None
 ) -> None:
-    """Print a table; a row that is one text is a heading within it."""
+    """Print a table; a row that is a string is a heading within it."""
     out = out or terminal()
     head, *lines = table_lines(columns, rows)
     out.print(Text(head, style="bold"), soft_wrap=True)
@@ -73,7 +76,7 @@ def print_table(
 
 
 def table_lines(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str]) -> list[str]:
-    """Return the lines of a table, the headings first; columns that may be shortened share what 80 columns leave.
+    """Return the lines of a table of at most 80 columns, headings first; some columns may be shortened to fit.
 
     >>> columns = (OutputColumn(heading="k"), OutputColumn(heading="status", is_text=True))
     >>> for line in table_lines(columns, [("1", "kept"), "grpo", ("64", "out")]):
@@ -83,7 +86,7 @@ def table_lines(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | 
     grpo
     64  out
     """
-    cells = [[one.heading for one in columns], *([*map(_cell, row)] for row in rows if not isinstance(row, str))]
+    cells = [[column.heading for column in columns], *([*map(_cell, row)] for row in rows if not isinstance(row, str))]
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(columns))]
     excess = sum(widths) + len(_GAP) * (len(columns) - 1) - WIDTH
     for place, column in enumerate(columns):
@@ -96,7 +99,7 @@ def table_lines(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | 
 
 
 def unbroken(text: str) -> str:
-    """Return ``text`` so that no line is wrapped within it.
+    """Return ``text`` with spaces at which lines are not wrapped.
 
     >>> unbroken("pass@1 +3.0 [+1.0, +5.0]").split(" ")[1:]
     []
@@ -112,6 +115,22 @@ def shortened_cell(text: str, most: int) -> str:
     """
     text = _cell(text)
     return text if cell_len(text) <= most else f"{set_cell_size(text, most - 1).rstrip()}…"
+
+
+def print_json(summary: Mapping[str, Any]) -> None:
+    """Print a JSON object, with control characters in paths and names escaped."""
+    print(escape_controls(json.dumps(summary, indent=2, default=str)))
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    print(escape_controls(f"warning: {text}"), file=sys.stderr)
+
+
+def warn_left_out(left_out: Mapping[str, str]) -> None:
+    """Print a warning for each label that was left out, with its reason."""
+    for label, reason in left_out.items():
+        warn(f"left out {label}: {reason}")
 
 
 def _value_lines(row: OutputRow) -> list[str]:

@@ -1,17 +1,28 @@
-"""Prints the power and the cost of the audits that ``oversharp plan`` considered."""
+"""Prints the results of ``oversharp plan``: power and cost of audits of several sizes, or hours, memory and disk."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from oversharp.diagnostics.app.console.layout import OutputRow, print_rows, terminal
-from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
+from oversharp.diagnostics.app.console.layout import (
+    OutputColumn,
+    OutputRow,
+    print_lines,
+    print_rows,
+    print_table,
+    terminal,
+)
+from oversharp.diagnostics.records.amounts import disk_size, plural, short_count, two_digits
 
 if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.cost.cost import CostPlan
     from oversharp.diagnostics.audit.plan import Plan, PlantedLoss
     from oversharp.diagnostics.verdict.audit_sizes import PlannedAudit
 
@@ -51,7 +62,7 @@ def _rows(plan: Plan) -> Iterator[OutputRow]:
     yield OutputRow(label="", value="")
     yield OutputRow(
         label="cells",
-        value=f"power to find {_laws(plan)}, within 10 points; below it the {_cost(plan)} of the audit",
+        value=f"power to find {_kinds(plan)}, within 10 points; below it the {_cost(plan)} of the audit",
     )
     yield from (OutputRow(label=loss.law, value=_planted(loss)) for loss in plan.planted)
     yield OutputRow(label="cheapest", value=_cheapest(plan))
@@ -87,15 +98,15 @@ def _length(plan: Plan) -> str:
 
 
 def _power(audit: PlannedAudit) -> str:
-    return " / ".join(f"{_percent(one.power):>5}" for one in audit.by_law).strip()
+    return " / ".join(f"{_percent(power.power):>5}" for power in audit.by_law).strip()
 
 
-def _laws(plan: Plan) -> str:
-    laws = [one.law for one in plan.planted]
-    if len(laws) == 1:
-        other = "concentrated" if laws == ["diffuse"] else "diffuse"
-        return f"a {laws[0]} loss (no {other} loss is that large)"
-    return f"a {laws[0]} / a {laws[1]} loss"
+def _kinds(plan: Plan) -> str:
+    kinds = [loss.law for loss in plan.planted]
+    if len(kinds) == 1:
+        other = "concentrated" if kinds == ["diffuse"] else "diffuse"
+        return f"a {kinds[0]} loss (no {other} loss is that large)"
+    return f"a {kinds[0]} / a {kinds[1]} loss"
 
 
 def _cheapest(plan: Plan) -> str:
@@ -110,17 +121,19 @@ def _cheapest(plan: Plan) -> str:
 
 
 def _planted(loss: PlantedLoss) -> str:
-    """Return the changes of pass@k that a planted loss makes."""
-    changes = ", ".join(f"{100 * one.change:+.1f} at k = {one.k}".replace("-", "\u2212") for one in loss.changes)
-    what = "rarely solved problems become rarer, the others more frequent"
+    """Return the changes of pass@k by a planted loss."""
+    changes = ", ".join(
+        f"{100 * change.change:+.1f} at k = {change.k}".replace("-", "\u2212") for change in loss.changes
+    )
+    mechanism = "rarely solved problems become rarer, the others more frequent"
     if loss.share_lost is not None:
-        what = f"{100 * loss.share_lost:.3g} % of the problems are never solved again, the others rise"
-    return f"{what}; pass@k in points: {changes}; the largest fall at k = {loss.k_largest}"
+        mechanism = f"{100 * loss.share_lost:.3g} % of the problems are never solved again, the others rise"
+    return f"{mechanism}; pass@k in points: {changes}; the largest fall at k = {loss.k_largest}"
 
 
 def _small_k(plan: Plan) -> Iterator[str]:
-    """The sizes whose samples do not reach the k of the loss."""
-    for n, k_most in sorted({(one.n, one.k_most) for one in plan.audits if 2 * one.k_most <= plan.k}):
+    """Yield the sizes with too few samples for the k of the loss."""
+    for n, k_most in sorted({(audit.n, audit.k_most) for audit in plan.audits if 2 * audit.k_most <= plan.k}):
         yield f"n = {n} tests k up to {k_most}: a fall of pass@{plan.k} is found only if pass@{k_most} falls too"
 
 
@@ -134,8 +147,8 @@ def _related(plan: Plan) -> Iterator[str]:
 
 
 def _guessed(plan: Plan) -> Iterator[str]:
-    """How many falls that the cheapest audit finds, else the one of the greatest power, get the label *guessing*."""
-    shares = [f"{_percent(one.guessed)} of the {one.law} falls" for one in plan.planted if one.guessed]
+    """Yield the share of detected falls that get the label *guessing*, in the cheapest or most powerful audit."""
+    shares = [f"{_percent(loss.guessed)} of the {loss.law} falls" for loss in plan.planted if loss.guessed]
     if shares:
         yield (
             f"false accepts ({100 * plan.guess_rate:g} % of wrong answers, {plan.guess_source}) would explain "
@@ -145,7 +158,7 @@ def _guessed(plan: Plan) -> Iterator[str]:
 
 
 def _percent(power: float) -> str:
-    """Simulated powers are never certain.
+    """Return a simulated power in percent, which is never certain.
 
     >>> _percent(1.0), _percent(0.804), _percent(0.0)
     ('>99 %', '80 %', '<1 %')
@@ -158,3 +171,51 @@ def _percent(power: float) -> str:
 def _points(probability: float) -> str:
     points = f"{100 * probability:g}"
     return f"{points} point" if points == "1" else f"{points} points"
+
+
+def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
+    """Print the estimated cost of an audit, as text or as JSON."""
+    if as_json:
+        print(json.dumps({**asdict(plan), "hours": plan.hours}, indent=2))
+        return 0
+    size, model = plan.size, plan.model
+    checkpoints = f"{plural(size.checkpoints, 'checkpoint')} and the base"
+    samples = f"n = {size.n} ({2 * size.n} of the base)"
+    tokens = f"{size.tokens:,} tokens per response, {size.prompt_tokens:,} per prompt"
+    print_rows(
+        (
+            OutputRow(label="model", value=f"{model.name}: {model.parameters:,} parameters"),
+            OutputRow(label="audit", value=f"{plural(size.problems, 'problem')}, {checkpoints}, {samples}, {tokens}"),
+            OutputRow(label="machine", value=plan.machine),
+        )
+    )
+    print_lines([""])
+    columns = (
+        OutputColumn(heading="stage", is_text=True),
+        OutputColumn(heading="of", is_text=True),
+        OutputColumn(heading="core hours" if plan.per_core else "hours, at least"),
+    )
+    stages = [(stage.name, stage.amount, two_digits(stage.hours)) for stage in plan.stages]
+    print_table(columns, [*stages, ("all", "", two_digits(plan.hours))])
+    print_lines([""])
+    print_rows(_cost_rows(plan))
+    return 0
+
+
+def _cost_rows(plan: CostPlan) -> Iterator[OutputRow]:
+    if plan.per_core:
+        cores = os.cpu_count() or 1
+        hours = f"at least {two_digits(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine"
+        yield OutputRow(label="time", value=f"{hours}; --gpu estimates a GPU")
+    else:
+        yield OutputRow(
+            label="time",
+            value="not measured: a lower bound, operations and bytes divided by the data sheet's rates; CPU work and "
+            "starting the engine are not included",
+        )
+    for need in plan.memory:
+        too_much = ": more than this GPU has" if need.fits is False else ""
+        yield OutputRow(label="memory", value=f"{need.what}: {need.needed_bytes / 2**30:,.1f} GiB{too_much}")
+    yield OutputRow(label="disk", value=f"at most about {disk_size(plan.disk_bytes)} for the store")
+    yield OutputRow(label="", value=f"{disk_size(plan.weights_bytes)} for the checkpoints as whole models in bfloat16")
+    yield from (OutputRow(label="note", value=remark) for remark in plan.remarks)

@@ -1,4 +1,4 @@
-"""Prints the results of the commands, as text or as JSON; each function returns the command's exit code."""
+"""Prints the results of the commands, as text or as JSON; each show function returns the exit code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oversharp.diagnostics.app.console.layout import OutputRow, print_lines, print_rows
-from oversharp.diagnostics.app.console.output import made_of_series, print_json, verdict_summary, warn, warn_left_out
-from oversharp.diagnostics.app.console.verdict import print_verdict
+from rich.console import Console
+
+from oversharp.diagnostics.app.console.layout import (
+    OutputColumn,
+    OutputRow,
+    print_json,
+    print_lines,
+    print_rows,
+    print_table,
+    terminal,
+    warn,
+    warn_left_out,
+)
+from oversharp.diagnostics.app.console.plan import print_plan
+from oversharp.diagnostics.app.console.shipping import print_shipping
+from oversharp.diagnostics.app.console.verdict import load_made_of, print_verdict, verdict_summary
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
@@ -33,8 +46,14 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.app.compare import ComparisonPlan
     from oversharp.diagnostics.models.conversion import Conversion
 
-#: A change of λ by rounding that is printed.
+#: Smallest change of λ by rounding that is printed.
 _NOTABLE_LAMBDA = 0.02
+#: Columns of the problems that ``confirm`` tested.
+CONFIRM_COLUMNS = (
+    OutputColumn(heading="problem", is_text=True, may_shorten=True),
+    OutputColumn(heading="seemed", is_text=True),
+    *(OutputColumn(heading=heading) for heading in ("base", "late", "p", "adjusted p", "confirmed")),
+)
 
 
 def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> int:
@@ -49,7 +68,7 @@ def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> 
                 "left_out": dict(result.left_out),
                 "without_kernel": dict(result.without_kernel),
                 "verdict": verdict_summary(result.verdict),
-                "made_of": made_of_series(result.store_path, result.series),
+                "made_of": load_made_of(result.store_path, result.series),
                 "findings": _headline_findings(result.store_path, result.series),
             }
         )
@@ -63,15 +82,15 @@ def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> 
 
 def print_audits(audits: Sequence[AuditResult], *, explain: bool = False) -> None:
     """Print a verdict per audit of one store, then report and store."""
-    for one in audits:
-        made_of = made_of_series(one.store_path, one.series) if explain else None
-        print_verdict(one.verdict, one.store_path, made_of=made_of, explain=explain)
+    for audit in audits:
+        made_of = load_made_of(audit.store_path, audit.series) if explain else None
+        print_verdict(audit.verdict, audit.store_path, made_of=made_of, explain=explain)
         print_lines([""])
     _print_files(audits[-1].report_path, audits[-1].store_path)
 
 
 def show_shard(result: ShardResult, as_json: bool) -> int:
-    """Print where the share is, and the next command when all are done."""
+    """Print the store of the shard, and the next command after all shards."""
     if as_json:
         print_json({**asdict(result), "shard": str(result.shard)})
     else:
@@ -89,29 +108,25 @@ def show_shard(result: ShardResult, as_json: bool) -> int:
 
 
 def show_ship(result: Sequence[Recommendation], as_json: bool, *, store_path: Path, explain: bool) -> int:
-    """Print which checkpoint to ship, for each group of comparable series; 3 where a group has no answer."""
+    """Print the checkpoint to ship for each group of comparable series; return 3 if a group has none."""
     if as_json:
-        print_json({"recommendations": [asdict(one) for one in result]})
+        print_json({"recommendations": [asdict(recommendation) for recommendation in result]})
     else:
-        from oversharp.diagnostics.app.console.shipping import print_shipping
-
         print_shipping(result, store_path=store_path, explain=explain)
-    return LEFT_OUT_EXIT_CODE if any(one.recommended is None for one in result) else 0
+    return LEFT_OUT_EXIT_CODE if any(recommendation.recommended is None for recommendation in result) else 0
 
 
 def show_plan(result: Plan, as_json: bool) -> int:
-    """Print power and cost of every size that was considered."""
+    """Print power and cost of every size of an audit."""
     if as_json:
         print_json(asdict(result))
     else:
-        from oversharp.diagnostics.app.console.plan import print_plan
-
         print_plan(result)
     return 0
 
 
 def show_confirm(result: ConfirmResult, as_json: bool) -> int:
-    """Print the problems that were sampled again, and which are confirmed."""
+    """Print the problems that were sampled again, and whether each is confirmed."""
     if as_json:
         print_json(
             {
@@ -123,12 +138,10 @@ def show_confirm(result: ConfirmResult, as_json: bool) -> int:
                 "n_earlier": result.n_earlier,
                 "store": str(result.store_path),
                 "report": str(result.report_path),
-                "problems": [{**asdict(one), "confirmed": one.confirmed} for one in result.tested],
+                "problems": [{**asdict(test), "confirmed": test.confirmed} for test in result.tested],
             }
         )
     else:
-        from oversharp.diagnostics.app.console.confirm import print_confirmations
-
         print_confirmations(result)
         _print_files(result.report_path, result.store_path)
     return 0
@@ -138,7 +151,7 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
     """Print the label by the earlier grades, the verdict by the new ones, and the number of different grades."""
     if as_json:
         earlier = None if result.of_verdict is None else verdict_summary(result.of_verdict)
-        made_of = made_of_series(result.store_path, result.of_series)
+        made_of = load_made_of(result.store_path, result.of_series)
         verdicts = {"verdict": verdict_summary(result.verdict), "of_verdict": earlier, "made_of": made_of}
         print_json({**asdict(result), **verdicts})
     else:
@@ -166,21 +179,21 @@ def _earlier_text(result: RegradeResult) -> str:
 
 
 def show_repair(result: RepairResult, as_json: bool) -> int:
-    """Print every point with its folder; warn where rounding moved one, or made it equal to another."""
+    """Print every point with its folder; warn if rounding moved it, or made it equal to another."""
     if as_json:
         print_json(asdict(result))
     else:
         ends = {0: f"the base, {result.base}", 100: f"the end, {_mean_of(result.checkpoints)}"}
-        for one in result.points:
-            what = ends.get(one.step, f"λ = {one.lambda_:g}")
-            print_lines([f"{one.path}  {what}{', kept' if one.found else ''}"])
+        for point in result.points:
+            name = ends.get(point.step, f"λ = {point.lambda_:g}")
+            print_lines([f"{point.path}  {name}{', kept' if point.found else ''}"])
         command = f"oversharp audit {shlex.quote(str(result.out))} --problems FILE.jsonl --out DIR"
         print_rows([OutputRow(label="next", value=command, is_whole=True)])
-    for one in result.points:
-        if one.rounded_lambda is not None and abs(one.rounded_lambda - one.lambda_) > _NOTABLE_LAMBDA:
+    for point in result.points:
+        if point.rounded_lambda is not None and abs(point.rounded_lambda - point.lambda_) > _NOTABLE_LAMBDA:
             warn(
-                f"{one.path}: rounded to the dtype of the checkpoint, the weights are at λ = {one.rounded_lambda:.3f}; "
-                "--float32 with another --out writes them unrounded"
+                f"{point.path}: rounded to the dtype of the checkpoint, the weights are at "
+                f"λ = {point.rounded_lambda:.3f}; --float32 with another --out writes them unrounded"
             )
     warn_left_out(result.left_out)
     return LEFT_OUT_EXIT_CODE if result.left_out else 0
@@ -191,7 +204,7 @@ def _mean_of(labels: Sequence[str]) -> str:
 
 
 def show_report(path: Path, as_json: bool) -> int:
-    """Print where the report is."""
+    """Print the path of the report."""
     if as_json:
         print(escape_controls(json.dumps({"report": str(path)})))
     else:
@@ -200,7 +213,7 @@ def show_report(path: Path, as_json: bool) -> int:
 
 
 def show_conversion(result: Conversion, as_json: bool) -> int:
-    """Print the checkpoint and its answers."""
+    """Print the converted checkpoint and its answers."""
     if as_json:
         print_json(asdict(result))
         return 0
@@ -223,25 +236,21 @@ def show_conversion(result: Conversion, as_json: bool) -> int:
 
 
 def show_export(result: ExportResult, as_json: bool) -> int:
-    """Print what was written."""
+    """Print the exported files."""
     if as_json:
-        written = [
-            {"what": one.what, "path": str(one.path), "n": one.n, "files": [str(file) for file in one.files]}
-            for one in result.written
-        ]
-        print_json({"series": result.series, "written": written, "push": result.push})
+        print_json(asdict(result))
         return 0
-    for one in result.written:
-        if not one.files:
-            print_lines([f"{one.what:16} {one.path}  ({one.n:,})"])
-        print_lines(f"{'picture' if file.suffix != '.tex' else 'table':16} {file}" for file in one.files)
+    for output in result.written:
+        if not output.files:
+            print_lines([f"{output.what:16} {output.path}  ({output.n:,})"])
+        print_lines(f"{'picture' if file.suffix != '.tex' else 'table':16} {file}" for file in output.files)
     if result.push is not None:
         print_lines([f"{'to publish':16} {result.push}"])
     return 0
 
 
 def show_merge(result: MergeResult, as_json: bool) -> int:
-    """Print what was joined, and the next command."""
+    """Print the joined store, and the next command."""
     if as_json:
         print_json(asdict(result))
     else:
@@ -263,7 +272,7 @@ def show_merge(result: MergeResult, as_json: bool) -> int:
 
 
 def show_drop(result: DropResult, as_json: bool) -> int:
-    """Print what was removed, where the old store is, and how to undo it."""
+    """Print the removed series, and the path of the old store."""
     if as_json:
         print_json(asdict(result))
         return 0
@@ -287,16 +296,14 @@ def show_drop(result: DropResult, as_json: bool) -> int:
         (
             OutputRow(label="store", value=str(result.store_path), is_whole=True),
             OutputRow(label="copy", value=copies, is_whole=True),
-            OutputRow(
-                label="", value="The copy is the store as it was. Remove it once you have checked the new store."
-            ),
+            OutputRow(label="", value="The copy is the old store. Remove it once you have checked the new store."),
         )
     )
     return 0
 
 
 def show_compare(result: ComparisonPlan | CompareResult, as_json: bool) -> int:
-    """Print the comparison, or the plan of it."""
+    """Print the comparison, or its plan."""
     print(escape_controls(json.dumps(result.summary, indent=2) if as_json else "\n".join(result.lines)))
     return LEFT_OUT_EXIT_CODE if result.incomplete else 0
 
@@ -326,3 +333,46 @@ def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, A
             series=series,
         )
     return json.loads(frame.to_json(orient="records"))
+
+
+def print_confirmations(result: ConfirmResult, console: Console | None = None) -> None:
+    """Print a row per problem that was sampled again, and the number of confirmed problems."""
+    out = console or terminal()
+    if not result.tested:
+        value = f"{result.series}: no problem seems lost or gained; there is nothing to sample again"
+        print_rows([OutputRow(label="series", value=value)], out)
+        return
+    fresh = plural(result.fresh, "fresh sample")
+    value = f"{result.series}: {result.checkpoint} compared with the base, {fresh} per problem and checkpoint"
+    print_rows([OutputRow(label="series", value=value)], out)
+    print_lines([""], out)
+    rows = [
+        (
+            f"{problem.source_id or problem.problem_id}  {problem.prompt}",
+            test.change,
+            f"{test.correct_base}/{test.n_base}",
+            f"{test.correct_late}/{test.n_late}",
+            f"{test.p:.2g}",
+            f"{test.p_adjusted:.2g}",
+            "yes" if test.confirmed else "no",
+        )
+        for problem, test in zip(result.problems, result.tested, strict=True)
+    ]
+    print_table(CONFIRM_COLUMNS, rows, out)
+    print_lines([""], out)
+    counts = [
+        f"{sum(test.confirmed for test in result.tested if test.change == change)} of "
+        f"{sum(test.change == change for test in result.tested)} {change}"
+        for change in ("lost", "gained")
+    ]
+    gone = [test for test in result.tested if test.confirmed and test.change == "lost" and not test.correct_late]
+    print_rows(
+        (
+            OutputRow(label="confirmed", value=f"{', '.join(counts)} (Fisher's exact test, Holm over all, level 5 %)"),
+            OutputRow(label="lost", value=f"{len(gone)} without a correct fresh sample at {result.checkpoint}"),
+        ),
+        out,
+    )
+    if result.n_earlier:
+        value = f"{plural(result.n_earlier, 'problem')} of an earlier confirmation tested again with these"
+        print_rows([OutputRow(label="note", value=value)], out)

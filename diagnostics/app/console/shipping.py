@@ -1,4 +1,4 @@
-"""Prints which checkpoint to ship: the recommendation with its guarantee, and a row for every other checkpoint."""
+"""Prints the checkpoint to ship with its guarantee, and a row for every other checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Status of a checkpoint that could not be compared; the reason is printed below the table.
 UNKNOWN = "not to choose"
-#: Why a checkpoint is out: the word in the table, and the line below it.
+#: Reason why a checkpoint is out: the word in the table, and the line below it.
 OUT: Mapping[OutBy | None, tuple[str, str]] = {
     "band": ("significant", "some pass@k fell significantly by more than is allowed"),
     "verdict": ("verdict", "the verdict's own test of this checkpoint shows a fall of pass@k"),
@@ -84,11 +84,11 @@ def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
     if chosen is None:
         return
     if chosen.path is not None:
-        gone = "" if Path(chosen.path).exists() else "  (not found; this is where it was when it was audited)"
+        gone = "" if Path(chosen.path).exists() else "  (not found; the path at the time of the audit)"
         yield OutputRow(label="path", value=f"{chosen.path}{gone}", is_whole=True)
     if chosen.first is not None and chosen.pass_at_1 is not None:
         yield number_head("this", "95 % band")
-        base = next((one.pass_at_1 for one in recommendation.steps if one.is_own_base), None)
+        base = next((step.pass_at_1 for step in recommendation.steps if step.is_own_base), None)
         yield number_row("pass@1", base, chosen.pass_at_1, _change(chosen.first))
     if chosen.worst is not None:
         yield number_row("worst pass@k", None, None, _change(chosen.worst), f"k = {chosen.worst.k}")
@@ -97,30 +97,26 @@ def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
         change = change_text(beyond.gain or 0.0, beyond.low, beyond.high)
         yield number_row("frontier", None, None, change, f"pass@1, base at equal pass@{beyond.k}")
     yield from _guarantee_rows(recommendation)
-    others = _others(recommendation)
+    others = [step for step in recommendation.alternatives if step != chosen]
     if others:
-        names = ", ".join(place_text(one, recommendation) for one in others)
+        names = ", ".join(place_text(step, recommendation) for step in others)
         yield OutputRow(label="also", value=f"{names}: pass@1 may be as high")
-    if any(one.is_base and one.temperature is not None for one in others):
+    if any(step.is_base and step.temperature is not None for step in others):
         yield OutputRow(label="warning", value="the base at a lower temperature may be as good without any training")
     if recommendation.cannot_tell is not None:
         yield OutputRow(label="warning", value="too few problems: no checkpoint could have been shown to keep pass@k")
 
 
 def _guarantee_rows(recommendation: Recommendation) -> Iterator[OutputRow]:
-    chosen, sure = recommendation.recommended, recommendation.guarantee
-    if sure is not None:
-        yield OutputRow(label="guarantee", value=guarantee_text(sure))
+    chosen, guarantee = recommendation.recommended, recommendation.guarantee
+    if guarantee is not None:
+        yield OutputRow(label="guarantee", value=guarantee_text(guarantee))
         held_out = " held-out" if recommendation.held_out else ""
-        yield OutputRow(label="", value=f"over {sure.n_units:,}{held_out} {sure.units}; {sure.over}")
+        yield OutputRow(label="", value=f"over {guarantee.n_units:,}{held_out} {guarantee.units}; {guarantee.over}")
     elif recommendation.why_no_guarantee is not None:
         yield OutputRow(label="guarantee", value=f"none: {recommendation.why_no_guarantee}")
     if chosen is not None and not chosen.is_own_base and recommendation.why is not None:
         yield OutputRow(label="reason", value=recommendation.why)
-
-
-def _others(recommendation: Recommendation) -> tuple[ShippingStep, ...]:
-    return tuple(one for one in recommendation.alternatives if one != recommendation.recommended)
 
 
 def _change(change: BandedChange) -> str:
@@ -128,7 +124,7 @@ def _change(change: BandedChange) -> str:
 
 
 def _has_temperatures(recommendation: Recommendation) -> bool:
-    return any(one.temperature is not None for one in recommendation.steps)
+    return any(step.temperature is not None for step in recommendation.steps)
 
 
 def _columns(recommendation: Recommendation) -> Sequence[OutputColumn]:
@@ -143,49 +139,52 @@ def _columns(recommendation: Recommendation) -> Sequence[OutputColumn]:
 
 
 def _table_rows(recommendation: Recommendation) -> Iterator[Sequence[str] | str]:
-    """The checkpoints in their order; with several series, the name of each before its first."""
-    has_several, series = len(recommendation.series) > 1, None
-    for one in recommendation.steps:
-        name = "base" if one.is_base else one.series
+    """Yield the checkpoints in order; with several series, the name of each before its first checkpoint."""
+    has_several, has_temperatures = len(recommendation.series) > 1, _has_temperatures(recommendation)
+    series = None
+    for step in recommendation.steps:
+        name = "base" if step.is_base else step.series
         if has_several and name != series:
             yield f"{name}:"
             series = name
-        temperature = () if not _has_temperatures(recommendation) else (_temperature(one),)
-        changes = ("" if change is None else _change(change) for change in (one.first, one.worst))
-        yield (str(one.step), *temperature, *changes, "" if one.worst is None else str(one.worst.k), _status(one))
+        temperature = "" if step.temperature is None else f"{step.temperature:g}"
+        changes = ("" if change is None else _change(change) for change in (step.first, step.worst))
+        yield (
+            str(step.step),
+            *((temperature,) if has_temperatures else ()),
+            *changes,
+            "" if step.worst is None else str(step.worst.k),
+            _status(step),
+        )
 
 
-def _temperature(one: ShippingStep) -> str:
-    return "" if one.temperature is None else f"{one.temperature:g}"
-
-
-def _status(one: ShippingStep) -> str:
-    """Whether a checkpoint is recommended, out, unknown, or surpassed in pass@1."""
-    if one.role == "recommended":
+def _status(step: ShippingStep) -> str:
+    """Return whether a checkpoint is recommended, out, unknown, or lower in pass@1."""
+    if step.role == "recommended":
         return "◀ recommended"
-    if one.role == "out" and one.out_by is not None:
-        return f"out, {OUT[one.out_by][0]}"
-    if one.role is None:
-        return UNKNOWN if one.why else ""
-    return "" if one.may_be_best else "lower pass@1"
+    if step.role == "out" and step.out_by is not None:
+        return f"out, {OUT[step.out_by][0]}"
+    if step.role is None:
+        return UNKNOWN if step.why else ""
+    return "" if step.may_be_best else "lower pass@1"
 
 
 def _legend_rows(recommendation: Recommendation) -> Iterator[OutputRow]:
-    out_by = {one.out_by for one in recommendation.steps}
+    out_by = {step.out_by for step in recommendation.steps}
     for cause, (word, meaning) in OUT.items():
         if cause in out_by:
             yield OutputRow(label="out", value=f"{word}: {meaning}")
-    for one in recommendation.steps:
-        if one.role is None and one.why:
-            yield OutputRow(label=UNKNOWN, value=f"{place_text(one, recommendation)}: {one.why}")
-    on = ""
+    for step in recommendation.steps:
+        if step.role is None and step.why:
+            yield OutputRow(label=UNKNOWN, value=f"{place_text(step, recommendation)}: {step.why}")
+    problems = ""
     if recommendation.held_out:
-        on = f", on {recommendation.n_choosing} of {plural(recommendation.n_problems, 'problem')}"
-    yield OutputRow(label="intervals", value=f"95 % over all rows and k together{on}")
+        problems = f", on {recommendation.n_choosing} of {plural(recommendation.n_problems, 'problem')}"
+    yield OutputRow(label="intervals", value=f"95 % over all rows and k together{problems}")
 
 
 def _next_rows(recommendation: Recommendation, store_path: Path | None) -> Iterator[OutputRow]:
-    """Compare the recommended checkpoint with the base, or look at what the last one lost."""
+    """Yield the command that compares the recommended checkpoint with the base, or that lists lost problems."""
     chosen = recommendation.recommended
     if store_path is None or chosen is None:
         return
@@ -197,6 +196,6 @@ def _next_rows(recommendation: Recommendation, store_path: Path | None) -> Itera
             is_whole=True,
         )
         return
-    base = next(one for one in recommendation.steps if one.is_base)
+    base = next(step for step in recommendation.steps if step.is_base)
     steps = f"--steps {base.step} {chosen.step} --series {shlex.quote(chosen.series)}"
     yield OutputRow(label="next", value=f"oversharp diff {store} {steps}", is_whole=True)

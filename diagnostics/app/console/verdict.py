@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from oversharp.diagnostics.app.console.layout import OutputRow, print_rows, unbroken
+from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, OutputRow, print_rows, shortened_cell, unbroken
 from oversharp.diagnostics.records.amounts import plural
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict, VerdictLabel
     from oversharp.diagnostics.verdict.steps import Accuracy
 
-#: What each label means, behind it on its line.
+#: Meaning of each label, printed after it.
 MEANINGS: Mapping[VerdictLabel, str] = {
     "over_sharpened": "pass@k fell below the base",
     "over_sharpened_here": "other problems of their kind may not",
@@ -30,7 +31,7 @@ MEANINGS: Mapping[VerdictLabel, str] = {
     "no_loss": "no pass@k fell by 2 points or more",
     "inconclusive": "neither a fall nor its absence is shown",
 }
-#: What the comparison with the base at lower temperatures is called.
+#: Titles of the comparison with the base at lower temperatures.
 FRONTIER_TITLES: Mapping[SharpeningLabel, str] = {
     "better": "better than sharpening",
     "sharpening_only": "sharpening only",
@@ -43,7 +44,7 @@ _CAUSES: Mapping[Cause, str] = {
     "guessing": "false accepts at the base",
 }
 _STYLES: Mapping[VerdictLabel, str] = {"no_loss": "green", "inconclusive": "yellow", "no_verdict": "yellow"}
-#: Of a gain of pass@1 (probability), the least part by newly parsed answers that is printed.
+#: Smallest gain of pass@1 (probability) from newly parsed answers that is printed.
 _NOTABLE_PARSED = 0.01
 
 
@@ -54,6 +55,20 @@ def print_verdict(
     print_rows(verdict_rows(verdict), out)
     print_rows(_explaining_rows(verdict, made_of) if explain else _caveat_rows(verdict), out)
     print_rows(_next_rows(verdict, store_path), out)
+
+
+def verdict_summary(verdict: Verdict) -> Any:
+    """Return all fields of a verdict for JSON."""
+    return json.loads(verdict.to_json())
+
+
+def load_made_of(store_path: Path, series: str) -> str | None:
+    """Return the decomposition of a series' change of pass@k as a sentence; None without a significant part."""
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.store.load import made_of
+
+    with Store.open(store_path, read_only=True) as store:
+        return made_of(store, series)
 
 
 def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
@@ -78,7 +93,7 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
 
 
 def change_text(change: float, low: float | None, high: float | None) -> str:
-    """Return a change (probability) in points, with its interval where it has one.
+    """Return a change (probability) in points, with its interval if it has one.
 
     >>> change_text(-0.1, -0.125, -0.075), change_text(-0.006, -0.06, None)
     ('−10.0 [−12.5, −7.5]', '−0.6, at least −6.0')
@@ -94,20 +109,20 @@ def change_text(change: float, low: float | None, high: float | None) -> str:
 
 
 def number_row(label: str, before: float | None, after: float | None, change: str, place: str = "") -> OutputRow:
-    """Return a row of pass@k at two places (probabilities), the change in words, and where it is."""
+    """Return a row of two pass@k (probabilities), the change as text, and the place of the largest change."""
     levels = "" if before is None or after is None else f"{100 * before:5.1f} → {100 * after:5.1f}"
     return OutputRow(label=label, value=f"{levels:13}   {change:24}{place}".rstrip(), is_whole=True)
 
 
 def number_head(after: str, interval: str = "95 % interval") -> OutputRow:
-    """Return the heading of rows of numbers, all of them in points."""
+    """Return the heading of rows of numbers in points."""
     return OutputRow(
         label="points", value=f"{f' base → {after}':13}   change [{interval}]", is_whole=True, style="bold"
     )
 
 
 def guarantee_text(sure: Guarantee) -> str:
-    """Return the gain of pass@1 and the loss of pass@k that hold with the confidence of the guarantee."""
+    """Return the guaranteed gain of pass@1 and loss of pass@k, with the confidence."""
     from oversharp.diagnostics.verdict.record import at_least_text, at_most_text
 
     gain = f"up by at least {at_least_text(sure.gain)}"
@@ -119,7 +134,7 @@ def guarantee_text(sure: Guarantee) -> str:
 
 
 def place_text(step: ShippingStep, recommendation: Recommendation) -> str:
-    """Return a checkpoint's label, with its series where there are several, and a temperature that controls set."""
+    """Return a checkpoint's label, with its series if there are several, and its temperature if it is a control."""
     name = step.checkpoint if len(recommendation.series) == 1 else f"{step.checkpoint} of {step.series}"
     if step.is_base:
         name = "the base" if step.temperature is not None else f"the base, {step.checkpoint}"
@@ -127,7 +142,7 @@ def place_text(step: ShippingStep, recommendation: Recommendation) -> str:
 
 
 def shipping_text(recommendation: Recommendation) -> str:
-    """Return the recommended checkpoint with its guarantee, or why there is none."""
+    """Return the recommended checkpoint with its guarantee, or the reason why there is none."""
     chosen = recommendation.recommended
     if chosen is None:
         return f"no recommendation: {recommendation.why}"
@@ -151,16 +166,16 @@ def _number_rows(verdict: Verdict) -> Iterator[OutputRow]:
     if not verdict.changes:
         return
     yield number_head("late")
-    first = next((one for one in verdict.changes if one.k == 1), None)
+    first = next((change for change in verdict.changes if change.k == 1), None)
     if first is not None:
         yield number_row("pass@1", first.base, first.late, change_text(first.change, first.low, first.high))
-    worst = min(verdict.changes, key=lambda one: one.change)
+    worst = min(verdict.changes, key=lambda change: change.change)
     if worst is not first or len(verdict.changes) > 1:
-        change = change_text(worst.change, worst.low, worst.high)
-        yield number_row("worst pass@k", worst.base, worst.late, change, f"k = {worst.k}")
-    lost = [one for one in verdict.steps if one.lost]
+        text = change_text(worst.change, worst.low, worst.high)
+        yield number_row("worst pass@k", worst.base, worst.late, text, f"k = {worst.k}")
+    lost = [step for step in verdict.steps if step.lost]
     if lost:
-        least = min(lost, key=lambda one: one.change)
+        least = min(lost, key=lambda step: step.change)
         where = f"k = {least.k}, {verdict.places_text([(least.step, least.step)])}"
         yield number_row("worst step", None, None, change_text(least.change, least.low, least.high), where)
 
@@ -170,23 +185,19 @@ def _accuracy_rows(verdict: Verdict) -> Iterator[OutputRow]:
         return
     greedy = "greedy accuracy" if verdict.accuracies[0].greedy else "accuracy"
     yield OutputRow(label="points", value=f"{greedy}, change [95 % interval], lost, gained, McNemar p", style="bold")
-    for one in verdict.accuracies:
-        yield OutputRow(label=_short_label(one), value=_accuracy_text(one), is_whole=True)
+    for accuracy in verdict.accuracies:
+        label = shortened_cell(accuracy.checkpoint, LABEL_WIDTH - 1)
+        yield OutputRow(label=label, value=_accuracy_text(accuracy), is_whole=True)
 
 
-def _short_label(one: Accuracy) -> str:
-    from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, shortened_cell
-
-    return shortened_cell(one.checkpoint, LABEL_WIDTH - 1)
-
-
-def _accuracy_text(one: Accuracy) -> str:
-    level = f"{100 * one.share:5.1f} of {plural(one.n_problems, 'problem')}"
-    if one.change is None:
-        return level
-    p = "" if one.p is None else f"{one.p:.2g}"
-    counts = f"{one.n_lost:>4} lost {one.n_gained:>4} gained   p = {p}" if p else ""
-    return f"{100 * one.share:5.1f}   {change_text(one.change, one.low, one.high):22}{counts}".rstrip()
+def _accuracy_text(accuracy: Accuracy) -> str:
+    share = f"{100 * accuracy.share:5.1f}"
+    if accuracy.change is None:
+        return f"{share} of {plural(accuracy.n_problems, 'problem')}"
+    counts = ""
+    if accuracy.p is not None:
+        counts = f"{accuracy.n_lost:>4} lost {accuracy.n_gained:>4} gained   p = {accuracy.p:.2g}"
+    return f"{share}   {change_text(accuracy.change, accuracy.low, accuracy.high):22}{counts}".rstrip()
 
 
 def _step_rows(verdict: Verdict) -> Iterator[OutputRow]:
@@ -213,7 +224,7 @@ def _frontier_rows(sharpening: Sharpening | None) -> Iterator[OutputRow]:
 
 
 def _beyond(sharpening: Sharpening) -> tuple[str, str]:
-    """pass@1 beyond the base at a lower temperature with equal pass@k, or pass@k at equal pass@1."""
+    """Return the change of pass@1 at equal pass@k, or of pass@k at equal pass@1, and a text that says which."""
     from oversharp.diagnostics.verdict.rule import MARGIN
 
     gain, loss = sharpening.gain, sharpening.loss
@@ -228,7 +239,7 @@ def _beyond(sharpening: Sharpening) -> tuple[str, str]:
 
 
 def _causes(verdict: Verdict) -> Iterator[str]:
-    """What else would explain a loss: the cause that explains it, and those that are not excluded."""
+    """Yield other explanations of a loss: the cause that explains it, and those that are not excluded."""
     explanation, lenient = verdict.explanation, verdict.lenient
     if lenient is not None and lenient.explains:
         levels = f"{100 * lenient.base:.1f} → {100 * lenient.late:.1f}"
@@ -238,7 +249,7 @@ def _causes(verdict: Verdict) -> Iterator[str]:
         yield f"unread samples explain {100 * (explanation.format or 0.0):.0f}{most} % of the fall"
     if explanation is not None and explanation.even_loss is not None:
         yield f"an equal loss on every problem explains {100 * explanation.even_loss:.0f} % of the fall"
-    at_steps = {one.cause for one in verdict.steps if one.lost and one.cause is not None}
+    at_steps = {step.cause for step in verdict.steps if step.lost and step.cause is not None}
     if verdict.label == "guessing":
         rate = "a share" if explanation is None or explanation.guess_rate is None else _percent(explanation.guess_rate)
         yield f"false accepts: {rate} of the base's wrong answers would leave such a fall"
@@ -267,8 +278,8 @@ def _caveat_rows(verdict: Verdict) -> Iterator[OutputRow]:
 
 
 def _caveats(verdict: Verdict) -> tuple[str, ...]:
-    """Caveats that are not printed as warnings."""
-    return tuple(one for one in verdict.caveats if one not in verdict.warnings)
+    """Return the caveats that are not printed as warnings."""
+    return tuple(caveat for caveat in verdict.caveats if caveat not in verdict.warnings)
 
 
 def _explaining_rows(verdict: Verdict, made_of: str | None) -> Iterator[OutputRow]:
@@ -281,7 +292,7 @@ def _explaining_rows(verdict: Verdict, made_of: str | None) -> Iterator[OutputRo
 
 
 def _next_rows(verdict: Verdict, store_path: Path) -> Iterator[OutputRow]:
-    """The command that answers the question that this verdict leaves."""
+    """Yield the command that answers the next question after this verdict."""
     store, series = shlex.quote(str(store_path)), shlex.quote(verdict.series)
     command = {
         "no_loss": f"ship {store}",

@@ -1,18 +1,28 @@
-"""``oversharp plan``: the size of an audit, or with --cost its cost."""
+"""Commands before an audit: its size or cost (plan), overlap with training data (problems check)."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from oversharp.diagnostics.app.commands import Json
 from oversharp.diagnostics.app.console import results
-from oversharp.diagnostics.app.console.cost import show_plan_cost
-from oversharp.diagnostics.app.verbs.plan import plan as plan_size
-from oversharp.diagnostics.app.verbs.plan import plan_cost
+from oversharp.diagnostics.app.console.plan import show_plan_cost
+from oversharp.diagnostics.app.verbs.preparing import check_problems, plan_cost
+from oversharp.diagnostics.app.verbs.preparing import plan as plan_size
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.errors import ConfigError
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.tasks.overlap import OverlapResult
 
 
 def plan(
@@ -94,3 +104,53 @@ def plan(
         gpu=gpu,
     )
     return show_plan_cost(estimate, as_json)
+
+
+#: Pairs that are printed, and characters of their prompts; ``--json`` has all.
+_SHOWN, _CHARACTERS = 10, 60
+_FOUND = 3
+
+problems = App(name="problems", help="Check a problem set before an audit: was it in the training data?")
+
+
+@problems.command(name="check")
+def check(
+    audit: str,
+    /,
+    *,
+    against: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())],
+    words: int = 13,
+    as_json: Json = False,
+) -> int:
+    """See ``check_problems``."""
+    result = check_problems(audit, against, words=words)
+    if as_json:
+        print(json.dumps(asdict(result), indent=2, ensure_ascii=False))
+    else:
+        _print_overlap(result, Console(highlight=False))
+    return _FOUND if result.found else 0
+
+
+check.__doc__ = check_problems.__doc__
+
+
+def _print_overlap(result: OverlapResult, out: Console) -> None:
+    out.print(escape(f"{escape_controls(result.name)}: {plural(result.n, 'problem')}, of which"))
+    table = Table(box=None, header_style="bold")
+    for heading in ("in", "prompts", "same text", "same words", f"a run of {result.words} words"):
+        table.add_column(heading, justify="left" if heading == "in" else "right", overflow="fold")
+    for one in result.sets:
+        counts = (one.n, one.same_text, one.same_words, one.shared_run)
+        table.add_row(escape(escape_controls(one.name)), *(f"{count:,}" for count in counts))
+    out.print(table)
+    for pair in sorted(result.found, key=lambda one: -one.shared)[:_SHOWN]:
+        prompt = " ".join(pair.prompt.split())
+        shown = prompt if len(prompt) <= _CHARACTERS else f"{prompt[:_CHARACTERS]}…"
+        share = "" if pair.how != "shared run" else f", {100 * pair.shared:.0f} % of its runs"
+        out.print(
+            escape(
+                f"problem {pair.place}: {pair.how}{share}, {pair.other} {pair.other_place}: {escape_controls(shown)}"
+            )
+        )
+    if len(result.found) > _SHOWN:
+        out.print(f"and {len(result.found) - _SHOWN} more: --json has all")

@@ -1,7 +1,7 @@
 """Estimated cost of an audit of a model: hours, disk and memory of each stage.
 
-On a CPU the rates are those of a measured one (``measured``), scaled by how fast this CPU runs a small transformer
-(``core_speed``). On a GPU nothing was measured. There a stage takes the longer of its operations over the data sheet's
+On a CPU the rates are measured ones (``machines.MEASURED``), scaled by the speed of this CPU on a small transformer
+(``core_speed``). On a GPU nothing was measured: a stage takes the longer of its operations over the data sheet's
 operations per second and its bytes over the data sheet's bytes per second (roofline; Williams et al. 2009, Commun. ACM
 52(4)). That is a lower bound.
 """
@@ -11,26 +11,108 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from oversharp.diagnostics.audit.cost.machines import GPUS, Gpu, MeasuredCpu
-from oversharp.diagnostics.audit.cost.measured import ENGINE_BYTES, MEASURED, STORE_BYTES, TOKEN_BYTES
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.controls import ControlRequest, plan_controls
+from oversharp.diagnostics.audit.cost.machines import (
+    ENGINE_BYTES,
+    GPUS,
+    MEASURED,
+    STORE_BYTES,
+    TOKEN_BYTES,
+    Gpu,
+    MeasuredCpu,
+)
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
-from oversharp.diagnostics.audit.cost.work import AuditSize
 from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
 from oversharp.diagnostics.models.token_budget import tokens_per_batch
 from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import SamplingSettings
 from oversharp.diagnostics.samplers.rows import MOST_ROWS, default_rows
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.models.load import Dtype
 
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSize:
+    """An audit of ``checkpoints`` trained checkpoints and their base, with ``n`` samples per problem, 2n of the base.
+
+    ``tokens`` is the mean length of a response, ``prompt_tokens`` that of a prompt. The other fields have the audit's
+    defaults; with ``control_n`` None there are controls if they are cheap. Raises ``ConfigError`` for a number below 1.
+    """
+
+    problems: int
+    checkpoints: int
+    n: int
+    tokens: float
+    prompt_tokens: float
+    panel: int = AuditConfig.panel
+    kernel_problems: int = AuditConfig.kernel_problems
+    kernel_responses: int = AuditConfig.kernel_responses
+    control_n: int | None = None
+
+    def __post_init__(self) -> None:
+        for flag in ("problems", "checkpoints", "n", "tokens", "prompt_tokens"):
+            if getattr(self, flag) < 1:
+                raise ConfigError(f"--{flag.replace('_', '-')} {getattr(self, flag)}: must be at least 1")
+
+    @property
+    def sampled(self) -> int:
+        """Number of sampled responses: n per checkpoint, 2n of the base, a greedy one of each, panel and controls.
+
+        >>> AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9).sampled  # 3 · (4 + 1) + 8 + 1 + 4
+        280
+        """
+        per_problem = self.checkpoints * (self.n + 1) + 2 * self.n + 1 + self.panel
+        return self.problems * (per_problem + self.controls)
+
+    @property
+    def controls(self) -> int:
+        """Responses per problem at all other temperatures; 0 if they would cost too much."""
+        planned, _ = plan_controls(
+            ControlRequest(n=self.control_n),
+            SamplingSettings(sampler="vllm"),
+            n=self.n,
+            n_base=2 * self.n,
+            n_checkpoints=self.checkpoints + 1,
+        )
+        if planned is None:
+            return 0
+        return planned.n * len(planned.colder) + planned.n_hot * len(planned.hotter) * min(2, self.checkpoints)
+
+    @property
+    def scored(self) -> int:
+        """Number of teacher-forced responses: panel and own ones under each checkpoint, its own under the base."""
+        return self.problems * self.panel * (2 * (self.checkpoints + 1) + self.checkpoints)
+
+    def scored_prompts(self, rows_at_a_time: int) -> float:
+        """Return the number of computed prompts if responses to a problem share its prompt within a batch.
+
+        Every checkpoint scores the panel and its own responses; at the end the base scores those of all others. Batches
+        of ``b`` rows span problems, so ``r`` responses to a problem are in (r + b - 1) / b batches on average.
+
+        >>> size = AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9)
+        >>> size.scored, size.scored_prompts(1), round(size.scored_prompts(10_000), 3)  # 10 · (4 · 8 + 12) responses
+        (440, 440.0, 50.039)
+        """
+        passes = [*[2 * self.panel] * (self.checkpoints + 1), self.checkpoints * self.panel]
+        batches = sum((rows + rows_at_a_time - 1) / rows_at_a_time for rows in passes)
+        return self.problems * batches
+
+    @property
+    def kernel_rows(self) -> int:
+        """Rows in the kernels of all checkpoints: panel responses, and the same number of each checkpoint's own."""
+        return min(self.problems, self.kernel_problems) * 2 * self.kernel_responses * (self.checkpoints + 1)
+
+
 Basis = Literal["measured rate", "roofline"]
 
 #: Share of a GPU's memory that ``oversharp audit`` gives to the engine.
 ENGINE_SHARE = 0.6
-#: Memory that the kernel may use besides a gradient of all weights in float32.
+#: Memory of the kernel in addition to a gradient of all weights in float32.
 KERNEL_BYTES = 1 << 30
 #: Cost of a kernel in forward passes over its rows: one forward pass, and one backward pass of twice that.
 KERNEL_FORWARDS = 3.0
@@ -48,7 +130,7 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """Bytes that a process needs, and whether they fit; ``fits`` is None on a CPU, whose memory is unknown here."""
+    """Bytes that a process needs, and whether they fit; ``fits`` is None on a CPU, whose memory is unknown."""
 
     what: str
     needed_bytes: float
@@ -59,7 +141,7 @@ class MemoryNeed:
 class CostPlan:
     """Cost of an audit of ``model`` on ``machine``, in hours of one core of the CPU or of one GPU.
 
-    ``weights_bytes`` is the size of all checkpoints, which the audit reads; ``disk_bytes`` what it writes.
+    ``weights_bytes`` is the size of all checkpoints, which the audit reads; ``disk_bytes`` the size of its output.
     """
 
     model: ModelShape
@@ -83,16 +165,16 @@ class CostPlan:
 def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPlan:
     """Return the cost of ``oversharp audit`` with its default settings, for a series of ``model``.
 
-    Raises ``ConfigError`` for a GPU that is not listed and a sequence beyond the model's context, ``CheckpointError``
-    if ``model`` is no model.
+    Raises ``ConfigError`` for an unlisted GPU or a sequence longer than the model's context, ``CheckpointError`` if
+    ``model`` is no model.
     """
     if gpu is not None and gpu.lower() not in GPUS:
-        raise ConfigError(f"--gpu {gpu}: its data sheet is not included; {nearest_names(gpu.lower(), GPUS)}")
+        raise ConfigError(f"--gpu {gpu}: not among the data sheets; {nearest_names(gpu.lower(), GPUS)}")
     shape = read_shape(model)
     if shape.context is not None and size.prompt_tokens + size.tokens > shape.context:
         raise ConfigError(
-            f"--tokens {size.tokens}: with {size.prompt_tokens} of the prompt longer than the model's context of "
-            f"{shape.context:,}; name fewer"
+            f"--tokens {size.tokens}: with the prompt's {size.prompt_tokens} longer than the model's context of "
+            f"{shape.context:,}; lower it"
         )
     if gpu is not None:
         return cost_on_gpu(shape, size, GPUS[gpu.lower()])
@@ -110,12 +192,8 @@ def dtype_on_cpu(shape: ModelShape) -> Dtype:
 def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: MeasuredCpu = MEASURED) -> CostPlan:
     """Return the cost on one core of that speed, in proportion to the operations of each stage."""
     work, cpu = _Work(shape, size), measured.scaled_to(speed)
-    times = [
-        speed.decoding / measured.speed.decoding,
-        speed.reading / measured.speed.reading,
-        speed.gradients / measured.speed.gradients,
-    ]
-    faster = [two_digits(one) for one in times]
+    kinds = ("decoding", "reading", "gradients")
+    ratios = [two_digits(getattr(speed, kind) / getattr(measured.speed, kind)) for kind in kinds]
     stages = (
         ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
         ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
@@ -126,8 +204,8 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
         model=shape,
         size=size,
         machine=(
-            f"one core of this CPU in {speed.dtype}: {faster[0]}, {faster[1]} and {faster[2]} times as fast "
-            f"in decoding, reading and gradients as the one that was measured ({cpu.hardware}; {cpu.model})"
+            f"one core of this CPU in {speed.dtype}: {ratios[0]}, {ratios[1]} and {ratios[2]} times as fast in "
+            f"decoding, reading and gradients as the measured core ({cpu.hardware}; {cpu.model})"
         ),
         per_core=True,
         stages=tuple(
@@ -142,7 +220,7 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
 
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
-    """Return a lower bound of the cost on one GPU, by its data sheet; stages on the CPU are left out."""
+    """Return a lower bound of the cost on one GPU, by its data sheet, without stages on the CPU."""
     work, rows = _Work(shape, size, gpu), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
     step_s = decoding_step_s(shape, work.seen, rows, gpu)
     stages = (
@@ -174,11 +252,11 @@ class _Work:
 
     def __init__(self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None) -> None:
         self._shape, self._gpu = shape, gpu
-        #: Tokens that the middle token of a response attends to.
+        #: Number of tokens that the middle token of a response attends to.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
         self.sampled_text = f"{size.sampled:,} responses, {short_count(size.sampled * size.tokens)} tokens"
-        # a prompt is computed once, whatever its number of responses
+        # the responses to a prompt share its KV cache
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
         self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
         self.scored_text = f"{size.scored:,} responses with their prompts"
@@ -201,7 +279,7 @@ class _Work:
         else:
             rows = rows_at_a_time(shape, self._row_tokens, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
-        # on a CPU the engine has the weights twice, as read and as packed for products, and at most 2 GiB of cache
+        # on a CPU the engine has the weights twice, as loaded and packed for products, and at most 2 GiB of cache
         engine = shape.weight_bytes + cache
         if gpu is None:
             engine = 2 * shape.weight_bytes + min(cache, 2 << 30) + ENGINE_BYTES
@@ -211,7 +289,7 @@ class _Work:
 
 
 def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:
-    """Return how many rows of prompt and response fit the engine's share of the memory, from 1 to ``MOST_ROWS``."""
+    """Return the number of prompts with response that fit the engine's memory, from 1 to ``MOST_ROWS``."""
     room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
     per_row = (shape.kv_bytes or 0) * row_tokens
     return max(1, min(MOST_ROWS, int(room // per_row))) if per_row else MOST_ROWS
@@ -231,5 +309,5 @@ def _remarks(shape: ModelShape) -> tuple[str, ...]:
     if shape.experts:
         remarks.append("a mixture of experts: all weights are counted for every token, an overestimate")
     if shape.kv_bytes is None:
-        remarks.append("its configuration has no size of keys and values: they are left out")
+        remarks.append("the size of keys and values is unknown: its configuration lacks it, and they are left out")
     return tuple(remarks)

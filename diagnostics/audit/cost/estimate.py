@@ -1,24 +1,67 @@
-"""Rough estimate of the sampling time before this machine has sampled anything, by rates measured elsewhere."""
+"""Sampling time of an audit before it samples: by the pace of stored samples, else a rough estimate."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import time
 
-from oversharp.diagnostics.audit.cost.machines import GPUS, Gpu
-from oversharp.diagnostics.audit.cost.measured import MEASURED, SLOWER
+from oversharp.diagnostics.audit.cost.machines import GPUS, MEASURED, SLOWER, Gpu
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.audit.prepare import PreparedAudit
+from oversharp.diagnostics.audit.settings import CHARACTERS_PER_TOKEN
 from oversharp.diagnostics.records.amounts import about_time
 from oversharp.diagnostics.records.errors import CheckpointError
+from oversharp.diagnostics.records.pace import Pace
+from oversharp.diagnostics.store.load import cost_before
+from oversharp.diagnostics.store.missing import OtherDraw, samples_to_draw
 
-#: Responses rarely use all their tokens: the estimate is for this share of them, and for all.
+
+def open_pace(prepared: PreparedAudit) -> Pace:
+    """Return the pace of the samples that the store lacks: those for pass@k, greedy responses, panel, controls."""
+    settings = prepared.settings
+    controls = settings.controls
+    base, last = prepared.series.base, prepared.series.checkpoints[-1]
+    others = []
+    if settings.panel:
+        others.append(OtherDraw(base.checkpoint_id, settings.panel_sampling.settings_id, settings.panel))
+    if controls is not None:
+        others += [OtherDraw(base.checkpoint_id, lower.settings_id, controls.n) for lower in controls.colder]
+        if last is not base:
+            others += [OtherDraw(last.checkpoint_id, higher.settings_id, controls.n_hot) for higher in controls.hotter]
+    lacking = samples_to_draw(prepared.store, prepared.key, others)
+    perhaps = 0
+    if controls is not None and len(prepared.series.checkpoints) > 2:  # the checkpoint to ship may be a third
+        perhaps = controls.n_hot * len(controls.hotter) * len(prepared.problems)
+    return Pace(lacking, began=time.monotonic(), perhaps=perhaps, fewer=settings.is_adaptive)
+
+
+def announce_cost(prepared: PreparedAudit, pace: Pace) -> None:
+    """Print the number of samples to draw, and their cost: by the pace of stored samples, else a rough estimate."""
+    store, settings, note = prepared.store, prepared.settings, prepared.progress.note
+    note(pace.start_line(max_tokens=settings.sampling.max_tokens))
+    cost, estimate = cost_before(store, prepared.key), ""
+    if cost.n == 0 and not settings.uses_ray:  # the speed of Ray's workers is unknown
+        prompts = [len(problem.prompt) for problem in prepared.problems]
+        estimate = estimate_sampling(
+            str(prepared.series.base.path),
+            n_samples=pace.total,
+            max_tokens=settings.sampling.max_tokens,
+            prompt_tokens=sum(prompts) / len(prompts) / CHARACTERS_PER_TOKEN,
+            device=settings.engine.config.device,
+        )
+    note(estimate or pace.cost_line(cost, free_bytes=shutil.disk_usage(store.path.parent).free))
+
+
+#: Responses rarely reach the token limit: the estimate is for this share of it, and for all of it.
 _LEAST_SHARE = 0.25
 _UNTIL_MEASURED = "the first checkpoint will measure this machine's pace"
 
 
 def estimate_sampling(model: str, *, n_samples: int, max_tokens: int, prompt_tokens: float, device: str | None) -> str:
-    """Return a line with the estimate; empty where this machine's rates or the model's shape are unknown.
+    """Return a line with the estimate; empty if this machine's rates or the model's shape are unknown.
 
-    ``device`` is the device that samples, None for a GPU if there is one. Raises ``ConfigError`` if it is missing.
+    ``device`` is the device that samples; None takes a GPU if there is one. Raises ``ConfigError`` if it is missing.
     """
     from oversharp.diagnostics.models.devices import default_threads_of, has_products_of, pick_device  # brings torch
 
@@ -46,16 +89,15 @@ def estimate_sampling(model: str, *, n_samples: int, max_tokens: int, prompt_tok
 
 
 def estimate_text(least_s: float, most_s: float, *, max_tokens: int, gpu: str | None, unlike: bool = False) -> str:
-    """Return the estimate in words; ``unlike``: the CPU is of another kind than the measured one.
+    """Return the estimate in words; ``unlike``: this CPU differs in kind from the measured one.
 
     >>> estimate_text(100, 400, max_tokens=512, gpu="H100 SXM")
     "not measured yet: sampling takes about 2 min if responses take a quarter of their 512 tokens, about 7 min if all,
-    at the least, by the H100 SXM's data sheet, which no program reaches; the first checkpoint will measure
-    this machine's pace"
+    a lower bound from the H100 SXM's data sheet; the first checkpoint will measure this machine's pace"
     """
-    by = f"by rates measured on another machine ({MEASURED.hardware}), which is rough{f' ({SLOWER})' if unlike else ''}"
+    by = f"roughly, by rates measured on another machine ({MEASURED.hardware}{f'; {SLOWER}' if unlike else ''})"
     if gpu is not None:
-        by = f"at the least, by the {gpu}'s data sheet, which no program reaches"
+        by = f"a lower bound from the {gpu}'s data sheet"
     least, most = about_time(least_s), about_time(most_s)
     times = f"{least} if responses take a quarter of their {max_tokens:,} tokens, {most} if all"
     return f"not measured yet: sampling takes {most if least == most else times}, {by}; {_UNTIL_MEASURED}"
@@ -75,7 +117,7 @@ def _gpu_seconds(shape: ModelShape, gpu: Gpu, n_samples: int, tokens: float, pro
 
 
 def _find_gpu(index: int) -> Gpu | None:
-    """Return the data sheet of the GPU at ``index``, None if it is not included."""
+    """Return the data sheet of the GPU at ``index``; None if there is none."""
     from oversharp.diagnostics.models.devices import gpu_name  # brings torch
 
     words = gpu_name(index).lower().replace("-", " ").split()

@@ -1,4 +1,7 @@
-"""Speed of machines: a measured CPU, and GPUs by their data sheets."""
+"""Speed of machines: a measured CPU, and GPUs by their data sheets.
+
+The measured rates are copied from ``benchmarks/results/audit_cost.json``; a test compares both.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ class MeasuredCpu:
     """Measured rates of one core of a CPU in the stages of an audit: FLOP per CPU second, and fixed CPU seconds.
 
     ``sampling_flop`` includes the start of the engine and the swaps of weights. ``end_s`` is the time of measures,
-    verdict and report of a small audit, ``sample_s`` the time per sample for grading and storing. ``speed`` is that of
-    the same core at the same time.
+    verdict and report of a small audit, ``sample_s`` the time per sample for grading and storing. ``speed`` was
+    measured on the same core at the same time.
     """
 
     hardware: str
@@ -40,7 +43,7 @@ class MeasuredCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU by its data sheet: dense bfloat16 and plain float32 operations and bytes of memory per second; memory."""
+    """Data sheet of a GPU: dense bfloat16 and plain float32 operations and memory bytes per second; memory size."""
 
     name: str
     bfloat16_flop: float
@@ -60,3 +63,22 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
         "l4": Gpu(name="L4", bfloat16_flop=121e12, float32_flop=30.3e12, bytes_per_s=0.3e12, memory_bytes=24e9),
     }
 )
+
+
+MEASURED = MeasuredCpu(
+    hardware="x86-64 with avx512_bf16",
+    model="SmolLM2-135M-Instruct with an adapter of rank 16, in bfloat16",
+    sampling_flop=133000000000.0,
+    scoring_flop=120000000000.0,
+    kernel_flop=82700000000.0,
+    end_s=3.8,
+    sample_s=3.1e-5,
+    speed=CoreSpeed(dtype="bfloat16", decoding=126000000000.0, reading=368000000000.0, gradients=89800000000.0),
+)
+#: Memory of vLLM's process on a CPU without weights and cache: torch, its code, activations of 16,384 tokens.
+ENGINE_BYTES = 1.6 * 2**30
+#: Size of an empty store, and of a token in it before compression: its id, and four letters on average.
+STORE_BYTES = 5e6
+TOKEN_BYTES = 8.0
+#: Remark on a CPU of another kind than the measured one.
+SLOWER = "this CPU has no instructions for bfloat16, which the measured one has: expect several times as long"

@@ -1,4 +1,4 @@
-"""Shape of a model, which determines the cost of running it; read from its configuration, without weights."""
+"""Shape of a model, which determines its cost; read from its configuration, without weights."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from oversharp.diagnostics.records.errors import CheckpointError
 class ModelShape:
     """A causal language model in bfloat16.
 
-    ``parameters`` counts tied ones once. ``product_parameters`` are those that every token is multiplied with, without
-    an input embedding that is only looked up. ``kv_bytes`` is the size of one token's keys and values, None if unknown.
+    ``parameters`` counts tied ones once. ``product_parameters`` are those that every token is multiplied with: all
+    except an untied input embedding. ``kv_bytes`` is the size of one token's keys and values, None if unknown.
     ``context`` is the longest sequence, None if unknown. ``shares_prompts``: responses that are scored together share
     their prompt's KV cache.
     """
@@ -38,7 +38,7 @@ class ModelShape:
     def token_flop(self, seen: float) -> float:
         """Return the floating-point operations of a forward pass for one token that attends to ``seen`` tokens.
 
-        Two per weight and, in each layer, per number of the keys and of the values that it attends to.
+        Two per weight and, in each layer, per element of the keys and of the values that it attends to.
 
         >>> shape = ModelShape(name="m", parameters=10, product_parameters=10, layers=2, hidden_size=3,
         ...                    attention_width=3, kv_bytes=24, context=None, experts=False, shares_prompts=True)
@@ -51,19 +51,19 @@ class ModelShape:
 def read_shape(model: str) -> ModelShape:
     """Read the shape of a model from the config.json of a directory or hub name, without weights and tokenizer.
 
-    Raises ``CheckpointError`` if it is no model, and for an adapter, whose files lack the model's size.
+    Raises ``CheckpointError`` if it is no model, and for an adapter, whose files do not contain the model's size.
     """
     from oversharp.diagnostics.models.cached_passes import find_reading_rules
     from oversharp.diagnostics.models.load import empty_model
     from oversharp.diagnostics.samplers.vllm_files import token_bytes
 
     if (Path(model).expanduser() / "adapter_config.json").is_file():
-        raise CheckpointError(f"{model}: an adapter; give the model that it belongs to")
+        raise CheckpointError(f"{model}: is an adapter; pass its base model")
     empty: Any = empty_model(model)
     config = empty.config.get_text_config()
     heads = config.num_attention_heads
     looked_up, head = empty.get_input_embeddings(), empty.get_output_embeddings()
-    parameters = sum(one.numel() for one in empty.parameters())
+    parameters = sum(parameter.numel() for parameter in empty.parameters())
     is_tied = head is None or head.weight is looked_up.weight
     return ModelShape(
         name=model,

@@ -1,4 +1,4 @@
-"""Copied samples are found, and a model that repeats itself is not accused of it."""
+"""Dependent and copied samples are found; independent draws, and a model that repeats itself, are not reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.audit.counts import read_counts
-from oversharp.diagnostics.audit.independence.repeats import describe_repeats
+from oversharp.diagnostics.audit.independence import describe_dependence, describe_repeats
 from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_with_the_samples_of_another_is_left_out_and_its_clean_twin
     counts = read_counts(store, plant(store, responses, n=N, n_base=2 * N), {}, {})
     assert counts.base.why is None
     reasons = [one.why and one.why.partition(" at ")[0] for one in counts.trained]
-    assert reasons == ["the very same samples as checkpoint-0", None, "the very same samples as checkpoint-40", None]
+    assert reasons == ["the same samples as checkpoint-0", None, "the same samples as checkpoint-40", None]
 
 
 def test_responses_that_no_model_gives_twice_show_copies_in_any_order(store: Store) -> None:
@@ -124,3 +124,60 @@ def test_a_base_of_copies_leaves_nothing_to_compare_with(store: Store) -> None:
     assert counts.base.why is not None
     assert counts.base.why.startswith("2 times the same 16 samples at 30 of 30 problems: identical seeds")
     assert counts.trained[0].why is None
+
+
+def _in_batches(size: int, agreement: float, *, n_problems: int = 100, n: int = 256, seed: int = 0) -> np.ndarray:
+    """Whether each sample is right, with the correlation ``agreement`` between two of one batch."""
+    rng = np.random.default_rng(seed)
+    rate_P = rng.beta(0.6, 2, n_problems)[:, None]
+    own_PN, shared_PB = rng.random((n_problems, n)) < rate_P, rng.random((n_problems, n // size)) < rate_P
+    follows_PN = rng.random((n_problems, n)) < np.sqrt(agreement)
+    right = np.where(follows_PN, np.repeat(shared_PB, size, axis=1), own_PN)
+    return right[right.any(axis=1) & ~right.all(axis=1)]
+
+
+@pytest.mark.parametrize(
+    ("size", "agreement", "times"),
+    [
+        (8, 0.1, 1.7),  # 1 + (8 - 1) 0.1 in blocks of the batches' size
+        (64, 0.1, 7.3),
+        (64, 0.02, 2.3),
+        (2, 0.3, 1.3),
+    ],
+)
+def test_batches_that_share_their_luck_are_seen_by_how_their_blocks_scatter(
+    size: int, agreement: float, times: float
+) -> None:
+    found = describe_dependence([_in_batches(size, agreement, seed=seed) for seed in range(4)])
+    assert found is not None
+    told = float(found.split(" scatter ")[1].split(" times")[0])
+    assert told == pytest.approx(times, rel=0.25)
+
+
+@pytest.mark.parametrize("n", [256, 30, 5, 1])
+def test_independent_samples_are_not_accused(n: int) -> None:
+    for seed in range(50):
+        assert (
+            describe_dependence([_in_batches(1, 0.0, n=n, seed=seed), _in_batches(1, 0.0, n=n, seed=1000 + seed)])
+            is None
+        )
+    assert describe_dependence([]) is None
+    assert describe_dependence([np.eye(4, dtype=bool)]) is None  # one right sample each: nothing can stand together
+
+
+def test_what_was_sorted_or_shuffled_tells_nothing() -> None:
+    batches = _in_batches(8, 0.1)
+    assert describe_dependence([np.sort(batches, axis=1)]) is None
+    assert describe_dependence([np.random.default_rng(0).permuted(batches, axis=1)]) is None
+
+
+@pytest.mark.parametrize(("agreement", "seen"), [(0.3, True), (0.0, False)])
+def test_the_store_is_read_in_the_order_of_the_samples(tmp_path: Path, agreement: float, seen: bool) -> None:
+    letters = {
+        (problem, step): "".join("a" if right else "." for right in row)
+        for step in (0, 20)
+        for problem, row in enumerate(_in_batches(8, agreement, n_problems=40, n=64, seed=step)[:20])
+    }
+    with Store.open(tmp_path / "audit.duckdb") as store:
+        counts = read_counts(store, plant(store, letters, n=64), {}, {})
+    assert (counts.dependence is not None) == seen

@@ -1,0 +1,178 @@
+"""Functions of the API that prepare an audit: its size, its cost, its problems, repaired checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oversharp.diagnostics.records.arguments import check_arguments
+from oversharp.diagnostics.records.names import store_file
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.cost.cost import CostPlan
+    from oversharp.diagnostics.audit.plan import Plan
+    from oversharp.diagnostics.records.progress import ProgressSink
+    from oversharp.diagnostics.repair.points import RepairResult
+    from oversharp.diagnostics.tasks.overlap import OverlapResult
+
+
+@check_arguments
+def plan(
+    store: Path | str,
+    *,
+    series: str | None = None,
+    drop_points: float = 5.0,
+    k: int | None = None,
+    power: float = 0.8,
+    checkpoints: int | None = None,
+) -> Plan:
+    """Compute how many problems, samples and tokens an audit needs to find a given loss.
+
+    Starts from the base's samples in STORE, of a finished audit or a small pilot. Simulates audits of several sizes in
+    which pass@k falls by DROP, and counts how often the verdict reports a fall. Two kinds of loss are simulated:
+    diffuse, where rarely solved problems become rarer and the others more frequent, and concentrated, where a few
+    problems are never solved again. An audit is large enough if it finds both. Real losses vary more between problems,
+    and changes between checkpoints are not simulated, so the power is an upper bound. Reads the store only.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    series
+        Name of the series whose base and responses to use; required if the store has several.
+    drop_points
+        The fall of pass@k to find, in percentage points.
+    k
+        The k of that fall, at most half of the base's samples. Default: half of the audit's n.
+    power
+        The chance of finding it that is required.
+    checkpoints
+        Trained checkpoints of the planned audit. Default: as many as in the store.
+    """
+    from oversharp.diagnostics.audit.plan import plan as run
+
+    return run(store_file(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
+
+
+@check_arguments
+def plan_cost(
+    model: Path | str,
+    *,
+    problems: int,
+    tokens: int,
+    checkpoints: int = 10,
+    n: int = 256,
+    prompt_tokens: int = 200,
+    gpu: str | None = None,
+) -> CostPlan:
+    """Estimate the hours, disk and memory of each stage of an audit of MODEL with the default settings.
+
+    Reads the model's configuration only. Without ``gpu``, the hours are those of one core of this CPU: rates measured
+    on one model and CPU, scaled by the model's operations and by the speed of this core, which is measured for some
+    seconds. GPU hours are not measured: they are lower bounds from the data sheet, and real ones are longer.
+
+    Parameters
+    ----------
+    model
+        A directory with the model, or its hub name.
+    problems
+        Number of problems.
+    tokens
+        Mean length of a response, in tokens.
+    checkpoints
+        Trained checkpoints, without the base.
+    n
+        Samples per problem and checkpoint; twice as many of the base.
+    prompt_tokens
+        Mean length of a prompt with its chat template, in tokens.
+    gpu
+        h100, h200, a100, l40s or l4: a single one.
+    """
+    from oversharp.diagnostics.audit.cost.cost import AuditSize
+    from oversharp.diagnostics.audit.cost.cost import plan_cost as run
+
+    size = AuditSize(problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens)
+    return run(str(model), size, gpu=gpu)
+
+
+@check_arguments
+def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: int = 13) -> OverlapResult:
+    """Find problems of an audit in other sets, such as the training data.
+
+    Reports equal texts; equal words, ignoring case, spaces and punctuation; and a shared run of WORDS words, which may
+    be a quotation, a template, or the same problem reworded. Words that more than half of the audit's prompts share are
+    ignored. Files may have prompts in prompt, question, problem, input, query or instruction, as text or as a chat.
+
+    Parameters
+    ----------
+    audit
+        Problems of the audit: a JSONL or Parquet file, or a task such as benchmark:math500.
+    against
+        Training data: files or tasks, one or more.
+    words
+        Number of words in a shared run.
+    """
+    from oversharp.diagnostics.tasks.overlap import check_problems as run
+
+    return run(str(audit), [str(one) for one in against], words=words)
+
+
+@check_arguments
+def repair(
+    series: Path | str | Sequence[Path | str],
+    out: Path | str,
+    *,
+    base: Path | str | None = None,
+    checkpoint: int | None = None,
+    lambdas: Sequence[float] = (0.25, 0.5, 0.75),
+    average: int = 1,
+    float32: bool = False,
+    progress: ProgressSink | None = None,
+) -> RepairResult:
+    """Write checkpoints between the base and a trained one, which may restore what training lost.
+
+    Weights interpolated between base and checkpoint often keep most of the gain in pass@1 and restore much of the
+    coverage (arXiv:2109.01903, arXiv:2504.10478). An audit tests whether they do here: OUT is a series for
+    `oversharp audit`, with checkpoint-25 for λ = 0.25 and so on, the base as checkpoint-0 and the checkpoint as
+    checkpoint-100. For adapters, lora_B is scaled, and their model is the base. Samples nothing and needs no GPU. If it
+    is interrupted, the same command continues.
+
+    Parameters
+    ----------
+    series
+        A directory of checkpoints, several checkpoint directories, or a quoted glob, as for an audit.
+    out
+        Directory to write into: a new one, or one with points of the same checkpoint.
+    base
+        The base model. Default: the lowest step; for LoRA adapters, their model.
+    checkpoint
+        Step of the checkpoint. Default: the last.
+    lambdas
+        Distances from the base, above 0 and at most 1.5, in steps of 0.01: 0 is the base, 1 the checkpoint.
+    average
+        Replace the checkpoint by the mean of this many checkpoints, up to it. The mean of adapters of one rank has the
+        sum of their ranks.
+    float32
+        Write float32 instead of the checkpoint's dtype. bfloat16 has few numbers between a base and a checkpoint that
+        was trained with a small learning rate; the result reports the λ of each point after rounding.
+
+    Examples
+    --------
+    ::
+
+        repaired = oversharp.repair("runs/grpo", "runs/repaired", lambdas=[0.5, 0.75])
+        oversharp.audit(repaired.out, oversharp.AuditConfig(task="countdown", n=64, out="audit"))
+    """
+    from oversharp.diagnostics.repair.repair import repair as run
+
+    return run(
+        [series] if isinstance(series, str | Path) else list(series),
+        Path(out),
+        base=None if base is None else Path(base),
+        checkpoint=checkpoint,
+        lambdas=lambdas,
+        average=average,
+        float32=float32,
+        progress=progress,
+    )

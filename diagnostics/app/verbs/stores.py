@@ -1,0 +1,363 @@
+"""Functions of the API that take a store: compare checkpoints, recommend, regrade, remove, write outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oversharp.diagnostics.records.arguments import check_arguments
+from oversharp.diagnostics.records.names import as_path_list, store_file
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.regrade import RegradeResult
+    from oversharp.diagnostics.changes.difference import StepDifference
+    from oversharp.diagnostics.changes.lost import LostProblems
+    from oversharp.diagnostics.export.contract import Asked, ExportResult, Format
+    from oversharp.diagnostics.records.progress import ProgressSink
+    from oversharp.diagnostics.store.dropping.drop import DropResult
+    from oversharp.diagnostics.verdict.recommendation import Recommendation
+
+
+@check_arguments
+def diff(
+    store: Path | str,
+    *,
+    steps: Sequence[int],
+    series: str | None = None,
+    most: int = 12,
+    memory_gib: float | None = None,
+) -> StepDifference:
+    """Compare two checkpoints of a series: pass@k at every k, and the problems lost and gained between them.
+
+    Differences of pass@k are paired over problems, with Holm's correction over all k. Single problems are tested by
+    Fisher's exact test in each direction, with Holm's correction over the problems that have correct and wrong samples.
+    Both tests assume that the two steps were chosen before looking at the results. Reads the store only.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    steps
+        Two steps, the earlier one first: --steps 80 160. The step of the base is allowed.
+    series
+        Name of the series; required if the store has several.
+    most
+        Number of significantly changed problems to print; the result has all.
+    memory_gib
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
+
+    Examples
+    --------
+    ::
+
+        result = oversharp.diff("audit/audit.duckdb", steps=[80, 160], series="grpo")
+        print(*result.sentences, sep="\\n")
+    """
+    from oversharp.diagnostics.changes.difference import diff as run
+
+    return run(store_file(store), steps=steps, series=series, most=most, memory_gib=memory_gib)
+
+
+@check_arguments
+def lost(
+    store: Path | str,
+    *,
+    step: int | None = None,
+    since: int | None = None,
+    series: str | None = None,
+    answers: bool = False,
+    most: int = 20,
+    memory_gib: float | None = None,
+) -> LostProblems:
+    """List the problems that a checkpoint lost: without a correct sample, or solved significantly less often.
+
+    The test is Fisher's exact test, one-sided, with Holm's correction over the problems that have correct and wrong
+    samples, as in the report. Significantly lost problems come first, then those that fell significantly, then the
+    others. Rarely solved problems are also lost by chance; their expected number is printed. `oversharp confirm` tests
+    problems on fresh samples.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    step
+        The checkpoint. Default: the last.
+    since
+        The checkpoint to compare with. Default: the base.
+    series
+        Name of the series; required if the store has several.
+    answers
+        Print the answers at both checkpoints with their counts, and a response of each.
+    most
+        Number of problems to list.
+    memory_gib
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
+
+    Examples
+    --------
+    ::
+
+        for one in oversharp.lost("audit/audit.duckdb", answers=True).problems:
+            print(one.change.title, one.before[0].answer, "→", one.after[-1].answer)
+    """
+    from oversharp.diagnostics.changes.lost import lost as run
+
+    path = store_file(store)
+    return run(path, step=step, since=since, series=series, answers=answers, most=most, memory_gib=memory_gib)
+
+
+@check_arguments
+def ship(
+    store: Path | str,
+    *,
+    series: Sequence[str] | None = None,
+    allow_loss_points: float = 0.0,
+    held_out: bool = False,
+    memory_gib: float | None = None,
+) -> tuple[Recommendation, ...]:
+    """Recommend a checkpoint: the eligible one with the highest pass@1, with its guarantee.
+
+    A checkpoint is not eligible if pass@k fell significantly at some k, if the verdict tested it as lost, or if the
+    estimate fell by more than 2 points. Control samples are candidates too: the base at a lower temperature, which
+    needs no training, and checkpoints at a higher one. The guarantee bounds the gain of pass@1 and the loss of pass@k,
+    and accounts for the choice among all checkpoints. The recommendation may be the base. Series with the same base,
+    problems and sampling settings are compared with each other. Reads the store only. Exit code 3: no recommendation.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    series
+        Names of the series to choose from, for example --series grpo iac. Default: all.
+    allow_loss_points
+        Fall of pass@k that keeps a checkpoint eligible, in percentage points, from 0 to below 100.
+    held_out
+        Choose on one half of the problems and guarantee on the other; for many checkpoints, raw and repaired.
+    memory_gib
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
+
+    Examples
+    --------
+    ::
+
+        (best,) = oversharp.ship("audit/audit.duckdb")
+        print(best.sentence, best.recommended.path)
+    """
+    from oversharp.diagnostics.audit.shipping import ship as run
+
+    return run(
+        store_file(store), series=series, allow_loss_points=allow_loss_points, held_out=held_out, memory_gib=memory_gib
+    )
+
+
+@check_arguments
+def regrade(
+    store: Path | str,
+    verifier: str,
+    *,
+    series: str | None = None,
+    guess_rate: float | None = None,
+    grader_timeout: float = 30.0,
+    grader_memory_gib: float = 4.0,
+    grader_workers: int = 1,
+    command: str | None = None,
+    progress: ProgressSink | None = None,
+) -> RegradeResult:
+    """Grade the responses of a store by another verifier, and compare the two verdicts.
+
+    Samples nothing. Both grades are kept: a second series, "SERIES (VERIFIER)", has the same samples and a separate
+    verdict, and the report shows both and where the verifiers disagree. Use it to distinguish a change of answer style
+    from a change of ability. If ``verifier`` graded the series already, outdated grades are recomputed in place. If it
+    is interrupted, the same call continues.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    verifier
+        math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
+    series
+        Name of the series to grade again; required if the store has several.
+    guess_rate
+        False-accept rate of this verifier: the share of wrong responses that it accepts, from 0 to 1. Default: the
+        verifier's own, else an assumed one.
+    grader_timeout
+        Time limit of FILE.py:function per response, in seconds; then its process is killed and the response gets the
+        state timeout. Loading the file and the first call may take four times as long, and at least 20 s.
+    grader_memory_gib
+        Memory limit of each process of FILE.py:function, in GiB.
+    grader_workers
+        Number of processes that call FILE.py:function; each loads the file and the models in it.
+    """
+    from oversharp.diagnostics.app.report import require_report_place, write_report
+    from oversharp.diagnostics.audit.regrade import regrade as run
+    from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+
+    require_report_place(store_file(store))
+    limits = GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers)
+    rate = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
+    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{rate})"
+    result = run(
+        store_file(store),
+        verifier,
+        series=series,
+        guess_rate=guess_rate,
+        limits=limits,
+        command=command,
+        progress=progress,
+    )
+    write_report(result.store_path, result.report_path)
+    return result
+
+
+@check_arguments
+def report(
+    store: Path | str,
+    out: Path | str | None = None,
+    *,
+    series: Sequence[str] | None = None,
+    allow: bool = False,
+    replace: bool = False,
+    brief: bool = False,
+    memory_gib: float | None = None,
+) -> Path:
+    """Write the HTML report of a store again.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    out
+        Path of the report. Default: report.html next to the store.
+    series
+        Names of the series to compare, for example --series grpo iac. Default: all.
+    allow
+        Compare series that were sampled or graded differently; the report has a note.
+    replace
+        Overwrite a file that is not an oversharp report. An older report is always overwritten.
+    brief
+        Leave out the sections on mechanisms and methods; keep decision, verdicts, lost problems and sample health.
+    memory_gib
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
+    """
+    from oversharp.reports import build_report
+
+    target = store_file(store).parent / "report.html" if out is None else Path(out)
+    return build_report(
+        store_file(store), target, series=series, allow=allow, replace=replace, brief=brief, memory_gib=memory_gib
+    )
+
+
+@check_arguments
+def export(
+    store: Path | str,
+    out: Path | str | None = None,
+    *,
+    what: Sequence[Asked] = ("findings", "verdicts"),
+    formats: Sequence[Format] = (),
+    figures: Sequence[str] = (),
+    push: str | None = None,
+    series: Sequence[str] | None = None,
+    replace: bool = False,
+    memory_gib: float | None = None,
+    progress: ProgressSink | None = None,
+) -> ExportResult:
+    """Export findings, verdicts, samples or plots of a store, in formats that other tools read.
+
+    findings and verdicts are tables; samples is a folder for datasets.load_dataset; every_eval_ever is a folder of
+    records of that schema, 0.3.0; plots are the report's pictures, one file each. Equal stores give equal files.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    out
+        Directory to write into. Default: export next to the store.
+    what
+        findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
+    formats
+        csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
+        three; svg. latex writes tables for a paper: pass@k by step and k, and the data of a picture given by --figure.
+    figures
+        Only these pictures, for example --figure frontier coverage-map: file names without suffix, or prefixes of them.
+        frontier is the picture of pass@1 against pass@k.
+    push
+        OWNER/NAME of a dataset on the Hugging Face hub. Writes the samples with a dataset card (--what adds more) and
+        prints the hub client's command that publishes them. Uploads nothing.
+    series
+        Names of the series to export, for example --series grpo iac. Default: all.
+    replace
+        Replace the files of an earlier export in OUT. Without it, an existing file is an error; pictures given by
+        --figure are added to those in OUT.
+    memory_gib
+        Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
+
+    Examples
+    --------
+    ::
+
+        oversharp.export("audit/audit.duckdb", "out", what=["samples", "plots"], formats=["png"])
+    """
+    from oversharp.diagnostics.app.plots import write_plots
+    from oversharp.diagnostics.export.export import export as run
+
+    return run(
+        store_file(store),
+        None if out is None else Path(out),
+        what=what,
+        formats=formats,
+        figures=figures,
+        push=push,
+        series=series,
+        replace=replace,
+        memory_gib=memory_gib,
+        write_plots=write_plots,
+        progress=progress,
+    )
+
+
+@check_arguments
+def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = False, replace: bool = False) -> DropResult:
+    """Remove series from a store, and keep a copy of the old store next to it.
+
+    Removes their samples, grades, scores, findings and token files. Keeps everything that a remaining series shares
+    with them: the base, its samples, kernels. Findings and verdicts of the others stay as they are. The checkpoint to
+    ship is chosen again if removed series were among the candidates, and the report is written again.
+
+    The copy is audit.before-drop.duckdb, with its token files in audit.before-drop.tokens. Remove both once you have
+    checked the new store; to undo, move both back. If the command is interrupted, the store is unchanged.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    series
+        Names of the series to remove. At least one series must remain.
+    dry_run
+        Print what would be removed; change nothing.
+    replace
+        Remove the copy of an earlier drop.
+
+    Examples
+    --------
+    ::
+
+        print(oversharp.drop("audit/audit.duckdb", "grpo", dry_run=True).samples)
+    """
+    from oversharp.diagnostics.app.report import require_report_place, write_report
+    from oversharp.diagnostics.audit.shipping import settle_left
+    from oversharp.diagnostics.store import Store
+    from oversharp.diagnostics.store.dropping.drop import drop_preview, without_series
+
+    path, names = store_file(store), [str(name) for name in as_path_list(series)]
+    if dry_run:
+        return drop_preview(path, names)
+    require_report_place(path)
+    with without_series(path, names, replace=replace) as (made, result):
+        settle_left(made)
+    with Store.open(path, read_only=True) as opened:
+        is_audited = not opened.frame("FROM current_audits LIMIT 1").empty
+    if is_audited:  # imported samples may wait for those of the base
+        write_report(path, path.parent / "report.html")
+    return result

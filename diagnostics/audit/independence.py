@@ -1,0 +1,328 @@
+"""Checks whether the samples of a checkpoint are independent draws: dependence in their order, and duplicates.
+
+*Dependence in order.* All orders of independent draws are equally likely. So the counts x of correct samples in the m
+blocks of b of a problem's n samples, c of them correct, have
+sum (x - c / m)^2 = c (n - c) (m - 1) / (m (n - 1)) on average. The sum divided by that, times m - 1 and summed over
+problems and checkpoints, is about chi-squared. It is tested at block sizes of a half, a quarter, … of the samples, and
+2: correlation within a batch shows in blocks of its size and above, unless the samples were shuffled afterwards.
+pass@k is unbiased for independent draws only. The fewer batches, the larger the bias, which differs between the base
+and a later checkpoint.
+
+*Duplicates.* A fixed seed for every batch, a dump that was imported twice, or a server that never loaded the new
+weights makes the same evidence count twice. Models also repeat short or probable answers, which is no fault. Three
+tests distinguish them. A checkpoint is reported only if chance would do the same less than once in 1 / ``CHANCE``
+audits, at several problems.
+
+- *Blocks.* An independent draw is equally likely in every block. Given how often each response occurs, a problem's n
+  samples are m blocks of b with the same responses with probability
+  (prod_v (m c_v)! / (c_v!)^m) / (n! / (b!)^m), with c_v of response v in a block. It is 1 if all responses are equal,
+  so that such problems carry no evidence. Only blocks in the same order are compared; the order itself is no evidence,
+  since tools may sort their output. The samples of two checkpoints are two such blocks.
+- *Multiples.* Shuffled or sorted copies leave every response of a problem m, 2 m, 3 m … times. Independent draws do
+  that at single problems that are nearly always solved the same way, not at many problems.
+- *Log-probabilities.* Of all pairs of samples, at most (pairs) exp(−L) are expected to be equal with a log-probability
+  below −L, under any model. Where that number is tiny, each such pair is a copy. The log-probabilities are those
+  of the sampled distribution only at temperature 1 without truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, UInt64
+from scipy.special import gammaln
+from scipy.stats import chi2
+
+from oversharp.diagnostics.store import Store
+
+#: Significance level of dependence over all block sizes, per audit.
+_DEPENDENCE_LEVEL = 1e-6
+#: If all correct samples are adjacent at more than this share of the problems, the tool sorted them.
+_SORTED = 0.5
+
+_CORRECT = """
+SELECT list(s.correct ORDER BY s.sample_index) AS correct
+FROM graded_samples AS s
+WHERE s.series = $series AND s.step = $step AND NOT s.greedy AND s.correct IS NOT NULL
+GROUP BY s.checkpoint_id, s.problem_id
+HAVING bool_or(s.correct) AND NOT bool_and(s.correct)
+ORDER BY s.problem_id
+"""
+
+#: Whether each sample is correct, in the order of their index, for problems with both correct and wrong samples.
+Correct = Bool[np.ndarray, "problem sample"]
+
+
+def dependence_in_order(store: Store, series: str, steps: Sequence[int]) -> str | None:
+    """Describe the dependence of adjacent samples at the checkpoints of ``steps``. Raises ``StoreError``."""
+    parts: list[Correct] = []
+    for step in steps:
+        by_length: dict[int, list[np.ndarray]] = {}
+        for correct in store.frame(_CORRECT, series=series, step=step)["correct"]:
+            by_length.setdefault(len(correct), []).append(np.asarray(correct, dtype=bool))
+        parts += [np.stack(rows) for rows in by_length.values()]
+    return describe_dependence(parts)
+
+
+def describe_dependence(parts: Sequence[Correct]) -> str | None:
+    """Describe how adjacent samples agree in being correct; None if chance explains it.
+
+    None too if they were sorted by correctness, since their order then carries no information.
+
+    >>> rng = np.random.default_rng(0)
+    >>> luck = rng.random((50, 8)) < 0.5
+    >>> alone = rng.random((50, 64)) < 0.5
+    >>> print(describe_dependence([alone]))
+    None
+    >>> describe_dependence([np.where(rng.random((50, 64)) < 0.5, np.repeat(luck, 8, axis=1), alone)])
+    'their right ones among 16 in a row scatter 2.7 times as much as independent draws'
+    """
+    parts = [correct_PN for correct_PN in parts if correct_PN.shape[1] > 1]
+    are_adjacent = np.concatenate([_is_sorted(correct_PN) for correct_PN in parts]) if parts else np.zeros(0, bool)
+    if are_adjacent.any() and are_adjacent.mean() > _SORTED:
+        return None
+    scatter: dict[int, list[tuple[float, int]]] = {}
+    for correct_PN in parts:
+        for size, total_and_freedom in _block_scatter(correct_PN):
+            scatter.setdefault(size, []).append(total_and_freedom)
+    significant = []
+    for size, terms in scatter.items():
+        total, freedom = sum(term[0] for term in terms), sum(term[1] for term in terms)
+        if chi2.sf(total, freedom) < _DEPENDENCE_LEVEL / len(scatter):
+            significant.append((total / freedom, size))
+    if not significant:
+        return None
+    times, size = max(significant)
+    return f"their right ones among {size} in a row scatter {times:.1f} times as much as independent draws"
+
+
+def _is_sorted(correct_PN: Correct) -> Bool[np.ndarray, " problem"]:
+    """Return whether all correct samples precede or follow all wrong ones, for problems with several of both."""
+    n_correct = correct_PN.sum(axis=1)
+    several = np.minimum(n_correct, correct_PN.shape[1] - n_correct) > 1
+    return np.asarray((correct_PN[:, 1:] != correct_PN[:, :-1]).sum(axis=1)[several] == 1)
+
+
+def _block_scatter(correct_PN: Correct) -> Iterator[tuple[int, tuple[float, int]]]:
+    """Yield block size, and the chi-squared of the counts in blocks of it with its degrees of freedom."""
+    n = correct_PN.shape[1]
+    sizes = {n // parts for parts in (2**power for power in range(1, n.bit_length())) if n // parts >= 2}
+    for size in sorted({2, *sizes} if n >= 4 else set()):
+        blocks = n // size
+        counts = correct_PN[:, : blocks * size].reshape(len(correct_PN), blocks, size).sum(axis=2)
+        n_correct = counts.sum(axis=1)
+        mean, n_used = n_correct / blocks, blocks * size
+        expected = n_correct * (n_used - n_correct) / (blocks * (n_used - 1))  # of the sum, per degree of freedom
+        informative = expected > 0
+        total = (((counts - mean[:, None]) ** 2).sum(axis=1)[informative] / expected[informative]).sum()
+        yield size, (float(total), int(informative.sum()) * (blocks - 1))
+
+
+#: Significance level of a repeat.
+CHANCE = 1e-9
+#: Copies at fewer problems, or at a smaller share of the informative problems, change no verdict.
+FEWEST_PROBLEMS = 3
+LEAST_SHARE = 0.1
+#: Largest number of adjacent copies to test for; a larger one is a multiple of a smaller one.
+_MOST_IN_A_ROW = 16
+
+_IDS = """
+SELECT problem_id, list(hash(response_id) ORDER BY sample_index) AS ids
+FROM planned_samples AS w
+JOIN samples AS s USING (checkpoint_id, problem_id, settings_id)
+WHERE w.series = $series AND w.step = $step AND NOT s.greedy AND s.sample_index < $n
+GROUP BY problem_id
+ORDER BY problem_id
+"""
+_PAIRS = "SELECT sum(n_planned::DOUBLE * n_planned) / 2 AS n FROM planned_samples WHERE series = $series"
+_UNLIKELY = """
+WITH unlikely AS (
+    SELECT w.step, w.problem_id, s.response_id, count(*) AS n
+    FROM planned_samples AS w
+    JOIN settings AS t USING (settings_id)
+    JOIN samples AS s USING (checkpoint_id, problem_id, settings_id)
+    WHERE w.series = $series AND NOT s.greedy AND s.sample_index < w.n_planned AND s.logp_sum_raw < $most
+      AND t.temperature = 1 AND t.top_p = 1 AND t.top_k = 0
+    GROUP BY ALL
+)
+SELECT
+    step,
+    sum(n)::BIGINT AS n,
+    sum(n - 1)::BIGINT AS n_copies,
+    count(DISTINCT problem_id) AS n_problems,
+    count(DISTINCT problem_id) FILTER (n > 1) AS n_repeating
+FROM unlikely
+GROUP BY step
+ORDER BY step
+"""
+_HINT = "leave the copies out, or sample again with different seeds"
+
+#: Hashes of the responses to each problem at one checkpoint, in the order of their index.
+Responses = UInt64[np.ndarray, "problem sample"]
+
+
+class _Copies(NamedTuple):
+    """Problems whose samples may be ``n_blocks`` times the same, and the log-probability of that by chance.
+
+    ``log_chance`` takes the count of each response among a problem's samples, and ``n_blocks``.
+    """
+
+    responses: Responses
+    copied_P: Bool[np.ndarray, " problem"]
+    n_blocks: int
+    log_chance: Callable[[np.ndarray, int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledCheckpoint:
+    """A checkpoint with ``n`` samples of each problem."""
+
+    step: int
+    label: str
+    n: int
+
+
+def find_repeats(store: Store, series: str, sampled: Sequence[SampledCheckpoint]) -> dict[int, str]:
+    """Return step → why its samples are no separate evidence.
+
+    ``sampled`` begins with the base. If two checkpoints have the same samples, the later one is reported.
+    """
+    unlikely = _copies_of_unlikely(store, series)
+    reasons: dict[int, str] = {}
+    seen: list[tuple[str, Responses]] = []
+    for checkpoint in sampled:
+        rows = store.frame(_IDS, series=series, step=checkpoint.step, n=checkpoint.n)
+        responses = np.stack(rows["ids"].to_list()).astype(np.uint64)
+        why = describe_repeats(responses) or unlikely.get(checkpoint.step)
+        for label, theirs in seen:
+            why = why or _describe_copy(responses, label, theirs)
+        if why is not None:
+            reasons[checkpoint.step] = why
+        seen.append((checkpoint.label, responses))
+    return reasons
+
+
+def describe_repeats(responses: Responses) -> str | None:
+    """Describe how the samples of problems repeat; None if they do not.
+
+    >>> rng = np.random.default_rng(0)
+    >>> once_PN = rng.integers(0, 50, size=(20, 16), dtype=np.uint64)
+    >>> print(describe_repeats(np.hstack([once_PN, once_PN])))
+    2 times the same 16 samples at 20 of 20 problems: identical seeds, or a file read twice; leave the copies out, or
+    sample again with different seeds
+    >>> print(describe_repeats(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
+    None
+    """
+    candidates = chain(_consecutive_blocks(responses), _adjacent_copies(responses), _multiple_counts(responses))
+    for pattern, copies in candidates:
+        n_copied = _count_copied(copies)
+        if n_copied is not None:
+            places = f"{n_copied} of {len(responses)} problems"
+            return f"{pattern} at {places}: identical seeds, or a file read twice; {_HINT}"
+    return None
+
+
+def _consecutive_blocks(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Yield candidates for whole blocks of every size, one after the other."""
+    for size in range(1, responses.shape[1] // 2 + 1):
+        ends_equal_P = (responses[:, [0, size - 1]] == responses[:, [size, 2 * size - 1]]).all(axis=1)
+        if ends_equal_P.sum() < FEWEST_PROBLEMS:
+            continue
+        n_blocks = responses.shape[1] // size
+        whole = responses[:, : n_blocks * size]
+        blocks = whole.reshape(len(whole), n_blocks, size)
+        copied_P = (blocks == blocks[:, :1]).all(axis=(1, 2))
+        yield f"{n_blocks} times the same {size} samples", _Copies(whole, copied_P, n_blocks, _log_chance_of_blocks)
+
+
+def _adjacent_copies(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    for times in range(2, min(_MOST_IN_A_ROW, responses.shape[1]) + 1):
+        size = responses.shape[1] // times
+        whole = responses[:, : times * size]
+        rows = whole.reshape(len(whole), size, times)
+        copied_P = (rows == rows[:, :, :1]).all(axis=(1, 2))
+        yield f"every sample {times} times in a row", _Copies(whole, copied_P, times, _log_chance_in_a_row)
+
+
+def _multiple_counts(responses: Responses) -> Iterator[tuple[str, _Copies]]:
+    """Yield candidates for copies in any order, the largest multiple first."""
+    often_P = np.array([np.gcd.reduce(np.unique(ids, return_counts=True)[1]) for ids in responses])
+    for times in range(min(_MOST_IN_A_ROW, responses.shape[1]), 1, -1):
+        copied_P = often_P % times == 0
+        if copied_P.sum() >= FEWEST_PROBLEMS:
+            yield f"every sample {times} times, shuffled", _Copies(responses, copied_P, times, _log_chance_in_a_row)
+
+
+def _describe_copy(responses: Responses, label: str, theirs: Responses) -> str | None:
+    """Describe a checkpoint whose samples are those of another one; None if they differ."""
+    n = min(responses.shape[1], theirs.shape[1])
+    both = np.hstack([responses[:, :n], theirs[:, :n]])
+    copied_P = (both[:, :n] == both[:, n:]).all(axis=1)
+    n_copied = _count_copied(_Copies(both, copied_P, 2, _log_chance_of_blocks))
+    if n_copied is None:
+        return None
+    return (
+        f"the same samples as {label} at {n_copied} of {len(both)} problems: its weights were not loaded, or hardly "
+        "differ and share a seed; sample it again with a different seed"
+    )
+
+
+def _count_copied(copies: _Copies) -> int | None:
+    """Return the number of informative problems that are copied; None if they are few, or chance explains them.
+
+    With p_i the probability of a copy at problem i, −sum log p_i over the copied ones exceeds s by chance with
+    probability at most exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)), by Markov's inequality for exp(s / 2). All of them are
+    copied with probability prod_i p_i.
+    """
+    responses, n_blocks = copies.responses, copies.n_blocks
+    informative_P = (responses != responses[:, :1]).any(axis=1)
+    copied_T = copies.copied_P[informative_P]
+    if copied_T.sum() < max(FEWEST_PROBLEMS, LEAST_SHARE * len(copied_T)):
+        return None
+    counts = (np.unique(ids, return_counts=True)[1] for ids in responses[informative_P])
+    log_p_T = np.array([copies.log_chance(n_V, n_blocks) for n_V in counts])
+    p_T = np.exp(log_p_T)
+    bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
+    if copied_T.all():
+        bound = min(bound, log_p_T.sum())
+    # Bonferroni: there are at most as many ways to repeat as samples
+    return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
+
+
+def _log_chance_of_blocks(n_V: np.ndarray, n_blocks: int) -> float:
+    """Return the log-probability that all blocks have response v equally often, given ``n_V`` of it in total."""
+    if (n_V % n_blocks).any():
+        return -np.inf
+    c_V, size = n_V // n_blocks, n_V.sum() // n_blocks
+    ways = gammaln(n_V + 1) - n_blocks * gammaln(c_V + 1)
+    return float(ways.sum() - gammaln(n_blocks * size + 1) + n_blocks * gammaln(size + 1))
+
+
+def _log_chance_in_a_row(n_V: np.ndarray, n_blocks: int) -> float:
+    """Return about the log-probability that every response occurs a multiple of ``n_blocks`` times.
+
+    A count is such a multiple with probability 1 / ``n_blocks``; if it varies by less, with the probability of its most
+    likely value under a normal distribution with the binomial's variance. The last count follows from the others.
+    """
+    variance_V = n_V * (1 - n_V / n_V.sum())
+    chance_V = np.clip(1 / np.sqrt(2 * np.pi * variance_V), 1 / n_blocks, 1.0)
+    return float(np.sort(np.log(chance_V))[1:].sum())
+
+
+def _copies_of_unlikely(store: Store, series: str) -> Mapping[int, str]:
+    """Return step → reason, for steps with many repeated responses that no model would sample twice."""
+    n_pairs = float(store.frame(_PAIRS, series=series)["n"].iloc[0])
+    most = log(CHANCE) - log(n_pairs)
+    return {
+        int(row.step): (
+            f"{row.n_copies} of its {row.n} responses with a log-probability below {most:.0f} repeat another, which no "
+            f"independent draws do: identical seeds; {_HINT}"
+        )
+        for row in store.frame(_UNLIKELY, series=series, most=most).itertuples()
+        if row.n_repeating >= max(FEWEST_PROBLEMS, LEAST_SHARE * row.n_problems) and row.n_copies >= LEAST_SHARE * row.n
+    }

@@ -1,1 +1,0 @@
-"""Checks whether the samples of a checkpoint are independent draws."""
