@@ -1,15 +1,16 @@
-"""The commands as functions for scripts and notebooks: same names and settings, records instead of printed text.
+"""The commands as functions for scripts and notebooks: same names and settings, returning records.
 
 ``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
-Heavy libraries are loaded when a function is called. Every expected error is an ``OversharpError`` with the message
-that the command would print. With ``progress=oversharp.ConsoleProgress()`` a function prints its progress. ``command``
-is the call that the store records, by default the call in Python. A flag such as --out is an argument or a field of
-that name; only --allow-loss, --drop, --figure and --format are ``allow_loss_points``, ``drop_points``, ``figures`` and
-``formats``. Pass settings as arguments or as a config: ``oversharp.audit(run, task="countdown", n=64)``. If you pass
-both, the arguments override the config. A single value is accepted for a list: ``series="grpo"``.
+Heavy libraries are loaded when a function is called. Every expected error is an ``OversharpError`` with the command's
+message. With ``progress=oversharp.ConsoleProgress()`` a function prints its progress. ``command`` is the call that the
+store records, by default the call in Python. A flag such as --out is an argument or a field of that name; only
+--allow-loss, --drop, --figure and --format are ``allow_loss_points``, ``drop_points``, ``figures`` and ``formats``.
+Pass settings as arguments or as a config: ``oversharp.audit(run, task="countdown", n=64)``. If you pass both, the
+arguments override the config. A single value is accepted for a list: ``series="grpo"``.
 
-In a script, call them under ``if __name__ == "__main__":``; graders, engines and workers are processes that import it.
+In a script, call them under ``if __name__ == "__main__":``: graders, engines and workers are processes that import the
+script.
 
 >>> import oversharp
 >>> print(oversharp.explain("token_entropy").splitlines()[0])
@@ -139,7 +140,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: A literal list, so that type checkers read it.
+#: A literal list, for type checkers.
 __all__ = [
     "AuditConfig",
     "AuditResult",
@@ -233,7 +234,7 @@ def audit(
     from oversharp.diagnostics.audit.audit import audit as run
     from oversharp.diagnostics.audit.config import AuditConfig
 
-    paths, config = as_path_list(series), _config_of("audit", AuditConfig, config, settings)
+    paths, config = as_path_list(series), _merge_config("audit", AuditConfig, config, settings)
     require_report_place(config.out / "audit.duckdb")
     result = run(paths, config, command=command or call_of("audit", paths, config), progress=progress)
     write_report(result.store_path, result.report_path)
@@ -261,7 +262,7 @@ def audit_shard(
     if shard is None:
         raise ConfigError("--shard: pass the share of the problems, for example 1/4")
     paths, part = as_path_list(series), Shard.from_text("--shard", shard)
-    config = _config_of("audit_shard", AuditConfig, config, settings)
+    config = _merge_config("audit_shard", AuditConfig, config, settings)
     return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
 
 
@@ -289,7 +290,7 @@ def import_samples(
     from oversharp.diagnostics.ingest.config import ImportConfig
     from oversharp.diagnostics.ingest.ingest import import_samples as run
 
-    given, config = as_path_list(paths), _config_of("import_samples", ImportConfig, config, settings)
+    given, config = as_path_list(paths), _merge_config("import_samples", ImportConfig, config, settings)
     require_report_place(config.store)
     result = run(given, config, command=command or call_of("import_samples", given, config), progress=progress)
     if result.report_path:
@@ -311,7 +312,7 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
 
 @check_arguments
 def explain(name: str) -> str:
-    """Return the definition of a word, measure, benchmark or preset. Raises ``ConfigError`` for an unknown one."""
+    """Return the definition of a word, measure, benchmark or preset. Raises ``ConfigError`` for an unknown name."""
     from oversharp.diagnostics.app.verbs.glossary import find_meaning
 
     return find_meaning(name)
@@ -321,11 +322,11 @@ def explain(name: str) -> str:
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any
 ) -> ConfirmResult:
-    """Sample problems that seem lost or gained again, and test which of them are.
+    """Test on fresh samples which of the problems that seem lost or gained really are.
 
     The problems that changed most in an audit include some that changed by chance. Fresh samples from the base and from
-    the last checkpoint test them; p values are corrected for the number of problems. Keeps the result in the store and
-    writes the report again. If it is interrupted, the same command continues.
+    the last checkpoint test them; p values are corrected for the number of problems. The result is stored, and the
+    report is written again. If it is interrupted, the same command continues.
 
     Repeating it does not raise the chance of a confirmation: all problems that were ever tested are tested together,
     and the number of fresh samples is fixed by the first test. A larger --most only adds problems, so choose it first.
@@ -340,7 +341,7 @@ def confirm(
     from oversharp.diagnostics.audit.confirm import confirm_report_path
     from oversharp.reports import build_report, require_place
 
-    path, config = store_file(store), _config_of("confirm", ConfirmConfig, config, settings)
+    path, config = store_file(store), _merge_config("confirm", ConfirmConfig, config, settings)
     require_place(path, confirm_report_path(path, config))  # before sampling
     result = run(path, config, progress=progress)
     build_report(path, result.report_path)
@@ -351,10 +352,9 @@ def confirm(
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
     """Join stores: the shards of one audit, or audits made on several machines.
 
-    After shards, run the same audit without --shard and with this --out. It computes the kernels and the verdict, and
-    samples only, with controls, the checkpoint to ship at higher temperatures. A store that was merged before is
-    skipped. If it is interrupted, the same command continues. The checkpoint to ship is then chosen among all
-    comparable series.
+    After shards, run the same audit without --shard and with this --out. It computes the kernels and the verdict; with
+    controls it also samples the checkpoint to ship at higher temperatures. A store that was merged before is skipped.
+    If it is interrupted, the same command continues. The checkpoint to ship is then chosen among all comparable series.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ def train(config: TrainConfig | None = None, *, progress: ProgressSink | None = 
     from oversharp.trainers.config import TrainConfig
     from oversharp.trainers.loop import train as run
 
-    return run(_config_of("train", TrainConfig, config, settings), progress)
+    return run(_merge_config("train", TrainConfig, config, settings), progress)
 
 
 @check_arguments
@@ -410,8 +410,8 @@ def compare(
     return run(comparison, command=command or f"oversharp.compare({str(config)!r})", progress=progress)
 
 
-def _config_of(verb: str, kind: type[Config], config: Config | None, settings: Mapping[str, Any]) -> Config:
+def _merge_config(verb: str, kind: type[Config], config: Config | None, settings: Mapping[str, Any]) -> Config:
     """Return the settings of a function: those of ``config``, overridden by the arguments."""
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     require_known(verb, settings, [*known, "config", *(() if verb == "train" else ("command",)), "progress"])
     return kind(**settings) if config is None else replace(config, **settings)  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""``docs/api.md``: the verbs and records; ``python -m oversharp.diagnostics.app.api_page`` writes it."""
+"""Generator of ``docs/api.md``; ``python -m oversharp.diagnostics.app.api_page`` writes the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDTH = 100  # of a signature on one line
 
 
 def page() -> str:
-    """Return the whole page as Markdown. Loads every module of the API."""
+    """Return the page as Markdown. Loads every module of the API."""
     verbs = [text for name in api.VERBS for text in _verb(name)]
     records = [text for name in api.RECORDS for text in _record(name)]
     head = INTRODUCTION.format(about=_prose(inspect.getdoc(api) or "")).rstrip()
@@ -40,20 +40,20 @@ def write() -> None:
 def _verb(name: str) -> list[str]:
     verb = getattr(api, name)
     about, arguments, examples = _sections(verb, "Parameters", "Examples")
-    listed = "\n".join(f"- `{one}`: {meaning}" for one, meaning in _meanings(arguments).items())
+    listed = "\n".join(f"- `{argument}`: {meaning}" for argument, meaning in _meanings(arguments).items())
     head = [f"### `{name}`", f"```python\n{signature(name, verb)}\n```", _prose(about)]
     return [*head, *filter(None, (listed, _prose(examples)))]
 
 
 def _sections(documented: Any, *titles: str) -> list[str]:
-    """The docstring before the first underlined title, and the text under each of ``titles``."""
+    """Return the docstring before the first underlined title, and the text under each of ``titles``."""
     parts = re.split(r"^(\w+)\n-{3,}\n", inspect.getdoc(documented) or "", flags=re.MULTILINE)
     by_title = dict(zip(parts[1::2], parts[2::2], strict=True))
     return [parts[0], *(by_title.get(title, "") for title in titles)]
 
 
 def _meanings(section: str) -> dict[str, str]:
-    """Name → meaning, of a section that has an indented text under each name."""
+    """Return name → meaning of a section with indented text under each name."""
     return {match[1]: _line(match[2]) for match in _SETTING.finditer(section)}
 
 
@@ -63,19 +63,19 @@ def signature(name: str, verb: Any) -> str:
     >>> signature("explain", api.explain)
     'explain(name: str) -> str'
     """
-    of = inspect.signature(verb)
+    declared = inspect.signature(verb)
     arguments: list[str] = []
-    for one in of.parameters.values():
-        if one.kind is one.KEYWORD_ONLY and "*" not in arguments:
+    for parameter in declared.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in arguments:
             arguments.append("*")
-        stars = "**" if one.kind is one.VAR_KEYWORD else ""
-        default = "" if one.default is one.empty else f" = {one.default!r}"
-        arguments.append(f"{stars}{one.name}: {one.annotation}{default}")
-    text = f"{name}({', '.join(arguments)}) -> {of.return_annotation}"
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        arguments.append(f"{stars}{parameter.name}: {parameter.annotation}{default}")
+    text = f"{name}({', '.join(arguments)}) -> {declared.return_annotation}"
     if len(text) <= _WIDTH:
         return text
     inside = "".join(f"    {argument},\n" for argument in arguments)
-    return f"{name}(\n{inside}) -> {of.return_annotation}"
+    return f"{name}(\n{inside}) -> {declared.return_annotation}"
 
 
 def _record(name: str) -> list[str]:
@@ -109,38 +109,37 @@ def _fields(record: Any, meanings: Mapping[str, str]) -> str:
     rows = (
         ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
     )
-    # dataclasses list inherited fields first; the reader looks for the record's own
-    for one in sorted(fields(record), key=lambda field: field.name not in inspect.get_annotations(record)):
-        kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", str(one.type)).replace("|", "\\|")
-        rest = f" {_default(one)} | {meanings[one.name]} |" if meanings else ""
-        rows.append(f"| `{one.name}` | {kind} |{rest}")
+    # dataclasses list inherited fields first; readers look for the record's own
+    for field in sorted(fields(record), key=lambda field: field.name not in inspect.get_annotations(record)):
+        kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", str(field.type)).replace("|", "\\|")
+        rest = f" {_default(field)} | {meanings[field.name]} |" if meanings else ""
+        rows.append(f"| `{field.name}` | {kind} |{rest}")
     return "\n".join(rows)
 
 
-def _default(one: Field[Any]) -> str:
-    if one.default is not MISSING:
-        value = str(one.default) if isinstance(one.default, Path) else one.default
+def _default(field: Field[Any]) -> str:
+    if field.default is not MISSING:
+        value = str(field.default) if isinstance(field.default, Path) else field.default
         return "" if value is None else f"`{value!r}`"
-    return "" if one.default_factory is MISSING else f"`{one.default_factory()!r}`"
+    return "" if field.default_factory is MISSING else f"`{field.default_factory()!r}`"
 
 
 def _members(record: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties."""
+    """Yield public methods and properties."""
     for name, member in vars(record).items():
-        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
-            continue
-        yield name, member
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            yield name, member
 
 
 def _prose(text: str) -> str:
-    """Paragraphs without examples; an indented block after ``::`` is code."""
-    made: list[str] = []
+    """Return the paragraphs without examples; an indented block after ``::`` is code."""
+    paragraphs: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.startswith("    "):
-            made.append(f"```python\n{textwrap.dedent(paragraph).strip()}\n```")
+            paragraphs.append(f"```python\n{textwrap.dedent(paragraph).strip()}\n```")
         elif paragraph.strip() != "::" and not paragraph.lstrip().startswith(">>>"):
-            made.append(paragraph.strip())
-    return "\n\n".join(filter(None, made))
+            paragraphs.append(paragraph.strip())
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def _line(text: str) -> str:

@@ -44,7 +44,7 @@ INTERRUPTED_EXIT_CODE = 130
 #: Exit code of a command in which a library or the user's code called ``exit``.
 ENDED_EXIT_CODE = 70
 _PIPED_COLUMNS = 1_000_000
-#: Least and most characters of a multi-line text in a table.
+#: Minimum and maximum characters of a multi-line text in a table.
 _LEAST_OF_A_TEXT, _MOST_OF_A_TEXT = 16, 80
 SHARD_HELP = (
     "I/N: audit the I-th of N shares of the problems, I from 1 to N, into a separate --out; there is no verdict. "
@@ -62,7 +62,7 @@ app = App(
     """,
     help_epilogue="`oversharp COMMAND --help` prints the flags of a command, `oversharp explain WORD` a definition.",
     help_format="markdown",
-    suppress_keyboard_interrupt=False,  # main() prints what is kept
+    suppress_keyboard_interrupt=False,  # main() handles Ctrl-C
 )
 
 Paths = Annotated[tuple[str, ...], Parameter(negative=())]
@@ -283,7 +283,7 @@ def sql(
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
-        # single-line texts are never shortened: a terminal folds them, a pipe gets them whole
+        # single-line texts are never shortened: a terminal folds them, a pipe gets the whole line
         console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
         most = max(_LEAST_OF_A_TEXT, min(_MOST_OF_A_TEXT, console.width // max(1, len(frame.columns))))
         table = Table(box=None, header_style="bold")
@@ -308,7 +308,7 @@ def explain(*names: str, as_json: Json = False) -> int:
     """
     from oversharp.diagnostics.app.verbs.glossary import find_meaning, list_entries, listing_text
 
-    texts = [find_meaning(name) for name in names]  # all are looked up before the first is printed
+    texts = [find_meaning(name) for name in names]  # an unknown name raises before anything is printed
     if as_json:
         rows = [{"name": name, "text": text} for name, text in zip(names, texts, strict=True)] or list_entries()
         print(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -325,11 +325,11 @@ def doctor(*, as_json: Json = False) -> int:
     checks = run_checks()
     if as_json:
         print(
-            json.dumps([{"check": check.name, "state": check.state, "what": check.what} for check in checks], indent=2)
+            json.dumps([{"check": check.name, "state": check.state, "what": check.text} for check in checks], indent=2)
         )
     else:
         for check in checks:
-            print(f"{check.state:5} {check.name:14} {check.what}")
+            print(f"{check.state:5} {check.name:14} {check.text}")
     return int(any(check.state == "bad" for check in checks))
 
 
@@ -353,7 +353,7 @@ def _launch(
 
 
 def _require_table(path: Path, command: str) -> None:
-    """Raise ``ConfigError`` for settings outside of the command's table, which would be ignored silently."""
+    """Raise ``ConfigError`` for settings outside of the command's table, which cyclopts would ignore."""
     try:
         settings = tomllib.loads(read_small(path).decode())
     except OSError as error:
@@ -368,13 +368,13 @@ def _require_table(path: Path, command: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; every expected error is one line on stderr and a non-zero exit code."""
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # our error replaces one line for each of six attempts
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print a line for each of six attempts
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with help_for(typed) as tokens:
             code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-    except SystemExit as ended:  # commands return their code: a library or the user's code called exit()
-        if isinstance(ended.__context__, BrokenPipeError):  # rich exits if the reader of the help is gone
+    except SystemExit as ended:  # commands return their code, so a library or the user's code called exit()
+        if isinstance(ended.__context__, BrokenPipeError):  # rich exits if the help goes to a closed pipe
             sys.exit(0)
         print(
             f"error: code that the command called ended Python ({escape_controls(repr(ended))}); "
@@ -389,8 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(escape_controls(f"error: {error.as_flags}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
-        # DuckDB's message for Ctrl-C during a query
-        if isinstance(error, RuntimeError) and str(error) != "Query interrupted":
+        if isinstance(error, RuntimeError) and str(error) != "Query interrupted":  # DuckDB's message for Ctrl-C
             raise
         print("stopped: committed results are kept; run the same command to continue", file=sys.stderr)
         sys.exit(INTERRUPTED_EXIT_CODE)

@@ -1,4 +1,4 @@
-"""Makes commands of the functions of the API: arguments become flags, docstrings the help."""
+"""Commands made from functions of the API: arguments become flags, docstrings become help."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ MemoryGib = Annotated[
     ),
 ]
 
-#: Arguments of the API that a command sets.
+#: Arguments of the API that are not flags.
 _SET_BY_COMMAND = ("command", "progress")
 
 
 def command_line() -> str:
-    """Return the command as it was typed, for the record."""
+    """Return the command as typed, for the store."""
     return shlex.join(["oversharp", *sys.argv[1:]])
 
 
 def progress_sink(silent: bool) -> ProgressSink:
-    """Return where a command reports its progress."""
+    """Return the sink for a command's progress."""
     return SilentProgress() if silent else ConsoleProgress()
 
 
@@ -64,7 +64,7 @@ def split_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
 
 
 _LIST = Annotated[tuple[str, ...], Parameter(converter=split_names, n_tokens=1, negative=(), show_default=False)]
-#: The type of a flag, by the annotation of the argument of the API.
+#: Type of a flag, by the annotation of the API's argument.
 _FLAG_TYPES: Mapping[str, Any] = MappingProxyType(
     {
         "Path | str": Path,
@@ -92,17 +92,19 @@ _FLAG_TYPES: Mapping[str, Any] = MappingProxyType(
 
 
 def command_of(verb: Callable[..., Any], show: Callable[..., int]) -> Callable[..., int]:
-    """Return the command that calls ``verb`` of the API: its first argument in place, the others as flags.
+    """Return the command that calls ``verb`` of the API: its first argument is positional, the others are flags.
 
-    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. Where it takes
-    ``explain``, the command has that flag; where it takes ``store_path``, it gets the store of the first argument.
-    ``FLAGS`` has the flags whose name differs from their argument.
+    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. If it takes
+    ``explain``, the command has that flag; if it takes ``store_path``, it gets the store of the first argument.
+    ``FLAGS`` contains flags whose name differs from their argument.
     """
     accepted, shown = inspect.signature(verb).parameters, inspect.signature(show).parameters
-    arguments_of_verb = [
-        one for one in accepted.values() if one.name not in _SET_BY_COMMAND and one.kind is not one.VAR_KEYWORD
+    own = [
+        parameter
+        for parameter in accepted.values()
+        if parameter.name not in _SET_BY_COMMAND and parameter.kind is not parameter.VAR_KEYWORD
     ]
-    first = arguments_of_verb[0].name
+    first = own[0].name
 
     def run(*arguments: Any, as_json: bool = False, quiet: bool = False, explain: bool = False, **flags: Any) -> int:
         settings: dict[str, Any] = {"command": command_line(), "progress": progress_sink(as_json or quiet)}
@@ -114,11 +116,11 @@ def command_of(verb: Callable[..., Any], show: Callable[..., int]) -> Callable[.
         return show(result, as_json, **options)
 
     parameters = [
-        one.replace(
-            kind=one.POSITIONAL_ONLY if one.name == first else one.KEYWORD_ONLY,
-            annotation=_annotation(one),
+        parameter.replace(
+            kind=parameter.POSITIONAL_ONLY if parameter.name == first else parameter.KEYWORD_ONLY,
+            annotation=_annotation(parameter),
         )
-        for one in arguments_of_verb
+        for parameter in own
     ]
     for name, kind, is_wanted in (
         ("explain", Explain, "explain" in shown),
@@ -128,7 +130,7 @@ def command_of(verb: Callable[..., Any], show: Callable[..., int]) -> Callable[.
         if is_wanted:
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__ = verb.__name__
     run.__doc__ = verb.__doc__
     return run

@@ -36,7 +36,7 @@ from oversharp.trainers.run.trackers import require_tracker
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One run: ``done_steps`` of ``steps`` are done. ``most_rollouts``: upper bound if prompts are sampled again."""
+    """One run; ``done_steps`` of ``steps`` are done. ``most_rollouts``: upper bound if prompts are resampled."""
 
     name: str
     algorithm: str
@@ -48,7 +48,7 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """Work that is left: missing rollouts, and the audit samples of an empty store."""
+    """Remaining work: missing rollouts, and the audit samples of an empty store."""
 
     out: Path
     base: str
@@ -95,7 +95,7 @@ class CompareResult:
     @property
     def incomplete(self) -> bool:
         """Whether a run, a checkpoint or its kernel was left out."""
-        return bool(self.left_out) or any(one.left_out or one.without_kernel for one in self.audits)
+        return bool(self.left_out) or any(audit.left_out or audit.without_kernel for audit in self.audits)
 
     @property
     def summary(self) -> dict[str, object]:
@@ -103,7 +103,7 @@ class CompareResult:
         return {
             "store": str(self.store_path),
             "report": str(self.report_path),
-            "verdicts": {one.series: one.verdict.label for one in self.audits},
+            "verdicts": {audit.series: audit.verdict.label for audit in self.audits},
             "left_out": dict(self.left_out),
         }
 
@@ -113,15 +113,15 @@ class CompareResult:
         return (
             f"report  {self.report_path}",
             f"store   {self.store_path}",
-            *(f"verdict of {one.series}: {one.verdict.heading}" for one in self.audits),
+            *(f"verdict of {audit.series}: {audit.verdict.heading}" for audit in self.audits),
             *(f"left out {name}: {reason}" for name, reason in self.left_out.items()),
         )
 
 
 def plan_comparison(comparison: Comparison) -> ComparisonPlan:
-    """Check everything that is known before the first step, and count the work. Reads no weights.
+    """Check all settings and models, and count the work, without reading weights.
 
-    Raises ``ConfigError`` with a line for each run, base or audit that cannot work: a model that is missing or does not
+    Raises ``ConfigError`` with a line for each run, base or audit that would fail: a model that is missing or does not
     fit, a prompt that leaves no room for its response, an engine that does not support the model, a directory with
     other contents, a run with more steps than its settings.
     """
@@ -188,7 +188,7 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
             progress.note(f"left out {run.name}: {error}")
     if not audits:
         raise TrainingError(f"{comparison.out}: no run can be compared; the first one: {next(iter(left_out.values()))}")
-    names = tuple(one.series for one in audits)
+    names = tuple(result.series for result in audits)
     report = build_report(audits[0].store_path, audits[0].report_path, series=names)
     return CompareResult(
         audits=reload_verdicts(audits), store_path=audits[0].store_path, report_path=report, left_out=left_out
@@ -208,15 +208,15 @@ class _Faults:
         try:
             yield
         except OversharpError as error:
-            what = str(error).replace("--output-dir", "--out")
-            self._seeds.setdefault((table, what), []).extend([] if seed is None else [seed])
+            message = str(error).replace("--output-dir", "--out")
+            self._seeds.setdefault((table, message), []).extend([] if seed is None else [seed])
 
     def raise_any(self) -> None:
         """Raise ``ConfigError`` with a line per error, if there are any."""
         lines = []
-        for (table, what), seeds in self._seeds.items():
-            named = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
-            lines.append(f"{self._path} {table}{named}: {what}")
+        for (table, message), seeds in self._seeds.items():
+            listed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+            lines.append(f"{self._path} {table}{listed}: {message}")
         if lines:
             raise ConfigError("\n".join(lines))
 
@@ -248,7 +248,7 @@ def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
 
 
 def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
-    """Return the number of problems. Raises ``OversharpError`` if the base's responses cannot be sampled."""
+    """Return the number of problems. Raises ``OversharpError`` if the base cannot be sampled."""
     config = comparison.audit
     problems = load_problems(
         config.problems,
@@ -261,7 +261,7 @@ def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
     try:
         first = outline(first_model(comparison.runs[0].config))
     except CheckpointError:
-        return len(problems)  # its runs have raised the same error
+        return len(problems)  # the check of its runs has raised the same error
     base = Checkpoint(step=0, label="base", path=first.folder, kind="full", weights_hash="")
     pick_device(config.device)
     sampler, _ = choose_sampler(config.sampler, [base], device=config.device)

@@ -1,4 +1,4 @@
-"""The file of ``oversharp compare``: shared settings, runs, seeds and the audit, read from TOML and checked whole.
+"""The TOML file of ``oversharp compare``: shared settings, runs, seeds and the audit, parsed and checked.
 
     seeds = [0, 1, 2]
 
@@ -15,7 +15,7 @@
 
     [base]                      # any setting of `oversharp train-base`; not used if [train] has a model
 
-Settings that cannot work raise an error with file, table and key before anything is trained.
+Invalid settings raise an error with file, table and key before training.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.records.arguments import convert_value
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.files import read_small
 from oversharp.trainers.config import SftConfig, TrainConfig, settings_of
@@ -43,7 +43,7 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _PROMPT_SETTINGS = ("prompt_template", "system_prompt", "chat", "chat_args")
 _SET_BY_COMPARE = {
     "output_dir": "pass --out DIR",
-    "resume": "remove it, a comparison always continues",
+    "resume": "remove it, a comparison always resumes",
     "seed": "give seeds = [0, 1, 2] at the top of the file",
 }
 _SHARED_BY_RUNS = {key: f"put {key} under [train], all runs share it" for key in ("model", *_PROMPT_SETTINGS)}
@@ -71,7 +71,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings of a comparison. ``base`` is None if the runs start from an existing model."""
+    """Settings of a comparison; ``base`` is None if the runs start from an existing model."""
 
     path: Path
     out: Path
@@ -219,10 +219,12 @@ def _typed(path: Path, where: str, kind: type[Config], table: Mapping[str, Any])
     for key, value in table.items():
         if key not in names:
             raise ConfigError(f"{path} {where}: {_unknown(key, names, 'setting')}")
+        if type(value) is int and hints[key] in (float, float | None):
+            value = float(value)  # as on the command line; stored settings are compared as text
         try:
-            settings[key] = _converted(value, hints[key])
-        except ValueError as error:
-            raise ConfigError(f"{path} {where}: {key} = {value!r} is not {error}") from None
+            settings[key] = convert_value(key, value, hints[key])
+        except ConfigError as error:
+            raise ConfigError(f"{path} {where}: {error}") from error
     return settings
 
 
@@ -233,33 +235,7 @@ def _made(path: Path, where: str, kind: type[Config], settings: Mapping[str, Any
         raise ConfigError(f"{path} {where}: {error}") from error
 
 
-def _converted(value: Any, hint: Any) -> Any:
-    """Convert ``value`` to the type of its field. Raises ``ValueError`` with the expected type."""
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(option for option in get_args(hint) if option is not type(None))
-    if get_origin(hint) is Literal:
-        if value in get_args(hint):
-            return value
-        raise ValueError(f"one of {', '.join(map(str, get_args(hint)))}")
-    if get_origin(hint) is tuple:
-        values = value if isinstance(value, list) else [value]
-        return tuple(_converted(one, get_args(hint)[0]) for one in values)
-    accepted, wanted = _ACCEPTED[hint]
-    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-        raise ValueError(wanted)
-    return hint(value)
-
-
-_ACCEPTED: Mapping[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "text in quotes"),
-    Path: ((str,), "a path in quotes"),
-}
-
-
-def _unknown(key: str, known: Sequence[str], what: str) -> str:
+def _unknown(key: str, known: Sequence[str], kind: str) -> str:
     nearest = get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
-    return f"{key} is no {what}; {hint}"
+    return f"{key} is no {kind}; {hint}"

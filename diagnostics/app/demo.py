@@ -1,4 +1,4 @@
-"""The demo: a base model and two RLVR runs on the built-in task, and an audit of both runs."""
+"""The demo: train a base model and two RLVR runs on the built-in task, and audit both runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
         return audit([runs[algorithm]], replace(config, name=algorithm), command=command, progress=progress)
 
     results = {algorithm: audited(algorithm) for algorithm in ALGORITHMS}
-    # Ways of solving are read from the responses of all series, so earlier series are measured again.
-    for earlier in ALGORITHMS[:-1]:
+    for earlier in ALGORITHMS[:-1]:  # ways of solving are found in the responses of all series
         results[earlier] = audited(earlier)
     last = results[ALGORITHMS[-1]]
     write_report(last.store_path, last.report_path)  # one report shows all series of the store
@@ -40,7 +39,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:
-    """Return the run directory of one algorithm, after training what is missing from the shared base."""
+    """Train the missing steps of one algorithm from the shared base, and return its run directory."""
     from oversharp.trainers.config import SftConfig, TrainConfig
     from oversharp.trainers.run import checkpointing
 

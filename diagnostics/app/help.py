@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 HELP_ALL = "--help-all"
-#: Commands with more flags than these print only some of them with --help.
+#: Commands with more flags print only some of them with --help.
 MOST_FLAGS = 12
 #: The groups of ``oversharp --help``, in its order.
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -41,7 +41,7 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Machine and models": ("doctor", "fetch-model", "convert"),
     }
 )
-#: The flags that ``COMMAND --help`` prints of a command with many.
+#: Flags that ``--help`` prints for commands with many flags.
 FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "audit": (
@@ -71,16 +71,16 @@ _PRINTS_ALL: ContextVar[bool] = ContextVar("_PRINTS_ALL", default=False)
 
 
 class FirstFlags(DefaultFormatter):
-    """Prints the given flags alone, and all of them for ``--help-all``."""
+    """Formatter that prints only the given flags, or all for ``--help-all``."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         super().__init__()
         self.flags = frozenset(flags)
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Print one panel; none if all of its flags are left out."""
+        """Print the panel with these flags."""
         if not _PRINTS_ALL.get():
-            entries = [one for one in panel.entries if not one.names or self.flags & set(one.names)]
+            entries = [entry for entry in panel.entries if not entry.names or self.flags & set(entry.names)]
             panel = panel.copy(entries=entries)
         super().__call__(console, options, panel)
 
@@ -88,15 +88,15 @@ class FirstFlags(DefaultFormatter):
 @contextmanager
 def help_for(tokens: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield the tokens with ``--help-all`` as ``--help``, which then prints every flag."""
-    token = _PRINTS_ALL.set(HELP_ALL in tokens)
+    reset = _PRINTS_ALL.set(HELP_ALL in tokens)
     try:
-        yield tuple("--help" if one == HELP_ALL else one for one in tokens)
+        yield tuple("--help" if token == HELP_ALL else token for token in tokens)
     finally:
-        _PRINTS_ALL.reset(token)
+        _PRINTS_ALL.reset(reset)
 
 
 def arrange_help(app: App) -> None:
-    """Put the commands of ``app`` into groups, and shorten the help of those with many flags."""
+    """Put the commands of ``app`` into groups, and shorten the help of commands with many flags."""
     for flag in (*app.help_flags, *app.version_flags):
         app[flag].group = OPTIONS
     for place, (title, names) in enumerate(COMMAND_GROUPS.items(), start=1):
@@ -118,22 +118,22 @@ _MOST_SHOWN = 120
 
 
 def wrong_arguments_text(error: CycloptsError, arguments: Sequence[str], *, commands: Collection[str]) -> str:
-    """Return what is wrong with ``arguments`` and what to do, in one line."""
+    """Return one line with the fault of ``arguments`` and a hint."""
     command = arguments[0] if arguments and arguments[0] in commands else ""
     usage = f"see oversharp {command} --help" if command else "see oversharp --help"
-    steps = [one for one in arguments if one.isdigit()]
+    steps = [argument for argument in arguments if argument.isdigit()]
     if command == "diff" and "--steps" not in arguments and len(steps) == 2:
         return f"diff needs --steps; did you mean --steps {' '.join(steps)}?"
     match error:
         case UnknownOptionError() if error.token.source == "cli":
             option = (error.token.keyword or error.token.value).partition("=")[0]
-            flags = [name for one in error.argument_collection if one.parse for name in one.names]
+            flags = [name for argument in error.argument_collection if argument.parse for name in argument.names]
             return f"unknown option: {_shown(option)}; {_nearest(option, flags)}{usage}"
         case UnknownCommandError() if not command:
             return f"unknown command: {_shown(arguments[0])}; {_nearest(arguments[0], commands)}{usage}"
         case MissingArgumentError() if error.argument is not None:
             name = error.keyword or error.argument.name
-            is_given = any(one.partition("=")[0] == name for one in arguments)
+            is_given = any(argument.partition("=")[0] == name for argument in arguments)
             return f"{name} {'needs a value' if is_given else 'is missing'}; {usage}"
         case UnusedCliTokensError():
             left = " ".join(map(_shown, error.unused_tokens or []))
@@ -154,10 +154,10 @@ def refused_path_text(error: OSError) -> str | None:
 
 
 def _nearest(given: str, known: Collection[str]) -> str:
-    """Return a question with the option or command that was probably meant, by meaning, then by spelling."""
+    """Return a question with the nearest option or command, by meaning, else by spelling."""
     plain = {name.lstrip("-").replace("-", "_"): name for name in known}
-    meant = plain.get(synonym(given.lstrip("-").replace("-", "_"), plain) or "")
-    near = [meant] if meant else get_close_matches(given, known, n=1)
+    same = plain.get(synonym(given.lstrip("-").replace("-", "_"), plain) or "")
+    near = [same] if same else get_close_matches(given, known, n=1)
     return f"did you mean {near[0]}? " if near else ""
 
 
