@@ -47,7 +47,7 @@ from oversharp.diagnostics.models.tokens import encode_prompt, response_ids
 from oversharp.diagnostics.records.progress import ConsoleProgress
 from oversharp.diagnostics.records.types import Problem, SamplingSettings
 from oversharp.diagnostics.tasks import countdown
-from oversharp.diagnostics.tasks.files import problems_of_file
+from oversharp.diagnostics.tasks.files import load_problem_file
 from oversharp.trainers.config import SftConfig, TrainConfig
 from oversharp.trainers.loop import train
 from oversharp.trainers.sft import train_base
@@ -181,11 +181,11 @@ def kernel_coupling(checkpoint: Path, *, limit: int = 48) -> dict[str, Summary]:
     One answer of each of the first ``limit`` audited problems that have another correct answer and a training problem
     with the same numbers; the others are training problems from ``unrelated.jsonl``. Intervals over audited problems.
     """
-    by_numbers = {numbers_of(problem): problem for problem in problems_of_file(OUT / "related.jsonl")}
+    by_numbers = {numbers_of(problem): problem for problem in load_problem_file(OUT / "related.jsonl")}
     audited = [
         problem for problem in countdown.problems() if len(problem.modes) > 1 and numbers_of(problem) in by_numbers
     ][:limit]
-    others = problems_of_file(OUT / "unrelated.jsonl")[: len(audited)]
+    others = load_problem_file(OUT / "unrelated.jsonl")[: len(audited)]
     sharing = [by_numbers[numbers_of(problem)] for problem in audited]
     loaded = load_path(checkpoint, device=torch.device("cpu"), dtype="float32")
     settings = SamplingSettings(sampler="none")

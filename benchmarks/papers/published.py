@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.speed.results import RESULTS, circumstances, write
 from oversharp.diagnostics.records.types import Problem
-from oversharp.diagnostics.tasks.benchmarks import benchmark_of, benchmark_problems
+from oversharp.diagnostics.tasks.benchmarks import benchmark_problems, get_benchmark
 from oversharp.diagnostics.verifiers import Verifiers
 
 ACCEPTED = "So the answer is \\boxed{{{}}}."
@@ -35,7 +35,7 @@ def tried(name: str, path: Path) -> dict[str, Any]:
         "benchmark": name,
         "sha256": sha256(content).hexdigest(),
         "rows": sum(1 for line in content.splitlines() if line.strip()),
-        "rows_at_the_hub": benchmark_of(name).n_problems,
+        "rows_at_the_hub": get_benchmark(name).n_problems,
         "problems": len(problems),
         "graded_as_text": _places(one.verifier == "exact" for one in problems),
         "own_gold_refused": _places(not grade.correct for grade in own),

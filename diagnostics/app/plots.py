@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 INDEX = "README.md"
 #: Least similarity of a suggested name.
 _NEAR = 0.5
-#: The start of a line of the index.
+#: Start of a line of the index.
 _LINKED = re.compile(r"- \[[^]]+\]")
 _NUMBERED = re.compile(r"(.+)-\d+")
 
 
-#: Other names of pictures, with the pictures that they mean, the first existing one: frontier is the picture of pass@1
-#: against pass@k, of all series if one picture has them.
+#: Other names of pictures; each means the first existing picture: frontier is pass@1 against pass@k, of all series if
+#: one picture has them.
 _ALIASES = MappingProxyType({"frontier": ("compare-sharpening", "better-or-only-sharper")})
 
 
@@ -52,7 +52,7 @@ def write_plots(
     from oversharp.reports.pictures.files import figure_pictures
     from oversharp.reports.pictures.latex import figure_latex
 
-    every = pictures_of(store, series)
+    every = report_pictures(store, series)
     asked = [name for figure in figures for name in find_pictures(every, figure)] if figures else list(every)
     names = list(dict.fromkeys(asked))
     if not replace:
@@ -89,14 +89,14 @@ def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[Figure
 
 
 def _write_index(path: Path, lines: Sequence[str]) -> None:
-    """Write these lines after those of other pictures in the index."""
+    """Add the lines to the index, after those of other pictures."""
     written = tuple(link[0] for line in lines if (link := _LINKED.match(line)))
     existing = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     others = [line for line in existing if _LINKED.match(line) and not line.startswith(written)]
     path.write_text("\n".join(["# Figures", "", *others, *lines]) + "\n", encoding="utf-8")
 
 
-def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
+def report_pictures(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
     """Return the pictures of the report of ``series`` (None: all) by name: figures of one panel and its data."""
     from oversharp.reports.page import build_page, page_figures, read_context  # load matplotlib
 
@@ -111,7 +111,7 @@ def pictures_of(store: Store, series: tuple[str, ...] | None) -> dict[str, Figur
 
 
 def _table_of(figure: Figure, panel: str) -> Table:
-    """Return the rows of one panel if there is a panel per series and the table has a column of series."""
+    """Return the panel's rows of the figure's table, or the table if its rows do not belong to panels."""
     table, own = figure.table, [row for row in figure.table.rows if row[0].text == panel]
     is_by_series = len(figure.panels) > 1 and table.columns[0].name == "series" and bool(own)
     return replace(table, rows=tuple(own), states=(), search=()) if is_by_series else table
@@ -126,8 +126,8 @@ def find_pictures(every: Collection[str], asked: str, *, flag: str = "--figure")
     ['pass-at-k-grpo', 'pass-at-k-iac']
     """
     name = slug(asked).replace("_", "-")
-    meant = (_matching_names(every, one) for one in _ALIASES.get(name, (name,)))
-    names = next(filter(None, meant), [])
+    matches = (_matching_names(every, alias) for alias in _ALIASES.get(name, (name,)))
+    names = next(filter(None, matches), [])
     if not names:
         near = get_close_matches(name, [*_ALIASES, *every], n=3, cutoff=_NEAR)
         hint = f"did you mean {' or '.join(near)}? " if near else f"it has {', '.join(list(every)[:3])} and others; "
@@ -137,7 +137,7 @@ def find_pictures(every: Collection[str], asked: str, *, flag: str = "--figure")
 
 
 def _matching_names(every: Collection[str], name: str) -> list[str]:
-    return [one for one in every if one == name] or [one for one in every if one.startswith(f"{name}-")]
+    return [name] if name in every else [picture for picture in every if picture.startswith(f"{name}-")]
 
 
 def _name(figure: Figure, panel: str) -> str:
@@ -145,6 +145,6 @@ def _name(figure: Figure, panel: str) -> str:
     numbered = _NUMBERED.fullmatch(figure.figure_id)
     name = f"{numbered[1]} {figure.title}" if numbered else figure.figure_id.removeprefix("measure-")
     if (numbered[1] if numbered else name) == "sharpening":
-        of = figure.title.partition(":")[0] if numbered else ""
-        name = f"{_ALIASES['frontier'][-1]} {of}"
+        series = figure.title.partition(":")[0] if numbered else ""
+        name = f"{_ALIASES['frontier'][-1]} {series}"
     return slug(f"{name} {panel}")

@@ -1,4 +1,4 @@
-"""The process of the ``oversharp`` command: streams, signals, exit codes."""
+"""Process of the ``oversharp`` command: streams, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _VERSIONS = ("oversharp", "torch", "transformers", "vllm", "duckdb", "pandas", "
 
 
 def main() -> NoReturn:
-    """Run the command and end this process with its exit code, as soon as there is nothing left to do.
+    """Run the command and end this process with its exit code.
 
     SIGTERM and SIGHUP end it like Ctrl-C, with exit code 128 plus their number. An unexpected error prints one line and
     writes the traceback to a file.
 
-    Python would first garbage-collect torch and similar libraries, which takes a second or two. So this function waits
-    for threads, runs the exit functions and flushes the streams, in Python's order, and skips the rest.
+    Python would garbage-collect torch and similar libraries at the end, which takes a second or two. This function
+    waits for threads, runs the exit functions and flushes the streams, in Python's order, and skips the rest.
     """
     _open_missing_streams()
     _print_any_text()
@@ -43,7 +43,7 @@ def main() -> NoReturn:
     try:
         code = _run_command(stopped_by)
         _end_at_signals()
-    except KeyboardInterrupt:  # during the last lines of the command, or after them
+    except KeyboardInterrupt:  # at the very end of the command
         _end_at_signals()
         code = _print_stopped() if code is None else code
     if stopped_by and code == _INTERRUPTED:
@@ -54,14 +54,14 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        sys.exit(code)  # Python prints what could not be written, and fails
+        sys.exit(code)  # Python reports the failed write and sets its exit code
     os._exit(code)
 
 
 def _open_missing_streams() -> None:
     """Open /dev/null as standard input, output or error if the command was started without (``>&-``).
 
-    Otherwise the next opened file would get that number, and printed text would go into that file.
+    Otherwise the next opened file would get its file descriptor, and printed text would be written to that file.
     """
     for number in range(3):
         try:
@@ -74,7 +74,7 @@ def _open_missing_streams() -> None:
 
 
 def _print_any_text() -> None:
-    """Write characters that the output's encoding lacks as escapes, so that none of them ends the command."""
+    """Escape characters that the encoding of an output stream lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
@@ -92,7 +92,7 @@ def _run_command(stopped_by: list[int]) -> int:
     """Run the command and return its exit code."""
     try:
         _stop_at_signals(stopped_by)
-        from oversharp.diagnostics.app.cli import main as run_command  # slow enough to be interrupted
+        from oversharp.diagnostics.app.cli import main as run_command  # after the signal handlers: it takes a while
 
         run_command()
     except SystemExit as ended:
@@ -100,7 +100,7 @@ def _run_command(stopped_by: list[int]) -> int:
     except KeyboardInterrupt:
         return _print_stopped()
     except Exception as error:  # noqa: BLE001 - users get one line for any error
-        if stopped_by:  # a library may raise anything when its call is stopped: DuckDB raises "std::bad_cast"
+        if stopped_by:  # an interrupted library may raise any error: DuckDB raises "std::bad_cast"
             return _print_stopped()
         print(f"error: {_fault_text(error)}", file=sys.stderr)
         return FAULT_EXIT_CODE
@@ -134,14 +134,14 @@ def _stop_at_signals(received: list[int]) -> None:
 
 
 def _end_at_signals() -> None:
-    """Restore the default handlers: after the output, a signal ends the process without a traceback."""
+    """Restore the default handlers, so that a signal after the output prints no traceback."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 
 
 def _fault_text(error: Exception) -> str:
-    """Return one line on an unexpected error, with the path of a file that has the traceback and the versions."""
+    """Return one line on an unexpected error, with the path of a file with traceback and versions."""
     message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:
         with tempfile.NamedTemporaryFile(

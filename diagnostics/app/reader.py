@@ -1,4 +1,4 @@
-"""A read-only store for notebooks: results of the commands as records, frames and pictures."""
+"""A read-only store for notebooks, with results as records, frames and pictures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReportPicture:
     __repr__ = short_repr
 
     def save(self, path: Path | str) -> Path:
-        """Write it as SVG, PNG or PDF by the suffix of ``path``, or its numbers as LaTeX (.tex).
+        """Write the picture as SVG, PNG or PDF by the suffix of ``path``, or its data as LaTeX (.tex).
 
         Raises ``ConfigError`` for another suffix, and for a path that cannot be written.
         """
@@ -82,7 +82,7 @@ class ReportPicture:
         from oversharp.diagnostics.records.types import PICTURE_FORMATS
         from oversharp.reports.pictures.files import figure_pictures
 
-        known: tuple[PictureFormat, ...] = tuple(one for one in PICTURE_FORMATS if one == form)
+        known: list[PictureFormat] = [known for known in PICTURE_FORMATS if known == form]
         if not known:
             raise ConfigError(f"{target}: the suffix must be one of {', '.join(PICTURE_FORMATS)} or tex")
         (picture,) = figure_pictures(self.figure, known)
@@ -107,7 +107,7 @@ class InlineReport:
 
 
 class OpenStore:
-    """A store, open for reading: a context manager, ``with oversharp.open_store(path) as store: …``."""
+    """A store that is open for reading; a context manager: ``with oversharp.open_store(path) as store: …``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -119,7 +119,7 @@ class OpenStore:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Problems of the store that were found when it was opened, one line each."""
+        """Faults found when the store was opened, one line each."""
         return self._store.notes
 
     @property
@@ -162,7 +162,7 @@ class OpenStore:
 
     @check_arguments
     def made_of(self, series: str | None = None) -> str | None:
-        """Return the decomposition of the change of pass@k to the last checkpoint, at the largest k, as a sentence.
+        """Return the decomposition of the change of pass@k from base to last checkpoint, at the largest k.
 
         None if neither the change nor a part of it is significant. Raises ``StoreError`` if the series is unknown.
         """
@@ -172,19 +172,20 @@ class OpenStore:
 
     @check_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
-        """Recommend a checkpoint of comparable series, as ``oversharp.ship``, with those of ``series`` or all.
+        """Recommend a checkpoint, as ``oversharp.ship``, of the series that are comparable with ``series``, or of all.
 
         None without a verdict. Raises ``ConfigError`` if ``series`` is None and there are several recommendations.
         """
         if series is not None or len(self.series) < 2:
             return self._store.ship(self._named(series))
         recommendations = [self._store.ship(name) for name in self.series]
-        answers = {None if one is None else (one.series, one.sentence) for one in recommendations}
-        if len(answers) > 1:
+        known = [recommendation for recommendation in recommendations if recommendation is not None]
+        answers = {(recommendation.series, recommendation.sentence) for recommendation in known}
+        if len(answers) > 1 or 0 < len(known) < len(recommendations):
             names = ", ".join(self.series)
-            raise ConfigError(f"{self.path} has series that are not compared; pass --series with one of: {names}")
-        steps = dict.fromkeys(step for one in recommendations if one is not None for step in one.steps)
-        return None if recommendations[0] is None else replace(recommendations[0], steps=tuple(steps))
+            raise ConfigError(f"{self.path} has series that are not comparable; pass --series with one of: {names}")
+        steps = dict.fromkeys(step for recommendation in known for step in recommendation.steps)
+        return replace(known[0], steps=tuple(steps)) if known else None
 
     @check_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
@@ -220,7 +221,7 @@ class OpenStore:
 
         name = self._named(series)
         changes = changes_of(since_base(self._store, name, step=step, since=since))
-        frame = pd.DataFrame([{**asdict(one), "sure": one.sure} for one in changes])
+        frame = pd.DataFrame([{**asdict(change), "sure": change.sure} for change in changes])
         problems = frame.merge(self._store.frame(_PROBLEMS, series=name), on="problem_id")
         first = ["problem", "title", "state", "sure"]
         rest = [column for column in problems.columns if column not in (*first, "problem_id")]
@@ -230,10 +231,10 @@ class OpenStore:
     def samples(
         self, *, step: int | None = None, problem: str | None = None, series: str | None = None
     ) -> pd.DataFrame:
-        """Return graded and greedy samples with texts, answers and grades, from the view ``graded_samples``.
+        """Return the graded samples, greedy ones too, with texts, answers and grades: the view ``graded_samples``.
 
         ``problem`` is an id of the user's file or of the store. Millions of texts may not fit into memory: pass a step.
-        Raises ``ConfigError`` for a step without samples, with the steps that have some, and for an unknown problem.
+        Raises ``ConfigError`` for a step without samples, listing the steps that have some, and for an unknown problem.
         """
         name = self._named(series)
         samples = self._store.frame(_SAMPLES, series=name, step=step, problem=problem)
@@ -247,9 +248,9 @@ class OpenStore:
 
         Raises ``ConfigError`` for a name without a picture, or with several: pass ``series`` then.
         """
-        from oversharp.diagnostics.app.plots import find_pictures, pictures_of
+        from oversharp.diagnostics.app.plots import find_pictures, report_pictures
 
-        every = pictures_of(self._store, None if series is None else (self._named(series),))
+        every = report_pictures(self._store, None if series is None else (self._named(series),))
         names = find_pictures(every, name, flag="--name")
         if len(names) > 1:
             raise ConfigError(f"{name}: there are {', '.join(names)}; pass one of them, or series=")
@@ -257,7 +258,7 @@ class OpenStore:
 
     @check_arguments
     def report(self, *, series: str | None = None) -> InlineReport:
-        """Return the brief report for a notebook. ``oversharp.report`` writes the whole report to a file."""
+        """Return the brief report for display in a notebook; ``oversharp.report`` writes the full one to a file."""
         import tempfile
 
         from oversharp.reports import build_report

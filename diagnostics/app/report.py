@@ -1,6 +1,6 @@
-"""Writes the report of a store unless it is up to date.
+"""Write the report of a store unless it is up to date.
 
-It depends on every row of the store, the path of the store, and the source of audit and report; see
+A report depends on every row of the store, the path of the store, and the source code; see
 ``oversharp.diagnostics.store.derivations``.
 """
 
@@ -21,7 +21,7 @@ from oversharp.diagnostics.store.derivations import (
 )
 from oversharp.reports import build_report, require_place
 
-_WHAT = "report"
+_NAME = "report"
 #: Hash of the code at import time, as for findings.
 _CODE = code_hash("oversharp.diagnostics", "oversharp.reports")
 
@@ -29,12 +29,12 @@ _CODE = code_hash("oversharp.diagnostics", "oversharp.reports")
 def write_report(store_path: Path, report_path: Path) -> None:
     """Write the report of all series of the store unless it is up to date. Raises ``StoreError``."""
     made_from = None if _CODE is None else _made_from(_CODE, store_path, report_path)
-    recorded = recorded_derivations(store_path).get(_WHAT)
+    recorded = recorded_derivations(store_path).get(_NAME)
     if recorded is not None and made_from is not None and recorded == _derivation(report_path, made_from):
         return
     build_report(store_path, report_path)
     if made_from is not None and (made := _derivation(report_path, made_from)) is not None:
-        record_derivation(store_path, _WHAT, made)
+        record_derivation(store_path, _NAME, made)
 
 
 def require_report_place(store_path: Path) -> None:

@@ -18,7 +18,7 @@ from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.series.layouts import REPAIRED
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import has_texts, is_recorded, look_number, series_layout, stored_problems
-from oversharp.diagnostics.tasks.clusters import near_duplicates
+from oversharp.diagnostics.tasks.clusters import find_near_duplicates
 from oversharp.diagnostics.verdict.counts import (
     CheckpointCounts,
     ControlCounts,
@@ -189,7 +189,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         tokens_per_sample=float(rows["n_tokens"].sum()) / n_measured if n_measured else None,
         skipped=skipped,
         cluster_P=cluster_P,
-        n_near_duplicates=0 if not texts or problems["cluster"].notna().any() else _n_near_duplicates(problems),
+        n_near_duplicates=0 if not texts or problems["cluster"].notna().any() else _count_near_duplicates(problems),
         guess_rate=_resolve_guess_rate(store, key, problems),
         looks=Looks(
             number=look_number(store, key.series, compared_steps(trained)),
@@ -310,8 +310,8 @@ def read_cluster_numbers(store: Store, key: AuditKey) -> Int[np.ndarray, " probl
     return number_clusters(store.frame(_PROBLEMS, audit_id=key.audit_id)["cluster"])
 
 
-def _n_near_duplicates(problems: pd.DataFrame) -> int:
-    return int(near_duplicates(problems["prompt"].tolist(), problems["task"].tolist()).sum())
+def _count_near_duplicates(problems: pd.DataFrame) -> int:
+    return int(find_near_duplicates(problems["prompt"].tolist(), problems["task"].tolist()).sum())
 
 
 def read_guess_rate(store: Store, key: AuditKey) -> GuessRate:

@@ -26,7 +26,7 @@ from oversharp.diagnostics.series.rollouts import read_training_responses
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note
-from oversharp.diagnostics.tasks.clusters import clusters_of
+from oversharp.diagnostics.tasks.clusters import find_clusters
 
 #: Training responses to score per interval between checkpoints and problem of the audit.
 TRAINING_PER_PROBLEM = 4
@@ -55,7 +55,7 @@ def prepare(
     """
     _require_device(config)
     every_problem = _load_problems(config, progress)
-    clusters = clusters_of(every_problem, config.cluster, note=progress.note)
+    clusters = find_clusters(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
     if not problems:
         raise ConfigError(

@@ -30,7 +30,7 @@ from oversharp.diagnostics.records.types import AuditKey, RecordedSettings, Verd
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems
 from oversharp.diagnostics.store.missing import find_ungraded
-from oversharp.diagnostics.tasks.clusters import clusters_of
+from oversharp.diagnostics.tasks.clusters import find_clusters
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
 from oversharp.diagnostics.verifiers.names import RECORDED
@@ -351,7 +351,7 @@ def _audit(
         terms=imported.terms,
     )
     store.require_regex("--strategy-regex", config.strategy_regex)
-    clusters = clusters_of(stored_problems(store, chosen.problem_ids), None, note=progress.note)
+    clusters = find_clusters(stored_problems(store, chosen.problem_ids), None, note=progress.note)
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
     ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
     store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))

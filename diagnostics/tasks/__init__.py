@@ -1,8 +1,8 @@
 """Problem sets: built-in generators, reasoning-gym, files, and benchmarks.
 
 Outside packages add a task through the entry-point group ``oversharp.tasks``: a callable
-``(argument: str, *, limit: int | None, seed: int) -> Iterable[Problem]``, where ``argument`` is what follows the colon
-in ``--task NAME:ARGUMENT`` (empty if nothing does).
+``(argument: str, *, limit: int | None, seed: int) -> Iterable[Problem]``, where ``argument`` is the text after the
+colon in ``--task NAME:ARGUMENT`` (empty without one).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
-#: Size of a generated problem set where no limit is given.
+#: Size of a generated problem set without a limit.
 DEFAULT_GENERATED = 100
 
 _BUILT_IN = ("benchmark", "countdown", "reasoning_gym", "word_problems")
@@ -38,15 +38,20 @@ def load_problems(
     answer_in_thoughts: bool = False,
     limits: GraderLimits | None = None,
 ) -> tuple[Problem, ...]:
-    """Return the problems of a JSONL or Parquet file, or of a task by name, each one able to be graded.
+    """Return the gradable problems of a JSONL or Parquet file, or of a task by name; at least one.
 
-    Give exactly one of ``problems_file`` and ``task`` (see ``task_names``). ``limit`` keeps the first problems of a
-    file or benchmark, and is the number of problems that a generator makes (100 by default). ``seed`` matters to
-    generators, and to benchmarks of which a limit draws problems at random. A duplicate in a file is an error, or
-    with a list ``repeated`` left out and listed there. ``verifier``, as named by a flag, replaces the problems' own;
-    ``limits`` bound it where it is code of the user's. ``gold``: whether a response must state any or all members
-    of a gold that is a list. ``answer_in_thoughts``: a box in a model's thoughts counts where nothing is stated behind
-    them. Raises ``ProblemError``, and ``ConfigError`` for a broken or clashing plugin; never returns an empty tuple.
+    Args:
+        problems_file: exactly one of ``problems_file`` and ``task`` (see ``task_names``) must be given.
+        limit: keep the first problems of a file or benchmark; number of problems of a generator (default 100).
+        seed: seed of generators, and of benchmarks whose limit samples problems at random.
+        repeated: list for the locations of duplicates in a file, which are left out; None raises an error for them.
+        verifier: replaces the problems' own verifier; ``limits`` bound it if it is the user's code.
+        gold: whether a response must state any or all members of a gold that is a list.
+        answer_in_thoughts: accept a box in a model's thoughts if no answer follows them.
+
+    Raises:
+        ProblemError: a problem or task that cannot be loaded or graded.
+        ConfigError: a broken or clashing plugin.
 
     >>> load_problems(None, "contdown")
     Traceback (most recent call last):
@@ -57,27 +62,17 @@ def load_problems(
     if limit is not None and limit < 1:
         raise ProblemError(f"the limit on problems is {limit}; give at least 1")
     named = None if verifier is None else named_verifier(verifier, limits)
+    from oversharp.diagnostics.tasks.files import load_problem_file, replace_verifier
+
     if problems_file is not None:
-        from oversharp.diagnostics.tasks.files import problems_of_file
-
-        return _as_asked(
-            problems_of_file(problems_file, limit=limit, repeated=repeated, verifier=named),
-            gold=gold,
-            answer_in_thoughts=answer_in_thoughts,
-        )
-    assert task is not None
-    problems = tuple(_problems_of_task(task, limit=limit, seed=seed))
-    if named is not None:
-        from oversharp.diagnostics.tasks.files import graded_by
-
-        problems = tuple(_checked((graded_by(problem, named) for problem in problems), task))
+        problems = load_problem_file(problems_file, limit=limit, repeated=repeated, verifier=named)
+    else:
+        assert task is not None
+        problems = tuple(_load_task(task, limit=limit, seed=seed))
+        if named is not None:
+            problems = tuple(_checked((replace_verifier(problem, named) for problem in problems), task))
     if not problems:
         raise ProblemError(f"task {task!r} has no problems")
-    return _as_asked(problems, gold=gold, answer_in_thoughts=answer_in_thoughts)
-
-
-def _as_asked(problems: tuple[Problem, ...], *, gold: GoldList, answer_in_thoughts: bool) -> tuple[Problem, ...]:
-    """Return the problems with their golds and verifiers as the user wants them read."""
     if gold == "all":
         problems = tuple(replace(problem, gold=all_of(problem.gold)) for problem in problems)
     if answer_in_thoughts:
@@ -104,7 +99,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def suggested_max_tokens(task: str | None) -> int | None:
-    """Return the longest response of the task in tokens, with the end token; None where it is unknown.
+    """Return the longest response of the task in tokens, with the end token; None if unknown.
 
     >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
     (6, None)
@@ -115,22 +110,22 @@ def suggested_max_tokens(task: str | None) -> int | None:
     return lengths.get(task.partition(":")[0]) if task is not None else None
 
 
-def _problems_of_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
+def _load_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
     name, _, argument = task.partition(":")
     outside = find_callables(ENTRY_POINT_GROUP, _BUILT_IN)
     if name == "countdown" and not argument:
         from oversharp.diagnostics.tasks.countdown import problems
 
-        # the split is part of the task: another seed would audit on problems that the model was trained on
+        # no seed: another one would audit on problems that the model was trained on
         return problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
     if name == "reasoning_gym":
         from oversharp.diagnostics.tasks.reasoning_gym import generated_problems
 
         return generated_problems(argument, size=DEFAULT_GENERATED if limit is None else limit, seed=seed)
     if name == "word_problems":
-        from oversharp.diagnostics.tasks.word_problems import problems as worded
+        from oversharp.diagnostics.tasks.word_problems import problems as word_problems
 
-        return worded(argument, limit=DEFAULT_GENERATED if limit is None else limit, seed=seed)
+        return word_problems(argument, limit=DEFAULT_GENERATED if limit is None else limit, seed=seed)
     if name == "benchmark":
         from oversharp.diagnostics.tasks.benchmarks import benchmark_problems
 

@@ -33,38 +33,38 @@ class HubData:
 def data_rows(name: str, data: HubData, local: Path | None = None) -> Generator[Row, None, None]:
     """Yield the rows of benchmark ``name`` in the order of the data set, under the hub's own column names.
 
-    ``local``: a JSONL or Parquet file, a ``save_to_disk`` directory, or a directory with the hub's files. Without it
-    what lies under ``name`` in the directory of OVERSHARP_BENCHMARKS, and else the hub. Raises ``ProblemError``, which
-    says how to make a local copy.
+    ``local``: a JSONL or Parquet file, a ``save_to_disk`` directory, or a directory with the hub's files. Default: the
+    copy called ``name`` in the directory of OVERSHARP_BENCHMARKS, else the hub. Raises ``ProblemError`` with the
+    command that makes a local copy.
     """
-    path = local or _on_the_shelf(name)
+    path = local or _find_copy(name)
     return _hub_rows(name, data) if path is None else _local_rows(path, name, data)
 
 
 def how_to_copy(name: str, data: HubData) -> str:
-    """Return the command that makes a local copy on a machine with a network, and how the copy is used."""
+    """Return the command that makes a local copy on a machine with a network, and the flag that uses it."""
     config = f', "{data.config}"' if data.config else ""
     return (
-        f"where there is a network, run: python -c 'from datasets import load_dataset; load_dataset("
+        f"on a machine with a network, run: python -c 'from datasets import load_dataset; load_dataset("
         f'"{data.path}"{config}, split="{data.split}", revision="{data.revision}").save_to_disk("{name}")\' '
         f"and use --task benchmark:{name}={name}, or {FOLDER_VARIABLE}=DIR with {name} in DIR"
     )
 
 
-def _on_the_shelf(name: str) -> Path | None:
-    shelf = os.environ.get(FOLDER_VARIABLE)
-    if not shelf:
+def _find_copy(name: str) -> Path | None:
+    value = os.environ.get(FOLDER_VARIABLE)
+    if not value:
         return None
-    folder = Path(shelf).expanduser()
+    folder = Path(value).expanduser()
     if not folder.is_dir():
-        raise ProblemError(f"{FOLDER_VARIABLE}={shelf}: no such directory; name the one with local copies, or unset it")
+        raise ProblemError(f"{FOLDER_VARIABLE}={value}: no such directory; set it to the one with copies, or unset it")
     candidates = (folder / f"{name}{suffix}" for suffix in _FILE_SUFFIXES)
     return next((path for path in candidates if path.exists()), None)
 
 
 def _local_rows(path: Path, name: str, data: HubData) -> Generator[Row, None, None]:
     if not path.exists():
-        raise ProblemError(f"{path}: no local copy of {name} there; {how_to_copy(name, data)}")
+        raise ProblemError(f"{path}: no local copy of {name}; {how_to_copy(name, data)}")
     if path.is_file():
         return read_rows(path)
     datasets = _datasets()

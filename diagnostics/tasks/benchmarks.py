@@ -1,6 +1,6 @@
 """Benchmarks by name, through ``datasets``: from the hub at a pinned commit, or from a local copy.
 
-``benchmark:gsm8k`` looks into the directory of OVERSHARP_BENCHMARKS, then asks the hub (or its cache);
+``benchmark:gsm8k`` reads from the directory of OVERSHARP_BENCHMARKS, else from the hub or its cache;
 ``benchmark:gsm8k=PATH`` reads a copy. docs/benchmarks.md lists data sets, commits and fields.
 """
 
@@ -19,17 +19,17 @@ from oversharp.diagnostics.records.errors import ProblemError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks.benchmark_sources import HubData, data_rows
-from oversharp.diagnostics.tasks.files import Row, problem_of_row
+from oversharp.diagnostics.tasks.files import Row, parse_problem
 from oversharp.diagnostics.verifiers import Verifiers
 from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed
 
-#: Ends every multiple-choice prompt.
+#: End of every multiple-choice prompt.
 LETTER_REQUEST = "Answer with the letter of the correct option."
 
 AnswerForm = Literal["plain", "hashes", "boxed", "list"]
 
 _E_NOTATION = re.compile(r"(-?\d+(?:\.\d+)?)[eE]([+-]?\d+)", re.ASCII)
-# Minerva has -1./3 and np.arcsin(10/13), which math-verify reads as nothing
+# Minerva has -1./3 and np.arcsin(10/13), which math-verify cannot parse
 _POINT_WITHOUT_DIGITS = re.compile(r"(?<=\d)\.(?=/)")
 _OF_NUMPY = re.compile(r"\bnp\.(arcsin|arccos|arctan|sin|cos|tan|exp|log)(?=\()")
 # a few solutions of MATH end with "\boxed 2$"
@@ -39,12 +39,12 @@ _LEVEL = re.compile(r"(?:Level )?(\d+)", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Benchmark:
-    """Source of a benchmark, and how its fields are read.
+    """Source of a benchmark, and the meaning of its columns.
 
-    ``question``, ``answer``, ``options``, ``context``, ``difficulty`` name columns. ``answer_form``: "plain", the
-    answer itself; "hashes", after ``####``; "boxed", in the last box of a solution; "list", items to be joined by
-    commas. With ``options`` the question is multiple choice and the answer the label of one of them. ``limit_draws``:
-    a limit takes problems at random, since the first ones are of one subject or the papers drew them so.
+    ``question``, ``answer``, ``options``, ``context``, ``difficulty`` are names of columns. ``answer_form``: "plain",
+    the answer itself; "hashes", after ``####``; "boxed", in the last box of a solution; "list", items to be joined by
+    commas. With ``options`` the question is multiple choice and the answer the label of an option. ``limit_draws``: a
+    limit samples problems at random, since the first ones have the same subject, or as the papers do.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Benchmark:
 
     @property
     def verifier(self) -> str:
-        """Verifier: "choice" for letters of options, else "math"."""
+        """Name of the verifier: "choice" for letters of options, else "math"."""
         return "math" if self.options is None else "choice"
 
     @property
@@ -173,8 +173,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 }
 
 
-def benchmark_of(name: str) -> Benchmark:
-    """Return the benchmark called ``name``; ``ProblemError`` names the nearest if there is none."""
+def get_benchmark(name: str) -> Benchmark:
+    """Return the benchmark called ``name``. Raises ``ProblemError`` with the nearest names."""
     if name not in BENCHMARKS:
         asked, known = f"benchmark:{name}", (f"benchmark:{known}" for known in BENCHMARKS)
         raise ProblemError(f"task {asked!r} is unknown; {nearest_names(asked, known)}")
@@ -184,13 +184,12 @@ def benchmark_of(name: str) -> Benchmark:
 def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
     """Return the problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` different ones.
 
-    A limit takes the first, or draws by ``seed`` where the benchmark says so; a larger limit keeps what a smaller one
-    took. A published benchmark cannot be fixed, so faults that are errors in a user's file are not
-    here: an answer that "math" cannot read is graded by "exact" (the problem's ``verifier`` says so), and a problem
-    that comes up again is left out.
+    A limit keeps the first problems, or samples them by ``seed`` if ``limit_draws``; a larger limit contains the
+    problems of a smaller one. A published benchmark cannot be fixed, so faults that are errors in a user's file are
+    accepted here: problems with an answer that "math" cannot parse get the verifier "exact", duplicates are left out.
     """
     name, _, local = argument.partition("=")
-    benchmark = benchmark_of(name)
+    benchmark = get_benchmark(name)
     problems: dict[tuple[str, str], Problem] = {}
     with (
         closing(data_rows(name, benchmark.data, Path(local).expanduser() if local else None)) as rows,
@@ -200,7 +199,7 @@ def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0
         for row in drawn:
             if limit is not None and len(problems) == limit:
                 break
-            problem = problem_of_row(_translate_rows(row, benchmark), f"benchmark:{name}")
+            problem = parse_problem(_translate_row(row, benchmark), f"benchmark:{name}")
             key = (problem.prompt, problem.gold)
             if key not in problems:
                 problems[key] = _gradable(problem, verifiers)
@@ -208,24 +207,21 @@ def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0
 
 
 def text_answers_note(task: str, problems: Sequence[Problem]) -> str | None:
-    """Return a note about golds that are compared as text, since "math" cannot read them; None without any.
-
-    A right answer in other words is wrong there.
-    """
+    """Return a note on golds that are compared as text, since "math" cannot parse them; None without any."""
     kind, _, argument = task.partition(":")
     name = argument.partition("=")[0]
     places = [place for place, problem in enumerate(problems, start=1) if problem.verifier == "exact"]
-    if kind != "benchmark" or benchmark_of(name).verifier != "math" or not places:
+    if kind != "benchmark" or get_benchmark(name).verifier != "math" or not places:
         return None
     shown = ", ".join(map(str, places[:10])) + (", …" if len(places) > 10 else "")
     return (
-        f"{len(places)} of {len(problems)} golds of benchmark:{name} cannot be read as mathematics and are compared as "
-        f"text, where a right answer in other words counts as wrong: problem {shown}"
+        f"{len(places)} of {len(problems)} golds of benchmark:{name} cannot be parsed as mathematics and are compared "
+        f"as text, so that a correct answer in other words counts as wrong: problem {shown}"
     )
 
 
 def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
-    r"""Return the gold out of a benchmark's answer column; None if it does not have the expected form.
+    r"""Return the gold from a benchmark's answer column; None if it does not have the expected form.
 
     >>> benchmark_answer("6 + 7 = 13\n#### 1,300", "hashes"), benchmark_answer(["$5$"], "list")
     ('1300', '$5$')
@@ -239,7 +235,7 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # some tables keep 27 as 27.0
+        return str(int(value))  # some tables store 27 as 27.0
     text = str(value)
     if form == "boxed":
         return _boxed_answer(text)
@@ -247,15 +243,15 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
         answer = hash_answer(text)
         return answer.replace(",", "") if answer else None
     number = _E_NOTATION.fullmatch(text.strip())
-    if number:  # math-verify takes the e for Euler's number
+    if number:  # math-verify parses the e as Euler's number
         return f"{number.group(1)} \\times 10^{{{int(number.group(2))}}}"
     return _OF_NUMPY.sub(r"\\\1", _POINT_WITHOUT_DIGITS.sub("", text))
 
 
 def lettered_options(value: Any) -> dict[str, str] | None:
-    """Return label in the data set → text of each option, in order; None if ``value`` holds no options.
+    """Return label → text of each option, in order; None if ``value`` contains no options.
 
-    A list is labelled A, B, …; a mapping brings its own labels, under "label" and "text".
+    A list is labelled A, B, …; a mapping has "label" and "text".
 
     >>> lettered_options(["red", "blue"]), lettered_options({"text": ["red", "blue"], "label": ["1", "2"]})
     ({'A': 'red', 'B': 'blue'}, {'1': 'red', '2': 'blue'})
@@ -270,7 +266,7 @@ def lettered_options(value: Any) -> dict[str, str] | None:
 
 
 def multiple_choice_prompt(question: str, options: Iterable[str]) -> str:
-    r"""Return the question, its options with letters, and what to answer with.
+    r"""Return the question, its options with letters, and a request for a letter.
 
     >>> multiple_choice_prompt("Which is warm?", ["red", "blue"])
     'Which is warm?\n\nA. red\nB. blue\n\nAnswer with the letter of the correct option.'
@@ -293,8 +289,8 @@ def _gradable(problem: Problem, verifiers: Verifiers) -> Problem:
     return problem
 
 
-def _translate_rows(row: Row, benchmark: Benchmark) -> Row:
-    """Return the row under the names that problem files use. Other columns (solutions, images) stay behind."""
+def _translate_row(row: Row, benchmark: Benchmark) -> Row:
+    """Return the row under the field names of problem files, without other columns (solutions, images)."""
     for column in benchmark.columns:
         if column not in row.fields:
             columns = ", ".join(sorted(row.fields))
@@ -305,8 +301,7 @@ def _translate_rows(row: Row, benchmark: Benchmark) -> Row:
     prompt, gold, form = translate(row.fields, benchmark)
     if gold is None:
         raise ProblemError(
-            f'{row.where}: "{benchmark.answer}" does not hold an answer ({form}); '
-            f"is this a copy of {benchmark.data.path}?"
+            f'{row.where}: "{benchmark.answer}" is no answer ({form}); is this a copy of {benchmark.data.path}?'
         )
     fields: dict[str, Any] = {"prompt": prompt, "answer": gold, "verifier": benchmark.verifier}
     level = _LEVEL.fullmatch(str(row.fields.get(benchmark.difficulty))) if benchmark.difficulty else None
@@ -316,7 +311,7 @@ def _translate_rows(row: Row, benchmark: Benchmark) -> Row:
 
 
 def _open_question(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any, str | None, str]:
-    """Return prompt, gold (None: there is none) and the form that the answer must have."""
+    """Return prompt, gold (None without one) and the expected form of the answer."""
     question = fields[benchmark.question]
     context = fields.get(benchmark.context) if benchmark.context else None
     gold = benchmark_answer(fields[benchmark.answer], benchmark.answer_form)
@@ -324,7 +319,7 @@ def _open_question(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any
 
 
 def _multiple_choice(fields: Mapping[str, Any], benchmark: Benchmark) -> tuple[Any, str | None, str]:
-    """Return prompt, gold (None: there is none) and the form that the answer must have."""
+    """Return prompt, gold (None without one) and the expected form of the answer."""
     assert benchmark.options is not None
     question, label = fields[benchmark.question], str(fields[benchmark.answer])
     options = lettered_options(fields[benchmark.options]) or {}

@@ -1,4 +1,4 @@
-"""Related problems: clusters that the problems name, and prompts that nearly repeat another."""
+"""Related problems: clusters given with the problems, and prompts that are nearly equal."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 #: Value of ``--cluster``: no problems are related, and their fields are ignored.
 NONE = "none"
-#: The further fields that say it where a problem names no cluster, the first that it has.
+#: Further fields that name the cluster of a problem without one; the first that it has counts.
 FIELDS = ("cluster", "group")
 
 
-def clusters_of(
+def find_clusters(
     problems: Sequence[Problem], field: str | None, *, note: Callable[[str], None] = lambda text: None
 ) -> Mapping[str, str]:
-    """Return the cluster by problem id, for problems that name one; the others are unrelated.
+    """Return problem id → cluster for problems with one; the others are unrelated.
 
-    ``field`` is the one of ``Problem.meta`` that holds it; None takes the problem's own cluster, else one of
-    ``FIELDS``, and "none" nothing. ``note`` gets a line where no two problems share a cluster, as if none were named.
+    ``field``: field of ``Problem.meta`` with the cluster; None takes the problem's own cluster, else one of ``FIELDS``;
+    "none" takes no clusters. ``note`` is called with a line if no two problems share a cluster.
 
     Raises:
-        ConfigError: no problem has the field, or one holds more there than text or a number.
+        ConfigError: no problem has the field, or its value is neither text nor a number.
 
-    >>> asked = [Problem(task="t", prompt=f"{i}?", gold="1", verifier="exact", meta={"page": i // 2}) for i in range(4)]
-    >>> sorted(clusters_of(asked, "page").values())
+    >>> pages = [Problem(task="t", prompt=f"{i}?", gold="1", verifier="exact", meta={"page": i // 2}) for i in range(4)]
+    >>> sorted(find_clusters(pages, "page").values())
     ['0', '0', '1', '1']
     """
     if field == NONE:
         return {}
-    named = {problem.problem_id: _value(problem, field) for problem in problems}
-    clusters = {problem_id: str(value) for problem_id, value in named.items() if value is not None}
+    values = {problem.problem_id: _value(problem, field) for problem in problems}
+    clusters = {problem_id: str(value) for problem_id, value in values.items() if value is not None}
     if field is not None and not clusters:
         raise ConfigError(f"--cluster {field}: no problem has that field; {_known(problems, field)}")
     if clusters and len(set(clusters.values())) == len(clusters):
-        note(f"no two problems share a {field or 'cluster'}: all count as unrelated, as if no cluster were named")
+        note(f"no two problems share a {field or 'cluster'}: all count as unrelated")
     return clusters
 
 
@@ -58,55 +58,54 @@ def _value(problem: Problem, field: str | None) -> str | int | float | None:
     if field is None:
         return None
     raise ConfigError(
-        f"--cluster {field}: problem {problem.source_id or problem.problem_id} holds a {type(value).__name__} there; "
-        "name a field that holds text or a number"
+        f"--cluster {field}: is a {type(value).__name__} at problem {problem.source_id or problem.problem_id}; pass a "
+        "field of text or numbers"
     )
 
 
 def _known(problems: Sequence[Problem], field: str) -> str:
     fields = sorted({name for problem in problems for name in problem.meta})
-    return nearest_names(field, fields) if fields else "they have no further fields"
+    return nearest_names(field, fields) if fields else "problems have no further fields"
 
 
-#: Share of common runs of words from which two prompts are near-duplicates.
+#: Least share of common runs of words (Jaccard index) of near-duplicate prompts.
 LEAST_SHARED = 0.6
-#: What more than this share of a task's prompts say is how the task asks, and relates no two of them.
+#: Runs of words in more than this share of a task's prompts belong to its instructions and do not count.
 COMMON_TO_TASK = 0.5
-#: Words that are compared together.
+#: Number of words in a run.
 WORDS_IN_RUN = 3
-#: A prompt with fewer different runs of words than this says too little to be compared.
+#: A prompt with fewer different runs of words is too short to compare.
 FEWEST_RUNS = 12
 
 _NUMBER = re.compile(r"\d+(?:[.,/]\d+)*")
 _NAME = re.compile(r"\b[^\W\d_]*[A-ZÀ-ÖØ-Þ][^\W\d_]*")
-# a word, a number or a name; of scripts that set no spaces, a character
+# a word, a number or a name; a character in scripts without spaces
 _WORD = re.compile(r"[#@]|[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+")
 _N_FEATURES = 1 << 22
 _ROWS_AT_ONCE = 1024
 
 
-def near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    """Return whether another prompt of the same task nearly repeats each prompt: a Jaccard index of at least 0.6.
+def find_near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[np.ndarray, " problem"]:
+    """Return whether each prompt nearly equals another one of its task: a Jaccard index of at least 0.6.
 
-    Compared are the runs of three words that a prompt holds, with every number and every capitalised word (most of them
-    names) put for one token each: "Ann has 3 pears" and "Bob has 12 pears" are the same.
+    Compared are the runs of three words in a prompt. All numbers are the same token, and so are all capitalised words,
+    most of which are names: "Ann has 3 pears" equals "Bob has 12 pears".
 
-    What more than half of a task's prompts say does not count: instructions around every question, and the form of a
-    set that is one template altogether. Such a set is drawn from a generator, and its problems stand for that
-    generator's, each as independent as the next: they are not related for the form alone. For the same reason prompts
-    with fewer than 12 different runs of words, as ``6 7 12 = 54 :`` or "What is 3 + 4?", are not judged. Variants of
-    many templates, each with a few, are what this finds: there the templates are what was drawn, not the variants.
+    Runs in more than half of a task's prompts do not count. They are instructions, or the form of a set that is a
+    single template: problems from one generator are independent draws, not related by their form. For the same reason
+    prompts with fewer than 12 different runs, such as ``6 7 12 = 54 :`` or "What is 3 + 4?", are never near-duplicates.
+    The intended case is many templates with a few variants each: there the templates were sampled, not the variants.
 
-    Of each prompt only its rarest runs are looked up: two sets with a Jaccard index of at least t share one of the
+    Only the rarest runs of each prompt are looked up: two sets with a Jaccard index of at least t share one of the
     (1 − t) n + 1 rarest of either. So 10,000 prompts take seconds (Bayardo, Ma, Srikant 2007, "Scaling Up All Pairs
     Similarity Search").
 
-    >>> said = "{} buys {} boxes of pencils, gives half of them to a friend and loses {} on the way home. How many now?"
-    >>> asked = [said.format("Ann", 4, 1), said.format("Bob", 10, 3)]
+    >>> text = "{} buys {} boxes of pencils, gives half of them to a friend and loses {} on the way home. How many now?"
+    >>> variants = [text.format("Ann", 4, 1), text.format("Bob", 10, 3)]
     >>> other = ["A train leaves the old station at noon and reaches the coast after four hours. How fast does it go?",
     ...          "Find the area of the largest circle that fits into a triangle whose sides are all of equal length.",
     ...          "Two cards are drawn without replacement from a shuffled deck. What is the chance that both are red?"]
-    >>> near_duplicates([*asked, *other], ["t"] * 5).tolist()
+    >>> find_near_duplicates([*variants, *other], ["t"] * 5).tolist()
     [True, True, False, False, False]
     """
     repeated_P = np.zeros(len(prompts), dtype=bool)
@@ -128,7 +127,7 @@ def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
     runs.data[np.repeat(np.diff(runs.indptr) < FEWEST_RUNS, np.diff(runs.indptr))] = 0
     runs.eliminate_zeros()
     size_P = np.diff(runs.indptr)
-    # equal prompts are one row: of variants of a template there may be thousands
+    # equal rows are compared once: a template may have thousands of variants
     first, row_P, n_R = _distinct(runs)
     near_R = n_R > 1
     near_R |= _near_pairs(runs[first], size_P[first], df_F)
@@ -136,8 +135,8 @@ def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
 
 
 def _runs(prompts: Sequence[str]) -> csr_matrix:
-    """Runs of words in each prompt, one row per prompt."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # takes a second to import
+    """Return the runs of words in each prompt, one row per prompt."""
+    from sklearn.feature_extraction.text import HashingVectorizer  # slow to import
 
     vectorizer = HashingVectorizer(
         analyzer=_runs_of, n_features=_N_FEATURES, binary=True, norm=None, alternate_sign=False, dtype=np.float32
@@ -146,7 +145,7 @@ def _runs(prompts: Sequence[str]) -> csr_matrix:
 
 
 def _runs_of(prompt: str) -> list[str]:
-    r"""Return the runs of words of a prompt, numbers and names put for one token each.
+    r"""Return the runs of words in a prompt, with a token for all numbers and one for all names.
 
     >>> _runs_of("Ann has 3,5 pears.")
     ['@ has #', 'has # pears']
@@ -175,10 +174,10 @@ def _near_pairs(
     near_R = np.zeros(runs.shape[0], dtype=bool)
     for start in range(0, runs.shape[0], _ROWS_AT_ONCE):
         pairs = (rarest[start : start + _ROWS_AT_ONCE] @ rarest.T).tocoo()
-        one, other = pairs.row + start, pairs.col
-        one, other = one[one < other], other[one < other]
-        for first in range(0, len(one), 1 << 18):  # rows per block, which bounds the memory of pairs
-            a, b = one[first : first + (1 << 18)], other[first : first + (1 << 18)]
+        left, right = pairs.row + start, pairs.col
+        left, right = left[left < right], right[left < right]
+        for first in range(0, len(left), 1 << 18):  # blocks bound the memory
+            a, b = left[first : first + (1 << 18)], right[first : first + (1 << 18)]
             shared = np.asarray(runs[a].multiply(runs[b]).sum(axis=1)).ravel()
             near = shared >= LEAST_SHARED * (size_R[a] + size_R[b] - shared)
             near_R[a[near]] = near_R[b[near]] = True
@@ -186,7 +185,7 @@ def _near_pairs(
 
 
 def _rarest(runs: csr_matrix, df_F: Int[np.ndarray, " run"]) -> csr_matrix:
-    """Return the rarest runs of each row, at least one of which every near row has."""
+    """Return the rarest runs of each row; a near row has at least one of them."""
     row_N = np.repeat(np.arange(runs.shape[0]), np.diff(runs.indptr))
     order = np.lexsort((runs.indices, df_F[runs.indices], row_N))
     rank_N = np.empty(len(order), dtype=np.int64)

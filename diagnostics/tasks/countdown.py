@@ -1,12 +1,12 @@
-"""Countdown-mini: a task small enough that every correct response can be listed.
+"""Countdown-mini: a task small enough to list every correct response.
 
 A problem ``6 7 12 = 54 :`` gives three distinct integers of 1..12 in ascending order and a target of 1..99. A response
-such as ``6 * 7 + 12`` uses each number once with ``+ - *``, usual precedence, no brackets. Three numbers allow
-54 expressions, so the correct modes of a problem are enumerated and every exact measure (Definition 2.1 of [A],
-arXiv 2601.15609; pass@k without sampling noise) can be decided instead of estimated.
+such as ``6 * 7 + 12`` uses each number once with ``+ - *``, usual precedence, no brackets. Three numbers allow 54
+expressions, so the correct modes of a problem are enumerated, and measures (Definition 2.1 of [A], arXiv 2601.15609;
+pass@k) can be computed exactly instead of estimated.
 
-Problems that share a triple of numbers lie on both sides of the train / held-out split on purpose: that is the
-semantic coupling through which training on one problem moves another.
+Problems with the same numbers are on purpose on both sides of the train / held-out split: that is the semantic coupling
+by which training on one problem changes another.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ RESPONSE_TOKENS = 2 * NUMBERS_PER_QUERY
 
 
 class Query(NamedTuple):
-    """Query of a problem: numbers in ascending order and the value to reach with them."""
+    """Numbers in ascending order, and the value to reach with them."""
 
     numbers: tuple[int, ...]
     target: int
 
     @property
     def prompt(self) -> str:
-        """The query as the model reads it.
+        """The query as text for the model.
 
         >>> Query((6, 7, 12), 54).prompt
         '6 7 12 = 54 :'
@@ -50,7 +50,7 @@ class Query(NamedTuple):
 
 
 def value(numbers: Sequence[int], operators: Sequence[str]) -> int:
-    """Value of ``numbers[0] operators[0] numbers[1] …`` where ``*`` binds stronger than ``+`` and ``-``.
+    """Return the value of ``numbers[0] operators[0] numbers[1] …`` with the usual precedence.
 
     >>> value([12, 6, 7], ["+", "*"])
     54
@@ -66,7 +66,7 @@ def value(numbers: Sequence[int], operators: Sequence[str]) -> int:
 
 @cache
 def expressions(numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
-    """Return all expressions over ``numbers`` (each used once), grouped by value, in a fixed order of enumeration.
+    """Return all expressions that use each number once, grouped by value, in a fixed order.
 
     >>> sum(len(group) for group in expressions((6, 7, 12)).values())
     54
@@ -92,7 +92,7 @@ def modes(query: Query) -> tuple[str, ...]:
 
 
 def wrong_expressions(query: Query) -> tuple[tuple[str, ...], ...]:
-    """Return expressions over the right numbers that miss the target, grouped by the value they reach instead."""
+    """Return expressions with the right numbers that miss the target, grouped by their value."""
     return tuple(group for result, group in expressions(query.numbers).items() if result != query.target)
 
 
@@ -129,7 +129,7 @@ def problem(query: Query) -> Problem:
 def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
     """Return the problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out ones.
 
-    ``seed`` decides the split: a model must be trained and audited with the same one. Raises ``ProblemError`` for
+    ``seed`` determines the split: train and audit a model with the same one. Raises ``ProblemError`` for
     an unknown split or a limit below 1.
 
     >>> audit = problems()
@@ -137,7 +137,7 @@ def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) ->
     (100, 390)
     """
     if limit is not None and limit < 1:
-        raise ProblemError(f"countdown: limit {limit} leaves no problem; give at least 1")
+        raise ProblemError(f"countdown: limit {limit} leaves no problem; pass at least 1")
     train, held_out = split_queries(seed)
     by_split = {"train": train, "held_out": held_out, "audit": held_out[:N_AUDIT]}
     if split not in by_split:

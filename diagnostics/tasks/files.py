@@ -1,15 +1,14 @@
 """Problems from a file: JSON Lines or Parquet.
 
 Fields: ``prompt`` and ``answer`` (text or number); optional ``modes`` (every accepted response), ``id``, ``verifier``,
-``task``, ``difficulty`` (number), ``cluster``. Any further field goes to ``meta``, where a verifier may look for its
-rules.
+``task``, ``difficulty`` (number), ``cluster``. Further fields go to ``meta``, where a verifier may look for its rules.
 
-Problems of one ``cluster`` (text or number) do not count as independent in a verdict, as variants of a template do not.
-It is not part of a problem's identity: naming it later costs no sample. ``group`` replaces a missing ``cluster``, and
-the gradient kernel finds related problems by it (without it, those of one task are related).
+Problems of one ``cluster`` (text or number), such as variants of a template, do not count as independent in a verdict.
+The cluster is not part of a problem's identity, so adding it later keeps the samples. ``group`` replaces a missing
+``cluster``, and the gradient kernel finds related problems by it (without it, problems of one task are related).
 
-Without ``verifier`` a problem is graded by "modes" if it lists modes and by "math" otherwise. Where modes are listed
-they override ``verifier``: a response is correct if and only if it is one of them.
+Without ``verifier`` a problem is graded by "modes" if it lists modes, else by "math". Modes override ``verifier``: a
+response is correct if and only if it is one of them.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty", "cluster"})
-# what other data sets call these fields
+# names of these fields in other data sets
 _OTHER_NAMES = {
     "prompt": ("question", "problem", "input", "query"),
     "answer": ("solution", "gold", "target", "final_answer", "ground_truth", "label"),
 }
-# json, pickle and copy each give up at a depth of their own
+# json, pickle and copy each have a recursion limit
 _MAX_NESTING = 100
 _ACCEPTED = (
     'a problem is {"prompt": …, "answer": …} with optional "modes", "id", "verifier", "task", "difficulty", "cluster"'
@@ -46,30 +45,28 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One record and its location for messages: "problems.jsonl line 7"."""
+    """One record, and its location for messages: "problems.jsonl line 7"."""
 
     where: str
     place: str  # "line 7"
     fields: Mapping[str, Any]
 
 
-def problems_of_file(
+def load_problem_file(
     path: Path, *, limit: int | None = None, repeated: list[str] | None = None, verifier: str | None = None
 ) -> tuple[Problem, ...]:
     """Return the problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
 
     A duplicate problem is an error; with a list ``repeated`` it is left out, and its location added to the list.
-    ``verifier`` grades in place of those that the file names.
-    Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for a problem that cannot be graded.
+    ``verifier`` replaces the verifiers in the file. Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for
+    a problem that cannot be graded.
     """
     with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
-        return checked_problems(
-            islice(rows, limit), source=str(path), task=path.stem, repeated=repeated, verifier=verifier
-        )
+        return check_rows(islice(rows, limit), source=str(path), task=path.stem, repeated=repeated, verifier=verifier)
 
 
 def read_rows(path: Path) -> Generator[Row, None, None]:
-    """Yield the records of a JSON Lines or Parquet file, one after the other."""
+    """Yield the records of a JSON Lines or Parquet file."""
     if not path.exists():
         raise ProblemError(f"{path}: no such file; give a JSONL or Parquet file of problems")
     if path.is_dir():
@@ -83,19 +80,19 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Raise ``ProblemError`` for a Git LFS pointer or a web page in place of the file; a pipe is not looked into."""
+    """Raise ``ProblemError`` for a Git LFS pointer or a web page in place of the file; pipes are not checked."""
     if not path.is_file():
         return
     try:
         with path.open("rb") as content:
             why = why_stand_in(content.read(START_BYTES))
     except OSError:
-        return  # the reader raises it with its cause
+        return  # raised again when the file is read
     if why is not None:
         raise ProblemError(f"{path}: {why}")
 
 
-def checked_problems(
+def check_rows(
     rows: Iterable[Row],
     *,
     source: str,
@@ -103,31 +100,31 @@ def checked_problems(
     repeated: list[str] | None = None,
     verifier: str | None = None,
 ) -> tuple[Problem, ...]:
-    """Return the problems of ``rows``, each able to be graded and none of them twice; ``task`` names rows that do not.
+    """Return the problems of ``rows``, all gradable and without duplicates; ``task`` is for rows without one.
 
-    See ``problems_of_file`` for ``repeated`` and ``verifier``. Without it an id must not come twice either.
+    See ``load_problem_file`` for ``repeated`` and ``verifier``. Without ``repeated`` a duplicate id is an error too.
     """
     problems: list[Problem] = []
     place_of_id: dict[str, str] = {}
     place_of_content: dict[str, str] = {}
     with Verifiers() as verifiers:
         for row in rows:
-            problem = problem_of_row(row, task)
+            problem = parse_problem(row, task)
             content = content_hash(problem.prompt, problem.gold, problem.modes)
             if repeated is not None and content in place_of_content:
                 repeated.append(f"{row.place} is {place_of_content[content]} again")
                 continue
-            _refuse_twice(place_of_content, content, row, "problem")
+            _refuse_duplicate(place_of_content, content, row, "problem")
             if problem.source_id is not None and repeated is None:
-                _refuse_twice(place_of_id, problem.source_id, row, f"id {problem.source_id!r}")
+                _refuse_duplicate(place_of_id, problem.source_id, row, f"id {problem.source_id!r}")
             try:
-                problem = problem if verifier is None else graded_by(problem, verifier)
+                problem = problem if verifier is None else replace_verifier(problem, verifier)
                 verifiers.check_gold(problem)
             except (ProblemError, VerifierError) as error:
                 raise ProblemError(f"{row.where}: {error}") from error
             problems.append(problem)
     if not problems:
-        raise ProblemError(f"{source}: no problems in it; {_ACCEPTED}")
+        raise ProblemError(f"{source}: contains no problems; {_ACCEPTED}")
     return tuple(problems)
 
 
@@ -171,15 +168,15 @@ def _parquet_rows(path: Path) -> Generator[Row, None, None]:
         raise ProblemError(f"{path}: not a readable Parquet file ({_first_words(error)})") from error
 
 
-def graded_by(problem: Problem, verifier: str) -> Problem:
-    """Return the same problem under another verifier. ``ProblemError`` for one whose accepted responses are listed."""
+def replace_verifier(problem: Problem, verifier: str) -> Problem:
+    """Return the problem with another verifier. Raises ``ProblemError`` if its modes are listed."""
     if problem.modes:
-        raise ProblemError(f"its modes are listed, and they decide what is correct; leave out --verifier {verifier}")
+        raise ProblemError(f"its modes are listed, and they override the verifier; leave out --verifier {verifier}")
     return replace(problem, verifier=verifier)
 
 
-def problem_of_row(row: Row, task: str) -> Problem:
-    """Return one problem; its fields are checked, its gold is not."""
+def parse_problem(row: Row, task: str) -> Problem:
+    """Return the problem of a row; its fields are checked, its gold is not."""
     fields = {name: value for name, value in row.fields.items() if value is not None}
     for name, value in fields.items():
         _refuse_unstorable(row, name, (name, value))
@@ -224,7 +221,7 @@ def _text(row: Row, name: str, value: Any) -> str:
 
 
 def _gold(row: Row, value: Any) -> str:
-    """Return a gold; a list of them accepts any."""
+    """Return the gold; any member of a list is accepted."""
     if not isinstance(value, list):
         return _text(row, "answer", value)
     if not value:
@@ -262,7 +259,7 @@ def _difficulty(row: Row, value: Any) -> float | None:
 def _meta(row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
     meta = {name: value for name, value in fields.items() if name not in _FIELDS}
     try:
-        # Parquet knows types that JSON does not; the store keeps meta as JSON
+        # Parquet has types that JSON lacks; the store keeps meta as JSON
         return dict(json.loads(json.dumps(meta, allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise ProblemError(
@@ -271,7 +268,7 @@ def _meta(row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unstorable(row: Row, name: str, value: Any, depth: int = 0) -> None:
-    """Raise ``ProblemError`` for half a surrogate pair (JSON can spell it, no file can hold it) or deep nesting."""
+    """Raise ``ProblemError`` for half a surrogate pair, which UTF-8 cannot encode, or deep nesting."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")
@@ -287,10 +284,10 @@ def _refuse_unstorable(row: Row, name: str, value: Any, depth: int = 0) -> None:
             _refuse_unstorable(row, name, part, depth + 1)
 
 
-def _refuse_twice(places: dict[str, str], key: str, row: Row, what: str) -> None:
+def _refuse_duplicate(places: dict[str, str], key: str, row: Row, kind: str) -> None:
     first = places.setdefault(key, row.place)
     if first != row.place:
-        raise ProblemError(f"{row.where}: the same {what} as {first}; remove or change one")
+        raise ProblemError(f"{row.where}: the same {kind} as {first}; remove or change one")
 
 
 def _refuse_constant(name: str) -> float:
@@ -298,7 +295,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _not_read(error: ValueError) -> str:
-    """Return the fault of a line; a whole number that Python refuses to convert is valid JSON."""
+    """Return the fault of a line; a number too long for Python is valid JSON."""
     if "digits" in str(error) and not isinstance(error, json.JSONDecodeError):
         return f"a number of more than {sys.get_int_max_str_digits():,} digits; write it as text, in quotes"
     return f"not valid JSON ({_first_words(error)}); one object per line"

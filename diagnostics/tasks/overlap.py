@@ -1,14 +1,14 @@
-"""Finds problems of an audit that were trained on: prompts that are the same, or share a long run of words.
+"""Overlap of an audit's problems with training data: prompts that are equal, or share a long run of words.
 
-Overlap with training data says nothing about learning. Three kinds are distinguished: the same text; the same words,
-with any case, spaces and punctuation; a common run of words (13 by default, as in Brown et al. 2020, arXiv 2005.14165,
-appendix C).
+Three kinds are distinguished: the same text; the same words, with any case, spaces and punctuation; a common run of
+words (13 by default, as in Brown et al. 2020, arXiv 2005.14165, appendix C).
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ How = Literal["same text", "same words", "shared run"]
 WORDS = 13
 #: Runs of words in more than this share of the audit's prompts are instructions and do not count.
 COMMON_TO_SET = 0.5
-#: A set of fewer prompts has nothing that is common to it.
+#: With fewer prompts, no run of words counts as an instruction.
 FEWEST_PROMPTS = 4
 
 _PROMPTS = ("prompt", "question", "problem", "input", "query", "instruction")
@@ -34,7 +34,7 @@ _WORD = re.compile(r"\\[a-zA-Z]+|[^\W\d_]+|\d+(?:[.,]\d+)*|[-+*/=<>^]")
 class Overlap:
     """A problem of the audit that is in another set. ``place`` and ``other_place`` count from 1.
 
-    ``shared``: the share of the problem's own runs of words that the other prompt has, from 0 to 1.
+    ``shared``: share of the problem's runs of words that the other prompt contains, from 0 to 1.
     """
 
     place: int
@@ -49,7 +49,7 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True)
 class SetOverlap:
-    """One other set: its prompts, and how many problems of the audit it has, each counted once, at its closest."""
+    """Number of prompts of another set, and of the audit's problems in it, each counted once as its closest kind."""
 
     name: str
     n: int
@@ -62,7 +62,7 @@ class SetOverlap:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapResult:
-    """What ``check_problems`` found: ``found`` has the closest prompt of each set for each problem that it has."""
+    """Result of ``check_problems``; ``found`` has the closest prompt in each set for each problem in it."""
 
     name: str
     n: int
@@ -74,37 +74,44 @@ class OverlapResult:
 
 
 def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) -> OverlapResult:
-    """Compare the prompts of ``audit`` with those of every set of ``against``: files, or tasks by name.
+    """Compare the prompts of ``audit`` with those of each set of ``against``: files, or tasks by name.
 
-    Raises ``ProblemError`` for a set that cannot be read or holds no prompt, and for fewer than 3 ``words``.
+    Raises ``ProblemError`` for a set that cannot be read or has no prompts, and for fewer than 3 ``words``.
     """
     if words < 3:
-        raise ProblemError(f"--words {words}: so short a run is in any two prompts; give 3 or more, as a rule {WORDS}")
-    prompts = list(prompts_of(audit))
+        raise ProblemError(f"--words {words}: any two prompts share so short a run; pass 3 or more, usually {WORDS}")
+    prompts = list(read_prompts(audit))
     index = _Index(prompts, words)
     sets, found = [], []
     for name in against:
         closest: dict[int, Overlap] = {}
         n = 0
-        for n, prompt in enumerate(prompts_of(name), start=1):
-            for place, how, shared in index.like(prompt):
+        for n, prompt in enumerate(read_prompts(name), start=1):
+            for place, how, shared in index.find_overlaps(prompt):
                 overlap = Overlap(
                     place=place + 1, prompt=prompts[place], other=name, other_place=n, how=how, shared=shared
                 )
                 if place not in closest or _is_nearer(overlap, closest[place]):
                     closest[place] = overlap
-        hows = [overlap.how for overlap in closest.values()]
-        counts = (hows.count("same text"), hows.count("same words"), hows.count("shared run"))
-        sets.append(SetOverlap(name=name, n=n, same_text=counts[0], same_words=counts[1], shared_run=counts[2]))
+        kinds = Counter(overlap.how for overlap in closest.values())
+        sets.append(
+            SetOverlap(
+                name=name,
+                n=n,
+                same_text=kinds["same text"],
+                same_words=kinds["same words"],
+                shared_run=kinds["shared run"],
+            )
+        )
         found += [closest[place] for place in sorted(closest)]
     return OverlapResult(name=audit, n=len(prompts), words=words, sets=tuple(sets), found=tuple(found))
 
 
-def prompts_of(source: str) -> Iterator[str]:
+def read_prompts(source: str) -> Iterator[str]:
     """Yield the prompts of a file (JSON Lines or Parquet), or of a task by name, in order.
 
     A file may have them as ``prompt``, ``question``, ``problem``, ``input``, ``query`` or ``instruction``, as text or
-    as a chat, of which the user's messages count. Raises ``ProblemError``.
+    as a chat, whose user messages count. Raises ``ProblemError``.
     """
     path = Path(source)
     if not path.exists() and not path.suffix and (":" in source or "/" not in source):
@@ -119,7 +126,7 @@ def prompts_of(source: str) -> Iterator[str]:
         n += 1
         yield text
     if not n:
-        raise ProblemError(f"{source}: holds no prompt")
+        raise ProblemError(f"{source}: contains no prompt")
 
 
 def _text_of(fields: Mapping[str, Any], name: str | None) -> str | None:
@@ -138,7 +145,7 @@ def _is_nearer(overlap: Overlap, other: Overlap) -> bool:
 
 
 class _Index:
-    """The prompts of an audit, to be looked up by text, by words and by runs of words."""
+    """Index of an audit's prompts by text, by words and by runs of words."""
 
     def __init__(self, prompts: Sequence[str], words: int) -> None:
         self._words = words
@@ -146,7 +153,7 @@ class _Index:
         self._by_words: dict[tuple[str, ...], list[int]] = {}
         self._by_run: dict[int, list[int]] = {}
         for place, prompt in enumerate(prompts):
-            prompt_words = words_of(prompt)
+            prompt_words = split_words(prompt)
             self._by_text.setdefault(_as_text(prompt), []).append(place)
             self._by_words.setdefault(prompt_words, []).append(place)
             for run in set(_runs(prompt_words, words)):
@@ -159,26 +166,26 @@ class _Index:
             for place in places:
                 self._n_runs[place] += 1
 
-    def like(self, prompt: str) -> Iterator[tuple[int, How, float]]:
-        """Yield the audit's problems that overlap with a prompt, each once with its closest kind."""
-        prompt_words = words_of(prompt)
+    def find_overlaps(self, prompt: str) -> Iterator[tuple[int, How, float]]:
+        """Yield the audit's problems that overlap with a prompt, each once with the closest kind of overlap."""
+        prompt_words = split_words(prompt)
         same = self._by_text.get(_as_text(prompt), [])
         yield from ((place, "same text", 1.0) for place in same)
-        worded = [place for place in self._by_words.get(prompt_words, []) if place not in same]
-        yield from ((place, "same words", 1.0) for place in worded)
+        reworded = [place for place in self._by_words.get(prompt_words, []) if place not in same]
+        yield from ((place, "same words", 1.0) for place in reworded)
         shared: dict[int, int] = {}
         for run in set(_runs(prompt_words, self._words)):
             for place in self._by_run.get(run, ()):
                 shared[place] = shared.get(place, 0) + 1
         for place, n in shared.items():
-            if place not in same and place not in worded:
+            if place not in same and place not in reworded:
                 yield place, "shared run", n / self._n_runs[place]
 
 
-def words_of(prompt: str) -> tuple[str, ...]:
-    r"""Return the words, numbers, LaTeX commands and signs of a prompt, in small letters.
+def split_words(prompt: str) -> tuple[str, ...]:
+    r"""Return the words, numbers, LaTeX commands and signs of a prompt, in lower case.
 
-    >>> words_of("What is  $\\frac{1}{2}+3$, in CM?")
+    >>> split_words("What is  $\\frac{1}{2}+3$, in CM?")
     ('what', 'is', '\\frac', '1', '2', '+', '3', 'in', 'cm')
     """
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", prompt).casefold()))

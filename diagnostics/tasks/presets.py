@@ -1,6 +1,6 @@
 """Presets by name: prompts and sampling settings of papers.
 
-The templates hold the turns of a chat as text: a tokenizer's own chat template may add a system turn or today's date.
+The templates contain the turns of a chat, since a tokenizer's chat template may add a system turn or today's date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptPreset:
-    """Prompt and sampling of one paper, under the names of the audit's settings; ``source`` says what is its own."""
+    """Prompt and sampling settings of a paper, named as the audit's settings; ``source`` cites it."""
 
     title: str
     source: str
@@ -21,7 +21,7 @@ class PromptPreset:
     max_tokens: int
 
 
-#: The settings of an audit that a preset decides where neither a flag nor a TOML key does.
+#: Settings of an audit that a preset sets unless a flag or a TOML key does.
 PRESET_SETTINGS = ("prompt_template", "temperature", "top_p", "max_tokens")
 
 PRESETS: Mapping[str, PromptPreset] = {
@@ -55,7 +55,7 @@ PRESETS: Mapping[str, PromptPreset] = {
     "boundary_paradox_llama": PromptPreset(
         title="The reasoning boundary paradox, Llama-3.2-3B-Instruct",
         source="[C] A.3 (Table 3) and A.4. The table lacks the end of the system turn, ends the user turn twice and "
-        "prints \\boxed{\\}: mended to Llama's format. The tokenizer writes <|begin_of_text|>.",
+        "prints \\boxed{\\}: corrected to Llama's format. The tokenizer adds <|begin_of_text|>.",
         prompt_template=(
             "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n\n<|eot_id|>"
             "<|start_header_id|>user<|end_header_id|>\n\n{prompt}\n"

@@ -16,18 +16,17 @@ from oversharp.diagnostics.verifiers.packing import pack
 
 
 def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:
-    """``size`` different problems of ``generator`` under its default settings.
+    """Return ``size`` different problems of ``generator`` under its default settings.
 
-    The whole entry travels in ``meta``, so that grading works from the store alone. Where a generator accepts many
-    answers and names none, the gold is empty. An entry that comes up twice is replaced by a further one; a generator
-    that has fewer than ``size`` different ones is an error.
+    ``meta`` contains the whole entry, so that grading needs only the store. The gold is empty if a generator accepts
+    many answers and gives none. Duplicates are replaced by further entries. Raises ``ProblemError`` for an unknown
+    generator, or one with fewer than ``size`` different problems.
     """
     generators = _generators()
     if generator not in generators:
-        asked = f"reasoning_gym:{generator}"
-        known = (f"reasoning_gym:{name}" for name in generators)
-        raise ProblemError(f"task {asked!r} is unknown; {nearest_names(asked, known)}")
-    with redirect_stdout(StringIO()):  # some generators print dots; standard output may be somebody's JSON
+        task, known = f"reasoning_gym:{generator}", (f"reasoning_gym:{name}" for name in generators)
+        raise ProblemError(f"task {task!r} is unknown; {nearest_names(task, known)}")
+    with redirect_stdout(StringIO()):  # some generators print dots, which would break --json
         problems = _different_problems(generator, size=size, seed=seed)
     if len(problems) < size:
         raise ProblemError(
@@ -39,7 +38,7 @@ def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem
 
 def _different_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:
     by_prompt: dict[str, Problem] = {}
-    # in reserve for repeated entries (a fifth of coin_flip's), but no endless search in a small world
+    # more than ``size``, for duplicates (a fifth of coin_flip's entries); bounded, for generators of few problems
     entries = _entries(generator, size=4 * size + 10, seed=seed)
     for problem in (_problem(generator, entry) for entry in entries):
         by_prompt.setdefault(problem.prompt, problem)

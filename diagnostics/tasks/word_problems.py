@@ -1,9 +1,9 @@
-"""Arithmetic in words: one- and two-step problems that small pretrained models sometimes solve, with worked solutions.
+"""Arithmetic word problems of one or two steps, with worked solutions, for small pretrained models.
 
-A problem names a person, things and numbers up to 20, and asks for a whole number in ``\\boxed{}``. Each is
-on one side of a split by what it says, so that ``word_problems`` asks nothing that ``word_problems:train`` trained on.
-Worked solutions come in several ways (in words, as equations, in another order): the warm-up of a base decides
-how many ways it has, and so what training can lose.
+A problem has a person, things and numbers up to 20, and asks for a whole number in ``\\boxed{}``. A hash of its text
+puts it on one side of a split, so that ``word_problems`` has no problem of ``word_problems:train``. Worked solutions
+come in several ways (in words, as equations, in another order): the warm-up of a base determines how many ways it uses,
+and so what training can lose.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Split = Literal["train", "held_out"]
 
 TASK = "word_problems"
 MOST = 20
-#: There are some more, but ever fewer draws find one that is new.
+#: A few more exist, but take many draws to find.
 MOST_PROBLEMS = 100_000
-#: One problem in this many is held out.
+#: One of this number of problems is held out.
 HELD_OUT_OF = 4
 #: Longest response in tokens: solutions take 15 to 60.
 RESPONSE_TOKENS = 96
@@ -35,7 +35,7 @@ _BOXES = ("bags", "baskets", "boxes", "drawers", "jars")
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """A problem in words and the ways to solve it: each is the lines of a worked solution without the boxed answer."""
+    """A word problem and the ways to solve it: worked solutions without the boxed answer."""
 
     text: str
     answer: int
@@ -48,14 +48,14 @@ class Story:
 
     @property
     def solutions(self) -> tuple[str, ...]:
-        """The ways, each with the boxed answer at its end."""
+        """The worked solutions, with the boxed answer at the end."""
         return tuple(f"{way} The answer is \\boxed{{{self.answer}}}." for way in self.ways)
 
 
 def problems(argument: str, *, limit: int, seed: int) -> tuple[Problem, ...]:
-    """``limit`` different problems: held out, or for the argument ``train`` of the other side of the split.
+    """Return ``limit`` different problems: held out, or for the argument ``train`` of the other side of the split.
 
-    Raises ``ProblemError`` for another argument.
+    Raises ``ProblemError`` for another argument, or too many problems.
 
     >>> print(problems("", limit=1, seed=0)[0].prompt)
     Clara fills 4 boxes with 2 stickers each and keeps 11 more. How many stickers are there? Answer with ...
@@ -67,21 +67,21 @@ def problems(argument: str, *, limit: int, seed: int) -> tuple[Problem, ...]:
     split: Split = "train" if argument else "held_out"
     return tuple(
         Problem(task=TASK, prompt=story.prompt, gold=str(story.answer), verifier="math")
-        for story in stories(split, limit, seed=seed)
+        for story in draw_stories(split, limit, seed=seed)
     )
 
 
-def stories(split: Split, n: int, *, seed: int) -> list[Story]:
-    """``n`` different stories of one side of the split, in an order that is the seed's."""
+def draw_stories(split: Split, n: int, *, seed: int) -> list[Story]:
+    """Return ``n`` different stories of one side of the split, by the seed."""
     rng, drawn = random.Random(f"{TASK} {split} {seed}"), dict[str, Story]()
     while len(drawn) < n:
-        story = drawn_story(rng, split)
+        story = draw_story(rng, split)
         drawn.setdefault(story.text, story)
     return list(drawn.values())
 
 
-def drawn_story(rng: random.Random, split: Split) -> Story:
-    """Return one story of that side of the split; every kind is drawn as often."""
+def draw_story(rng: random.Random, split: Split) -> Story:
+    """Draw a story of that side of the split; all kinds are equally likely."""
     while True:
         name, thing, box = rng.choice(_NAMES), rng.choice(_THINGS), rng.choice(_BOXES)
         story = rng.choice(_KINDS)(rng, name, thing, box)
@@ -90,7 +90,7 @@ def drawn_story(rng: random.Random, split: Split) -> Story:
 
 
 def is_held_out(text: str) -> bool:
-    """Return the side of the split of a story, for every seed."""
+    """Whether a story is held out, for every seed."""
     return int(content_hash(TASK, text), 16) % HELD_OUT_OF == 0
 
 
@@ -180,5 +180,5 @@ _KINDS = (_more, _fewer, _boxes, _boxes_and_more, _more_and_fewer, _shared)
 
 
 def _numbers(rng: random.Random, n: int, *, most: int) -> Sequence[int]:
-    """Different numbers from 2 on: nothing is asked that is nothing to do."""
+    """Return different numbers from 2, so that no step is trivial."""
     return rng.sample(range(2, most + 1), n)

@@ -122,7 +122,7 @@ def test_what_was_downloaded_before_is_read_from_the_cache_but_never_another_com
 
 
 def test_paths_that_hold_no_data_set_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ProblemError, match="no local copy of gsm8k there"):
+    with pytest.raises(ProblemError, match="no local copy of gsm8k;"):
         load_problems(None, f"benchmark:gsm8k={tmp_path}/none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ProblemError, match="empty: cannot be read as a data set"):

@@ -14,14 +14,14 @@ import pytest
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks import load_problems
-from oversharp.diagnostics.tasks.clusters import clusters_of, near_duplicates
-from oversharp.diagnostics.tasks.files import problems_of_file
+from oversharp.diagnostics.tasks.clusters import find_clusters, find_near_duplicates
+from oversharp.diagnostics.tasks.files import load_problem_file
 
 
 def _problems(path: Path, fields: list[dict[str, Any]]) -> tuple[Problem, ...]:
     lines = [json.dumps({"prompt": f"{i}?", "answer": str(i), **more}) for i, more in enumerate(fields)]
     path.write_text("\n".join(lines), encoding="utf-8")
-    return problems_of_file(path)
+    return load_problem_file(path)
 
 
 FIELDS: list[dict[str, Any]] = [
@@ -47,7 +47,7 @@ def test_the_cluster_is_the_named_field_else_the_cluster_else_the_group(
     tmp_path: Path, field: str | None, named: list[str | None]
 ) -> None:
     problems = _problems(tmp_path / "p.jsonl", FIELDS)
-    clusters: Mapping[str, str] = clusters_of(problems, field)
+    clusters: Mapping[str, str] = find_clusters(problems, field)
     assert [clusters.get(problem.problem_id) for problem in problems] == named
 
 
@@ -60,19 +60,19 @@ def test_to_name_a_cluster_later_changes_no_problem(tmp_path: Path) -> None:
 def test_an_unknown_field_is_told_with_what_there_is(tmp_path: Path) -> None:
     problems = _problems(tmp_path / "p.jsonl", FIELDS)
     with pytest.raises(ConfigError, match="--cluster pages: no problem has that field; did you mean: page"):
-        clusters_of(problems, "pages")
+        find_clusters(problems, "pages")
     with pytest.raises(ConfigError, match="--cluster page: no problem has that field; they have no further fields"):
-        clusters_of(problems[-1:], "page")
+        find_clusters(problems[-1:], "page")
     rules = _problems(tmp_path / "p.jsonl", [{"id": "q1", "rules": {"deep": 1}}])
-    with pytest.raises(ConfigError, match="--cluster rules: problem q1 holds a dict there"):
-        clusters_of(rules, "rules")
+    with pytest.raises(ConfigError, match="--cluster rules: is a dict at problem q1"):
+        find_clusters(rules, "rules")
 
 
 def test_clusters_of_one_problem_each_are_said_to_be_none(tmp_path: Path) -> None:
     notes: list[str] = []
-    clusters_of(_problems(tmp_path / "p.jsonl", [{"page": i} for i in range(3)]), "page", note=notes.append)
-    assert notes == ["no two problems share a page: all count as unrelated, as if no cluster were named"]
-    clusters_of(_problems(tmp_path / "p.jsonl", FIELDS), None, note=notes.append)
+    find_clusters(_problems(tmp_path / "p.jsonl", [{"page": i} for i in range(3)]), "page", note=notes.append)
+    assert notes == ["no two problems share a page: all count as unrelated"]
+    find_clusters(_problems(tmp_path / "p.jsonl", FIELDS), None, note=notes.append)
     assert len(notes) == 1
 
 
@@ -90,7 +90,7 @@ def _variants(rng: random.Random, n: int) -> list[str]:
 
 
 def _flagged(prompts: list[str], tasks: list[str] | None = None) -> list[int]:
-    return near_duplicates(prompts, tasks or ["t"] * len(prompts)).nonzero()[0].tolist()
+    return find_near_duplicates(prompts, tasks or ["t"] * len(prompts)).nonzero()[0].tolist()
 
 
 def test_variants_of_a_template_and_questions_on_one_text_are_found() -> None:

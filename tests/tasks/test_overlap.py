@@ -7,7 +7,7 @@ import pytest
 
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.records.errors import ProblemError
-from oversharp.diagnostics.tasks.overlap import check_problems, prompts_of
+from oversharp.diagnostics.tasks.overlap import check_problems, read_prompts
 
 HOW = "Solve the problem below step by step and put the final answer of yours into a box at the end."
 AUDITED = [
@@ -62,7 +62,7 @@ def test_other_numbers_in_a_short_problem_are_another_problem(tmp_path: Path) ->
 
 
 def test_tasks_by_name_are_sets_too(tmp_path: Path) -> None:
-    held = list(prompts_of("countdown"))
+    held = list(read_prompts("countdown"))
     result = check_problems(write(tmp_path / "audit.jsonl", [held[5], "something else"]), ["countdown"])
     assert [(one.place, one.other_place, one.how) for one in result.found] == [(1, 6, "same text")]
 
@@ -81,14 +81,14 @@ def test_the_command_prints_counts_and_pairs_and_ends_with_3_where_there_are_som
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"text": "x"}\n', r"train\.jsonl line 1: no prompt, as text or as a chat"), ("", "holds no prompt")],
+    [('{"text": "x"}\n', r"train\.jsonl line 1: no prompt, as text or as a chat"), ("", "contains no prompt")],
 )
 def test_a_set_without_prompts_is_one_line(audited: str, tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(content)
     with pytest.raises(ProblemError, match=message):
         check_problems(audited, [str(path)])
-    with pytest.raises(ProblemError, match="--words 2: so short a run is in any two prompts"):
+    with pytest.raises(ProblemError, match="--words 2: any two prompts share so short a run"):
         check_problems(audited, [audited], words=2)
     with pytest.raises(ProblemError, match="no such file"):
         check_problems(audited, [str(tmp_path / "missing.jsonl")])

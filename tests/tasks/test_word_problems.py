@@ -8,10 +8,10 @@ import pytest
 
 from oversharp.diagnostics.records.errors import ProblemError
 from oversharp.diagnostics.tasks import load_problems, suggested_max_tokens
-from oversharp.diagnostics.tasks.word_problems import MOST, stories
+from oversharp.diagnostics.tasks.word_problems import MOST, draw_stories
 from oversharp.diagnostics.verifiers import Verifiers
 
-DRAWN = stories("train", 600, seed=0)
+DRAWN = draw_stories("train", 600, seed=0)
 
 
 def test_every_equation_of_every_solution_is_true_and_ends_in_the_answer() -> None:

@@ -1,1 +1,1 @@
-"""Functions of the API, one file per question."""
+"""Functions of the API, and commands that are no functions of it."""

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from oversharp.diagnostics.measures import all_measures, explanation, get_measure
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.tasks.benchmark_sources import how_to_copy
-from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS, Benchmark, benchmark_of
+from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
 #: Meanings of the words, and the page that has more.
@@ -305,10 +305,10 @@ def task_explanation(name: str) -> str | None:
     commit     563bb8404243c5f09de6ec262f2db674fe5bce9b
     columns    problem, answer
     verifier   math
-    offline    where there is a network, run: python -c 'from datasets import load_dataset; ...
+    offline    on a machine with a network, run: python -c 'from datasets import load_dataset; ...
     """
     if name.startswith("benchmark:"):
-        return _benchmark_text(name, benchmark_of(name.removeprefix("benchmark:")))
+        return _benchmark_text(name, get_benchmark(name.removeprefix("benchmark:")))
     return _preset_text(name, PRESETS[name]) if name in PRESETS else None
 
 

@@ -65,7 +65,7 @@ def plan(
     k
         The k of that fall, at most half of the base's samples. Default: half of the audit's n.
     power
-        The chance of finding it that is required.
+        The required chance of finding it.
     checkpoints
         Trained checkpoints of the planned audit. Default: as many as in the store, with --cost 10.
     cost
@@ -106,9 +106,9 @@ def plan(
     return show_plan_cost(estimate, as_json)
 
 
-#: Pairs that are printed, and characters of their prompts; ``--json`` has all.
+#: Number of printed pairs, and characters of their prompts; ``--json`` has all.
 _SHOWN, _CHARACTERS = 10, 60
-_FOUND = 3
+_FOUND_EXIT_CODE = 3
 
 problems = App(name="problems", help="Check a problem set before an audit: was it in the training data?")
 
@@ -128,7 +128,7 @@ def check(
         print(json.dumps(asdict(result), indent=2, ensure_ascii=False))
     else:
         _print_overlap(result, Console(highlight=False))
-    return _FOUND if result.found else 0
+    return _FOUND_EXIT_CODE if result.found else 0
 
 
 check.__doc__ = check_problems.__doc__
@@ -139,11 +139,11 @@ def _print_overlap(result: OverlapResult, out: Console) -> None:
     table = Table(box=None, header_style="bold")
     for heading in ("in", "prompts", "same text", "same words", f"a run of {result.words} words"):
         table.add_column(heading, justify="left" if heading == "in" else "right", overflow="fold")
-    for one in result.sets:
-        counts = (one.n, one.same_text, one.same_words, one.shared_run)
-        table.add_row(escape(escape_controls(one.name)), *(f"{count:,}" for count in counts))
+    for other in result.sets:
+        counts = (other.n, other.same_text, other.same_words, other.shared_run)
+        table.add_row(escape(escape_controls(other.name)), *(f"{count:,}" for count in counts))
     out.print(table)
-    for pair in sorted(result.found, key=lambda one: -one.shared)[:_SHOWN]:
+    for pair in sorted(result.found, key=lambda overlap: -overlap.shared)[:_SHOWN]:
         prompt = " ".join(pair.prompt.split())
         shown = prompt if len(prompt) <= _CHARACTERS else f"{prompt[:_CHARACTERS]}…"
         share = "" if pair.how != "shared run" else f", {100 * pair.shared:.0f} % of its runs"

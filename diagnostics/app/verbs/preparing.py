@@ -46,7 +46,7 @@ def plan(
     k
         The k of that fall, at most half of the base's samples. Default: half of the audit's n.
     power
-        The chance of finding it that is required.
+        The required chance of finding it.
     checkpoints
         Trained checkpoints of the planned audit. Default: as many as in the store.
     """
@@ -115,7 +115,7 @@ def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: i
     """
     from oversharp.diagnostics.tasks.overlap import check_problems as run
 
-    return run(str(audit), [str(one) for one in against], words=words)
+    return run(str(audit), [str(source) for source in against], words=words)
 
 
 @check_arguments

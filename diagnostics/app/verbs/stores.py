@@ -98,8 +98,8 @@ def lost(
     --------
     ::
 
-        for one in oversharp.lost("audit/audit.duckdb", answers=True).problems:
-            print(one.change.title, one.before[0].answer, "→", one.after[-1].answer)
+        for problem in oversharp.lost("audit/audit.duckdb", answers=True).problems:
+            print(problem.change.title, problem.before[0].answer, "→", problem.after[-1].answer)
     """
     from oversharp.diagnostics.changes.lost import lost as run
 
@@ -195,16 +195,14 @@ def regrade(
     from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 
     require_report_place(store_file(store))
-    limits = GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers)
     rate = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
-    command = command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{rate})"
     result = run(
         store_file(store),
         verifier,
         series=series,
         guess_rate=guess_rate,
-        limits=limits,
-        command=command,
+        limits=GraderLimits(timeout_s=grader_timeout, memory_gib=grader_memory_gib, workers=grader_workers),
+        command=command or f"oversharp.regrade({str(store)!r}, {verifier!r}, series={series!r}{rate})",
         progress=progress,
     )
     write_report(result.store_path, result.report_path)
@@ -322,7 +320,7 @@ def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = Fals
     """Remove series from a store, and keep a copy of the old store next to it.
 
     Removes their samples, grades, scores, findings and token files. Keeps everything that a remaining series shares
-    with them: the base, its samples, kernels. Findings and verdicts of the others stay as they are. The checkpoint to
+    with them: the base, its samples, kernels. Findings and verdicts of the others do not change. The checkpoint to
     ship is chosen again if removed series were among the candidates, and the report is written again.
 
     The copy is audit.before-drop.duckdb, with its token files in audit.before-drop.tokens. Remove both once you have
@@ -358,6 +356,6 @@ def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = Fals
         settle_left(made)
     with Store.open(path, read_only=True) as opened:
         is_audited = not opened.frame("FROM current_audits LIMIT 1").empty
-    if is_audited:  # imported samples may wait for those of the base
+    if is_audited:  # not if only samples without a base were imported
         write_report(path, path.parent / "report.html")
     return result

@@ -1,4 +1,4 @@
-"""``oversharp view``: problems and responses of a store in the browser, or a static copy of some."""
+"""The command ``view``: problems and responses of a store in the browser, or a static copy of some."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def view(
 ) -> int:
     """Show problems and responses of two checkpoints side by side in the browser, read-only.
 
-    The page is served to this machine only, at an address with a random token, and loads nothing from elsewhere. Ctrl-C
-    ends it; until then no audit can write to the store.
+    The page is served to this machine only, at an address with a random token, and loads nothing from other hosts.
+    Ctrl-C ends it; until then no audit can write to the store.
 
     Parameters
     ----------
@@ -88,7 +88,8 @@ def view(
         for note in opened.notes:
             print(f"note: {note}", file=sys.stderr)
         viewer = Viewer(opened)
-        chosen = replace(_selection(viewer, series, since, step), only=only, search=search)
+        before, after = (None if number is None else str(number) for number in (since, step))
+        chosen = replace(viewer.selection(series or viewer.series[0].name, before, after), only=only, search=search)
         if place is None:
             return _copy(viewer, chosen, bundle or Path(), most, progress)
         return _serve(viewer, chosen, place, no_open=no_open)
@@ -105,18 +106,12 @@ def _place(bundle: Path | None, port: int) -> AbstractContextManager[socket.sock
     return nullcontext()
 
 
-def _selection(viewer: Viewer, series: str | None, since: int | None, step: int | None) -> ViewSelection:
-    names = [one.name for one in viewer.series]
-    before = None if since is None else str(since)
-    return viewer.selection(series or names[0], before, None if step is None else str(step))
-
-
 def _copy(viewer: Viewer, chosen: ViewSelection, folder: Path, most: int, progress: ProgressSink) -> int:
     from oversharp.diagnostics.viewer.bundle import write_bundle
 
     written = write_bundle(viewer, chosen, folder, most=most, stage=progress.stage)
     left = written.n_selected - written.n_problems
-    more = f"; --most {written.n_selected} takes the other {left} too" if left else ""
+    more = f"; --most {written.n_selected} copies the other {left} too" if left else ""
     print(
         f"{folder / 'index.html'}: {plural(written.n_problems, 'problem')}, "
         f"{plural(written.n_responses, 'response')}, {written.n_bytes / 1e6:.1f} MB{more}"
@@ -130,7 +125,7 @@ def _serve(viewer: Viewer, chosen: ViewSelection, place: socket.socket, *, no_op
 
     token = secrets.token_urlsafe(24)
     address = f"http://{ADDRESS}:{place.getsockname()[1]}/{token}/"
-    viewer.problems(chosen)  # what the page asks for first is at hand then
+    viewer.problems(chosen)  # caches the page's first request
     start = ViewStart(store=viewer.store_name, series=viewer.series, selection=chosen)
     server = create_server(create_app(viewer, start, token))
     print(address, flush=True)
@@ -143,5 +138,5 @@ def _serve(viewer: Viewer, chosen: ViewSelection, place: socket.socket, *, no_op
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open in a window: without one, Python starts a text browser in this very terminal."""
+    """Whether a browser would open in a window; otherwise Python starts a text browser in this terminal."""
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
