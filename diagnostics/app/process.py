@@ -35,7 +35,9 @@ def main() -> NoReturn:
     """
     _open_missing_streams()
     _print_any_text()
-    if not _has_directory():
+    try:
+        os.getcwd()
+    except OSError:
         print("error: the current directory was deleted; change to another with cd", file=sys.stderr)
         sys.exit(_NOWHERE_EXIT_CODE)
     stopped_by: list[int] = []
@@ -78,14 +80,6 @@ def _print_any_text() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
-
-
-def _has_directory() -> bool:
-    try:
-        os.getcwd()
-    except OSError:
-        return False
-    return True
 
 
 def _run_command(stopped_by: list[int]) -> int:

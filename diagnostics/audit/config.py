@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -30,7 +30,7 @@ from oversharp.diagnostics.records.settings import (
     require_name,
     require_storable,
 )
-from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
+from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
@@ -319,40 +319,36 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         return 2 * self.n if self.n_base is None else self.n_base
 
     @property
-    def _preset(self) -> PromptPreset | None:
-        return None if self.preset is None else PRESETS[self.preset]
-
-    @property
     def set_by_preset(self) -> dict[str, str | float | int]:
         """The preset's settings, without those that the user gives."""
-        names = () if self._preset is None else PRESET_SETTINGS
-        return {name: getattr(self._preset, name) for name in names if getattr(self, name) is None}
+        if self.preset is None:
+            return {}
+        return {name: getattr(PRESETS[self.preset], name) for name in PRESET_SETTINGS if getattr(self, name) is None}
+
+    def _resolve(self, name: str, default: Any) -> Any:
+        """Return the user's setting, else the preset's, else ``default``."""
+        given = getattr(self, name)
+        return self.set_by_preset.get(name, default) if given is None else given
 
     @property
     def used_temperature(self) -> float:
-        """``temperature``; the preset's, else 1, by default."""
-        if self.temperature is not None:
-            return self.temperature
-        return 1.0 if self._preset is None else self._preset.temperature
+        """``temperature``; by default the preset's, else 1."""
+        return float(self._resolve("temperature", 1.0))  # 1 and 1.0 must be the same settings
 
     @property
     def used_top_p(self) -> float:
-        """``top_p``; the preset's, else 1, by default."""
-        if self.top_p is not None:
-            return self.top_p
-        return 1.0 if self._preset is None else self._preset.top_p
+        """``top_p``; by default the preset's, else 1."""
+        return float(self._resolve("top_p", 1.0))
 
     @property
     def used_prompt_template(self) -> str:
-        """``prompt_template``; the preset's, else the bare prompt, by default."""
-        if self.prompt_template is not None:
-            return self.prompt_template
-        return "{prompt}" if self._preset is None else self._preset.prompt_template
+        """``prompt_template``; by default the preset's, else the bare prompt."""
+        return str(self._resolve("prompt_template", "{prompt}"))
 
     @property
     def asked_max_tokens(self) -> int | None:
         """``max_tokens``, else the preset's; None if the task and the model decide."""
-        return self.max_tokens if self.max_tokens is not None or self._preset is None else self._preset.max_tokens
+        return None if (tokens := self._resolve("max_tokens", None)) is None else int(tokens)
 
     @property
     def used_entropy_samples(self) -> int:

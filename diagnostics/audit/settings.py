@@ -235,7 +235,7 @@ def _panel_sampling(config: AuditConfig, sampling: SamplingSettings) -> Sampling
     With the audit's seed the panel would share its random numbers with the samples for pass@k.
     """
     seed = int(content_hash("panel", config.seed), 16) % 2**31
-    return replace(sampling, temperature=config.panel_temperature, top_p=1.0, top_k=0, seed=seed)
+    return replace(sampling, temperature=float(config.panel_temperature), top_p=1.0, top_k=0, seed=seed)
 
 
 def _default_max_tokens(base: Checkpoint) -> int:

@@ -72,7 +72,10 @@ def _local_rows(path: Path, name: str, data: HubData) -> Generator[Row, None, No
         if any((path / marker).exists() for marker in ("dataset_dict.json", "state.json")):
             loaded = datasets.load_from_disk(str(path))
             if isinstance(loaded, datasets.DatasetDict):
-                loaded = _split_of(loaded, data.split, path)
+                if data.split not in loaded:
+                    splits = ", ".join(sorted(loaded))
+                    raise ProblemError(f'{path}: no split "{data.split}" among {splits}; save that split')
+                loaded = loaded[data.split]
         else:
             loaded = datasets.load_dataset(str(path), data.config, split=data.split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
@@ -108,12 +111,6 @@ def _datasets() -> ModuleType:
             f"benchmarks need the package datasets ({error}); run: pip install '.[tasks]' in oversharp's checkout, "
             "or give a JSONL or Parquet file: --task benchmark:NAME=FILE"
         ) from error
-
-
-def _split_of(splits: Mapping[str, Any], split: str, path: Path) -> Any:
-    if split not in splits:
-        raise ProblemError(f'{path}: no split "{split}" among {", ".join(sorted(splits))}; save that split')
-    return splits[split]
 
 
 def _numbered(rows: Iterable[Mapping[str, Any]], source: str) -> Generator[Row, None, None]:

@@ -58,10 +58,10 @@ def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() ->
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must be above 0 and below the audit's own"),
+        ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must be above 0 and below the audit's"),
         ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: has a temperature twice"),
-        ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must be above 0 and above the audit's own"),
-        ({"n": 8, "control_n": 17}, "--control-n 17: the base itself is drawn 16 times"),
+        ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must be above 0 and above the audit's"),
+        ({"n": 8, "control_n": 17}, "--control-n 17: the base itself has 16 samples"),
     ],
 )
 def test_temperatures_that_are_no_controls_are_refused(made: dict, message: str) -> None:

@@ -149,8 +149,8 @@ def test_the_shape_of_a_model_leaves_out_of_products_what_is_only_looked_up(mode
     ("size", "gpu", "told"),
     [
         ({"problems": 0}, None, "--problems 0: must be at least 1"),
-        ({"tokens": 900}, None, "--tokens 900: .* the model's context of 128; name fewer"),
-        ({}, "h10", "--gpu h10: its data sheet is not included; did you mean: h100"),
+        ({"tokens": 900}, None, "--tokens 900: .* the model's context of 128; lower it"),
+        ({}, "h10", "--gpu h10: not among the data sheets; did you mean: h100"),
     ],
 )
 def test_what_cannot_be_planned_is_told_in_one_line(

@@ -290,7 +290,7 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
     regrade(store, "exact")
     with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp regrade`"):
         regrade(store, "math", series="val (exact)")
-    with pytest.raises(ConfigError, match=r"--series val \(exact\): these are samples of another series"):
+    with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp regrade`"):
         confirm(store, ConfirmConfig(series="val (exact)"))
 
 

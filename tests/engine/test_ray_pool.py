@@ -285,7 +285,7 @@ def test_ray_that_is_not_installed_or_not_there_is_one_line(tmp_path: Path, monk
             distributed._join(ray, address)
     with pytest.raises(ClusterError, match=r"no Ray at ray://head \(an address is HOST:PORT"):
         distributed._join(ray, "ray://head")
-    with pytest.raises(ConfigError, match="--device cuda:1: a worker sees its own GPU alone"):
+    with pytest.raises(ConfigError, match="--device cuda:1: each worker sees one GPU only"):
         _config(tmp_path, ray="auto", device="cuda:1")
 
 

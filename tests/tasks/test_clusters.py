@@ -61,7 +61,7 @@ def test_an_unknown_field_is_told_with_what_there_is(tmp_path: Path) -> None:
     problems = _problems(tmp_path / "p.jsonl", FIELDS)
     with pytest.raises(ConfigError, match="--cluster pages: no problem has that field; did you mean: page"):
         find_clusters(problems, "pages")
-    with pytest.raises(ConfigError, match="--cluster page: no problem has that field; they have no further fields"):
+    with pytest.raises(ConfigError, match="--cluster page: no problem has that field; problems have no further fields"):
         find_clusters(problems[-1:], "page")
     rules = _problems(tmp_path / "p.jsonl", [{"id": "q1", "rules": {"deep": 1}}])
     with pytest.raises(ConfigError, match="--cluster rules: is a dict at problem q1"):

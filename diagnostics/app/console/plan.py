@@ -36,7 +36,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     for n in numbers_of_samples:
         table.add_column(f"n = {n}", justify="right")
     for n_problems in sorted({audit.n_problems for audit in plan.audits}):
-        cells = [_size(by_size[n_problems, n], plan.cheapest) for n in numbers_of_samples]
+        audits = [by_size[n_problems, n] for n in numbers_of_samples]
+        marks = [" ◀" if audit is plan.cheapest else "  " for audit in audits]
+        cells = [f"{_power(audit)}{mark}\n{_drawn(audit)}  " for audit, mark in zip(audits, marks, strict=True)]
         table.add_row(f"{n_problems:,}", *cells)
     print_rows(
         (
@@ -76,11 +78,6 @@ def _rows(plan: Plan) -> Iterator[OutputRow]:
         label="note",
         value="the power is an upper bound: real losses vary more, and changes between checkpoints are not simulated",
     )
-
-
-def _size(audit: PlannedAudit, cheapest: PlannedAudit | None) -> str:
-    mark = " ◀" if audit is cheapest else "  "
-    return f"{_power(audit)}{mark}\n{_drawn(audit)}  "
 
 
 def _drawn(audit: PlannedAudit) -> str:

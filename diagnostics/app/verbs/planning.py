@@ -25,6 +25,29 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.tasks.overlap import OverlapResult
 
 
+_COST_HELP = """
+    `oversharp plan --cost MODEL --problems 500 --tokens 2000` needs no store. It estimates hours, disk and memory of
+    each stage of an audit with the default settings, by default of 10 checkpoints. Without --gpu the hours are those of
+    one core of this CPU. GPU hours are not measured: they are lower bounds from the data sheet, and real ones are
+    longer.
+
+    Parameters
+    ----------
+    cost
+        Model to estimate the cost of an audit for: a directory, or a hub name.
+    problems
+        With --cost: number of problems.
+    n
+        With --cost: samples per problem and checkpoint; twice as many of the base.
+    tokens
+        With --cost: mean length of a response, in tokens.
+    prompt_tokens
+        With --cost: mean length of a prompt with its chat template, in tokens.
+    gpu
+        With --cost: h100, h200, a100, l40s or l4, a single one.
+"""
+
+
 def plan(
     store: Path | None = None,
     /,
@@ -42,45 +65,7 @@ def plan(
     gpu: str | None = None,
     as_json: Json = False,
 ) -> int:
-    """Compute how many problems and samples an audit needs to find a given loss; with --cost, what an audit costs.
-
-    Starts from the base's samples in STORE, of a finished audit or a small pilot. Simulates audits of several sizes in
-    which pass@k falls by DROP, and counts how often the verdict reports a fall. Two kinds of loss are simulated:
-    diffuse, where rarely solved problems become rarer and the others more frequent, and concentrated, where a few
-    problems are never solved again. An audit is large enough if it finds both. Real losses vary more between problems,
-    and changes between checkpoints are not simulated, so the power is an upper bound. Reads the store only.
-
-    `oversharp plan --cost MODEL --problems 500 --tokens 2000` needs no store. It estimates hours, disk and memory of
-    each stage of an audit with the default settings. Without --gpu the hours are those of one core of this CPU. GPU
-    hours are not measured: they are lower bounds from the data sheet, and real ones are longer.
-
-    Parameters
-    ----------
-    store
-        The audit.duckdb file, or its directory; none with --cost.
-    series
-        Name of the series whose base and responses to use; required if the store has several.
-    drop_points
-        The fall of pass@k to find, in percentage points.
-    k
-        The k of that fall, at most half of the base's samples. Default: half of the audit's n.
-    power
-        The required chance of finding it.
-    checkpoints
-        Trained checkpoints of the planned audit. Default: as many as in the store, with --cost 10.
-    cost
-        Model to estimate the cost of an audit for: a directory, or a hub name.
-    problems
-        With --cost: number of problems.
-    n
-        With --cost: samples per problem and checkpoint; twice as many of the base.
-    tokens
-        With --cost: mean length of a response, in tokens.
-    prompt_tokens
-        With --cost: mean length of a prompt with its chat template, in tokens.
-    gpu
-        With --cost: h100, h200, a100, l40s or l4, a single one.
-    """
+    """See ``api.plan``, and with --cost ``api.plan_cost``."""
     if cost is None:
         if store is None:
             raise ConfigError("plan needs the STORE of an audit or a pilot, or --cost MODEL")
@@ -109,6 +94,8 @@ def plan(
 #: Number of printed pairs, and characters of their prompts; ``--json`` has all.
 _SHOWN, _CHARACTERS = 10, 60
 _FOUND_EXIT_CODE = 3
+
+plan.__doc__ = (plan_size.__doc__ or "").replace("\n    Parameters\n    ----------\n", _COST_HELP)
 
 problems = App(name="problems", help="Check a problem set before an audit: was it in the training data?")
 

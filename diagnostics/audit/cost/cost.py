@@ -8,6 +8,7 @@ operations per second and its bytes over the data sheet's bytes per second (roof
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -200,23 +201,11 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
         ("kernel", work.kernel_text, work.kernel_flop / cpu.kernel_flop),
         ("grade to report", work.graded_text, cpu.end_s + cpu.sample_s * size.sampled),
     )
-    return CostPlan(
-        model=shape,
-        size=size,
-        machine=(
-            f"one core of this CPU in {speed.dtype}: {ratios[0]}, {ratios[1]} and {ratios[2]} times as fast in "
-            f"decoding, reading and gradients as the measured core ({cpu.hardware}; {cpu.model})"
-        ),
-        per_core=True,
-        stages=tuple(
-            StageCost(name=name, amount=amount, hours=seconds / 3600, basis="measured rate")
-            for name, amount, seconds in stages
-        ),
-        memory=tuple(MemoryNeed(what=what, needed_bytes=needed, fits=None) for what, needed in work.memory()),
-        disk_bytes=work.disk_bytes,
-        weights_bytes=work.all_weights_bytes,
-        remarks=_remarks(shape),
+    machine = (
+        f"one core of this CPU in {speed.dtype}: {ratios[0]}, {ratios[1]} and {ratios[2]} times as fast in decoding, "
+        f"reading and gradients as the measured core ({cpu.hardware}; {cpu.model})"
     )
+    return work.plan(machine, stages)
 
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
@@ -228,30 +217,14 @@ def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
         ("teacher-force", work.scored_text, work.scored_flop / gpu.bfloat16_flop),
         ("kernel", work.kernel_text, work.kernel_flop / gpu.float32_flop),
     )
-    return CostPlan(
-        model=shape,
-        size=size,
-        machine=f"one {gpu.name}, by its data sheet",
-        per_core=False,
-        stages=tuple(
-            StageCost(name=name, amount=amount, hours=seconds / 3600, basis="roofline")
-            for name, amount, seconds in stages
-        ),
-        memory=tuple(
-            MemoryNeed(what=what, needed_bytes=needed, fits=needed <= gpu.memory_bytes)
-            for what, needed in work.memory()
-        ),
-        disk_bytes=work.disk_bytes,
-        weights_bytes=work.all_weights_bytes,
-        remarks=_remarks(shape),
-    )
+    return work.plan(f"one {gpu.name}, by its data sheet", stages)
 
 
 class _Work:
     """Operations and bytes of each stage."""
 
     def __init__(self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None) -> None:
-        self._shape, self._gpu = shape, gpu
+        self._shape, self._size, self._gpu = shape, size, gpu
         #: Number of tokens that the middle token of a response attends to.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
@@ -268,10 +241,30 @@ class _Work:
         row_flop = self._row_tokens * shape.token_flop(self._row_tokens / 2)
         self.kernel_flop = KERNEL_FORWARDS * size.kernel_rows * row_flop
         self.graded_text = f"{size.sampled:,} responses"
-        self.disk_bytes = STORE_BYTES + size.sampled * size.tokens * TOKEN_BYTES
-        self.all_weights_bytes = float((size.checkpoints + 1) * shape.weight_bytes)
 
-    def memory(self) -> list[tuple[str, float]]:
+    def plan(self, machine: str, stages: Iterable[tuple[str, str, float]]) -> CostPlan:
+        """Return the plan with these stages: name, amount of work, seconds."""
+        shape, size, gpu = self._shape, self._size, self._gpu
+        basis: Basis = "measured rate" if gpu is None else "roofline"
+        return CostPlan(
+            model=shape,
+            size=size,
+            machine=machine,
+            per_core=gpu is None,
+            stages=tuple(
+                StageCost(name=name, amount=amount, hours=seconds / 3600, basis=basis)
+                for name, amount, seconds in stages
+            ),
+            memory=tuple(
+                MemoryNeed(what=process, needed_bytes=needed, fits=None if gpu is None else needed <= gpu.memory_bytes)
+                for process, needed in self._memory()
+            ),
+            disk_bytes=STORE_BYTES + size.sampled * size.tokens * TOKEN_BYTES,
+            weights_bytes=float((size.checkpoints + 1) * shape.weight_bytes),
+            remarks=_remarks(shape),
+        )
+
+    def _memory(self) -> list[tuple[str, float]]:
         """Return the memory of the engine, and of the scorer while it computes a kernel."""
         shape, gpu = self._shape, self._gpu
         if gpu is None:
