@@ -182,7 +182,7 @@ def test_large_amounts_are_printed_without_exponents(capsys: pytest.CaptureFixtu
 
 def test_an_adapter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="an adapter; give the model that it belongs to"):
+    with pytest.raises(CheckpointError, match="is an adapter; pass its base model"):
         read_shape(str(tmp_path))
 
 

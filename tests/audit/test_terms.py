@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     ("given", "said"),
     [
         ({"guess_rate": 1.5}, "--guess-rate 1.5: must be between 0 and 1"),
-        ({"guess_rate": float("nan")}, "--guess-rate nan: must lie"),
+        ({"guess_rate": float("nan")}, "--guess-rate nan: must be between"),
         ({"looks": 0}, "--looks 0: must be at least 1"),
         ({"looks": "often"}, "--looks 'often': must be a whole number, or any"),
         ({"runs": 0}, "--runs 0: must be at least 1"),
