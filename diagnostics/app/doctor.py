@@ -14,7 +14,6 @@ from typing import Literal
 
 from oversharp.diagnostics.records.amounts import plural
 
-OWN_PACKAGES = ("oversharp",)
 NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
 #: Dependencies of vLLM's CPU build that do not match a CPU build of torch.
 UNFIT_FOR_CPU = ("torchvision", "torchaudio", "torchcodec")
@@ -32,7 +31,7 @@ class Check:
 
 def run_checks() -> tuple[Check, ...]:
     """Run every check, in the order of the output. Loads torch (for CUDA), no other heavy library."""
-    return (_python(), *_packages(), _device(), _vllm(), *_tasks(), _memory(), _disk(), *_conflicts())
+    return (_python(), *_packages(), _device(), _vllm(), *_tasks(), _memory(), _disk(), _import_name())
 
 
 def _python() -> Check:
@@ -98,15 +97,10 @@ def _disk() -> Check:
     return Check(name="disk", state="ok" if enough else "bad", text=f"{free_gib:.1f} GiB free in {Path.cwd()}")
 
 
-def _conflicts() -> list[Check]:
-    """Find distributions that install a package of the same import name, which may load instead of this one."""
-    owners = packages_distributions()
-    checks = []
-    for package in OWN_PACKAGES:
-        foreign = sorted({owner for owner in owners.get(package, []) if owner != "oversharp"})
-        if foreign:
-            text = f"also installed by {', '.join(foreign)}; install oversharp in a separate environment"
-            checks.append(Check(name=package, state="bad", text=text))
-    return checks or [
-        Check(name="import names", state="ok", text=f"{', '.join(OWN_PACKAGES)} is installed by oversharp only")
-    ]
+def _import_name() -> Check:
+    """Check that no other distribution installs a package ``oversharp``, which may load instead of this one."""
+    others = sorted({owner for owner in packages_distributions().get("oversharp", []) if owner != "oversharp"})
+    if others:
+        text = f"also installed by {', '.join(others)}; install oversharp in a separate environment"
+        return Check(name="oversharp", state="bad", text=text)
+    return Check(name="import names", state="ok", text="oversharp is installed by oversharp only")

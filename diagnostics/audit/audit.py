@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -85,8 +84,29 @@ def audit(
     Raises:
         OversharpError: bad input; committed results stay in the store.
     """
-    progress = progress or SilentProgress()
-    return _retry_with_transformers(partial(_audit, series_paths, command=command, progress=progress), config, progress)
+    sink = progress or SilentProgress()
+
+    def run(config: AuditConfig, refused: str | None) -> AuditResult:
+        with ExitStack() as stack:
+            prepared = prepare(stack, series_paths, config, WHOLE, sink)
+            drawn = draw(prepared)
+            n_controls = draw_controls_to_ship(prepared, drawn.failed)
+            without_kernel = draw_kernels(prepared, drawn.failed)
+            prepared.engine.close()
+            verdict = update_verdict(prepared.store, prepared.key, drawn.failed, prepared.skipped, sink)
+            left_out = _left_out(prepared, drawn.failed)
+            prepared.store.end_audit(prepared.key, provenance(command, left_out, _record(prepared, refused)))
+        return AuditResult(
+            series=prepared.series.name,
+            verdict=verdict,
+            store_path=prepared.store.path,
+            report_path=prepared.store.path.parent / "report.html",
+            left_out=left_out,
+            without_kernel=without_kernel,
+            samples_drawn=drawn.n_samples + n_controls,
+        )
+
+    return _retry_with_transformers(run, config, sink)
 
 
 def audit_shard(
@@ -103,77 +123,42 @@ def audit_shard(
     store then samples only the checkpoint to ship at higher temperatures, and computes kernels, findings and verdict.
     Raises the errors of ``audit``.
     """
-    progress = progress or SilentProgress()
-    run = partial(_audit_shard, series_paths, shard=shard, command=command, progress=progress)
-    return _retry_with_transformers(run, config, progress)
+    sink = progress or SilentProgress()
+
+    def run(config: AuditConfig, refused: str | None) -> ShardResult:
+        with ExitStack() as stack:
+            prepared = prepare(stack, series_paths, config, shard, sink)
+            drawn = draw(prepared)
+            left_out = _left_out(prepared, drawn.failed)
+            place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
+            record = {**_record(prepared, refused), "shard": place}
+            prepared.store.end_audit(prepared.key, provenance(command, left_out, record))
+        return ShardResult(
+            series=prepared.series.name,
+            shard=shard,
+            n_problems=len(prepared.problems),
+            store_path=prepared.store.path,
+            left_out=left_out,
+            samples_drawn=drawn.n_samples,
+        )
+
+    return _retry_with_transformers(run, config, sink)
 
 
-def _retry_with_transformers(run: Callable[..., Result], config: AuditConfig, progress: ProgressSink) -> Result:
+def _retry_with_transformers(
+    run: Callable[[AuditConfig, str | None], Result], config: AuditConfig, progress: ProgressSink
+) -> Result:
     """Call ``run``, and again with transformers if ``--sampler auto`` chose an engine that refuses the model.
 
-    ``refused`` is then the engine's reason, for the store.
+    The second argument of ``run`` is then the engine's reason, for the store.
     """
     try:
-        return run(config)
+        return run(config, None)
     except EngineRefusedError as error:
         if config.sampler != "auto":
             raise
         progress.note(f"{error}: done now")
-        return run(replace(config, sampler="transformers"), refused=str(error))
-
-
-def _audit(
-    series_paths: Sequence[Path | str],
-    config: AuditConfig,
-    *,
-    command: str,
-    progress: ProgressSink,
-    refused: str | None = None,
-) -> AuditResult:
-    with ExitStack() as stack:
-        prepared = prepare(stack, series_paths, config, WHOLE, progress)
-        drawn = draw(prepared)
-        n_controls = draw_controls_to_ship(prepared, drawn.failed)
-        without_kernel = draw_kernels(prepared, drawn.failed)
-        prepared.engine.close()
-        verdict = update_verdict(prepared.store, prepared.key, drawn.failed, prepared.skipped, progress)
-        left_out = _left_out(prepared, drawn.failed)
-        prepared.store.end_audit(prepared.key, provenance(command, left_out, _record(prepared, refused)))
-    return AuditResult(
-        series=prepared.series.name,
-        verdict=verdict,
-        store_path=prepared.store.path,
-        report_path=prepared.store.path.parent / "report.html",
-        left_out=left_out,
-        without_kernel=without_kernel,
-        samples_drawn=drawn.n_samples + n_controls,
-    )
-
-
-def _audit_shard(
-    series_paths: Sequence[Path | str],
-    config: AuditConfig,
-    *,
-    shard: Shard,
-    command: str,
-    progress: ProgressSink,
-    refused: str | None = None,
-) -> ShardResult:
-    with ExitStack() as stack:
-        prepared = prepare(stack, series_paths, config, shard, progress)
-        drawn = draw(prepared)
-        left_out = _left_out(prepared, drawn.failed)
-        place = {"index": shard.index + 1, "of": shard.of, "whole": prepared.whole_id}
-        record = {**_record(prepared, refused), "shard": place}
-        prepared.store.end_audit(prepared.key, provenance(command, left_out, record))
-    return ShardResult(
-        series=prepared.series.name,
-        shard=shard,
-        n_problems=len(prepared.problems),
-        store_path=prepared.store.path,
-        left_out=left_out,
-        samples_drawn=drawn.n_samples,
-    )
+        return run(replace(config, sampler="transformers"), str(error))
 
 
 # ---------------------------------------------------------------- sampling and scoring

@@ -106,9 +106,10 @@ def regrade(
         first = stored_key(store, _choose_series(store, series))
         if not has_texts(store, first.series):
             raise ConfigError(f"--series {first.series}: only counts were imported; there are no responses to grade")
-        if _own_verifiers(store, first) == [verifier]:
-            return _regrade_in_place(store, first, verifier, guess_rate, progress)
-        problems, left_out = _split_problems(store, first, verifier)
+        first_problems = _read_problems(store, first)
+        if {problem.verifier for problem in first_problems} == {verifier}:
+            return _regrade_in_place(store, first, first_problems, verifier, guess_rate, progress)
+        problems, left_out = _split_problems(first_problems, first.series, verifier)
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
@@ -120,13 +121,15 @@ def regrade(
         left_out_labels = {**skipped, **_label_failed(store, first.series, failed)}
         store.end_audit(key, provenance(command, left_out_labels, {"regraded": regraded}))
         n_samples, n_disagreed = _count_disagreements(store, key.series)
-        own = sorted({problem.verifier for problem in stored_problems(store, [p.problem_id for p in problems])})
         of_verdict = update_verdict(store, first, failed, skipped, progress)  # its explanations compare both graders
+    graded_ids = {problem.problem_id for problem in problems}
     return RegradeResult(
         series=key.series,
         of_series=first.series,
         verifier=verifier,
-        own_verifiers=tuple(own),
+        own_verifiers=tuple(
+            sorted({problem.verifier for problem in first_problems if problem.problem_id in graded_ids})
+        ),
         verdict=verdict,
         of_verdict=of_verdict,
         n_problems=len(problems),
@@ -162,12 +165,13 @@ def _read_problems(store: Store, key: AuditKey) -> list[Problem]:
     return stored_problems(store, ids)
 
 
-def _own_verifiers(store: Store, key: AuditKey) -> list[str]:
-    return sorted({problem.verifier for problem in _read_problems(store, key)})
-
-
 def _regrade_in_place(
-    store: Store, key: AuditKey, verifier: str, guess_rate: float | None, progress: ProgressSink
+    store: Store,
+    key: AuditKey,
+    problems: Sequence[Problem],
+    verifier: str,
+    guess_rate: float | None,
+    progress: ProgressSink,
 ) -> RegradeResult:
     """Recompute the grades by older rules of the series' own verifier."""
     if guess_rate is not None:
@@ -177,7 +181,6 @@ def _regrade_in_place(
         raise ConfigError(
             f"--verifier {verifier}: grades series {key.series!r} already, by the current rules; pass another one"
         )
-    problems = _read_problems(store, key)
     before = store.verdict(key.series)
     grade_responses(store, problems, pending, key=key, progress=progress)
     failed, skipped = left_out_checkpoints(store, key.series)
@@ -198,9 +201,8 @@ def _regrade_in_place(
     )
 
 
-def _split_problems(store: Store, first: AuditKey, verifier: str) -> tuple[list[Problem], dict[str, str]]:
+def _split_problems(problems: Sequence[Problem], series: str, verifier: str) -> tuple[list[Problem], dict[str, str]]:
     """Return the problems with ``verifier``, and those whose gold answer it cannot parse (id → reason)."""
-    problems = _read_problems(store, first)
     readable: list[Problem] = []
     left_out: dict[str, str] = {}
     with Verifiers() as verifiers:
@@ -215,7 +217,7 @@ def _split_problems(store: Store, first: AuditKey, verifier: str) -> tuple[list[
     if not readable:
         why = next(iter(left_out.values()), "it has none")
         raise ProblemError(
-            f"--verifier {verifier}: can parse the gold answer of no problem of series {first.series!r} ({why})"
+            f"--verifier {verifier}: can parse the gold answer of no problem of series {series!r} ({why})"
         )
     return readable, left_out
 
