@@ -268,7 +268,7 @@ def test_grades_by_older_rules_are_made_again_in_place_and_once(
     ]
     after = table(store, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND k = 1")
     assert not after.equals(findings_before)
-    with pytest.raises(ConfigError, match=r"--verifier exact: grades series 'val' already, by today's rules"):
+    with pytest.raises(ConfigError, match=r"--verifier exact: grades series 'val' already, by the current rules"):
         regrade(store, "exact")
     with pytest.raises(ConfigError, match="--guess-rate: series 'val' is graded by exact and keeps the rate it has"):
         regrade(store, "exact", guess_rate=0.1)
