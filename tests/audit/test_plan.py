@@ -233,7 +233,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: 
         ({"k": 0}, "--k 0"),
         ({"wanted": 1.0}, "--power 1: must be between 0 and 1"),
         ({"n_checkpoints": 0}, "--checkpoints 0"),
-        ({"drop_points": 90.0}, "too few to lose that many"),
+        ({"drop_points": 90.0}, "no loss lowers it by that much"),
     ):
         with pytest.raises(ConfigError, match=message) as error:
             plan(base_alone, **change)
