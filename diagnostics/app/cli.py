@@ -51,7 +51,7 @@ SHARD_HELP = (
     "For several machines without Ray. Join the shares with oversharp merge."
 )
 CONFIG_HELP = "TOML file with a table per command; flags override it."
-DRY_RUN_HELP = "Check all runs and their models, print what is left to do, and stop."
+DRY_RUN_HELP = "Check all runs and their models, print the remaining work, and stop."
 
 app = App(
     name="oversharp",

@@ -152,7 +152,7 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
 
 
 def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink | None = None) -> CompareResult:
-    """Train what is missing, audit all runs into one store, and write one report.
+    """Train the missing steps, audit all runs into one store, and write one report.
 
     The base is trained once. Finished runs are kept and interrupted ones continue. A run that fails, or whose
     checkpoints cannot be read, is left out.

@@ -1,1 +1,1 @@
-"""The audit of a series, stage by stage, and what is made of a finished one: plan, confirmation, regrading."""
+"""The audit of a series in stages, and the uses of a finished audit: plan, confirmation, regrading, shipping."""

@@ -182,8 +182,8 @@ def compute_kernels(
 ) -> Mapping[str, str]:
     """Compute the gradient kernels; return label → reason of those that failed.
 
-    If the rows do not fit into memory, the kernel has fewer problems; that is printed and is no failure. ``kind``: what
-    is trained in this series, a full model or an adapter.
+    If the rows do not fit into memory, the kernel has fewer problems; that is printed and is no failure. ``kind``:
+    kind of weights that this series trains, a full model or an adapter.
     """
     without_kernel: dict[str, str] = {}
     n_problems = dict.fromkeys(checkpoints, audit.key.kernel_problems)

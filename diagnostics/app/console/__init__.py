@@ -1,1 +1,1 @@
-"""What the commands print: rows of a label and a value, tables, JSON."""
+"""Output of the commands: rows of a label and a value, tables, JSON."""

@@ -184,7 +184,7 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
 
 def dtype_on_cpu(shape: ModelShape) -> Dtype:
     """Return the precision of an audit of a bfloat16 model on this CPU, as ``choose_dtype`` decides."""
-    from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # brings torch
+    from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # loads torch
 
     large = shape.parameters >= ONE_THREAD_BELOW_PARAMETERS
     return "bfloat16" if large and has_products_of("bfloat16") else "float32"

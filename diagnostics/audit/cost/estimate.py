@@ -63,7 +63,7 @@ def estimate_sampling(model: str, *, n_samples: int, max_tokens: int, prompt_tok
 
     ``device`` is the device that samples; None takes a GPU if there is one. Raises ``ConfigError`` if it is missing.
     """
-    from oversharp.diagnostics.models.devices import default_threads_of, has_products_of, pick_device  # brings torch
+    from oversharp.diagnostics.models.devices import default_threads_of, has_products_of, pick_device  # loads torch
 
     try:
         shape = read_shape(model)
@@ -118,7 +118,7 @@ def _gpu_seconds(shape: ModelShape, gpu: Gpu, n_samples: int, tokens: float, pro
 
 def _find_gpu(index: int) -> Gpu | None:
     """Return the data sheet of the GPU at ``index``; None if there is none."""
-    from oversharp.diagnostics.models.devices import gpu_name  # brings torch
+    from oversharp.diagnostics.models.devices import gpu_name  # loads torch
 
     words = gpu_name(index).lower().replace("-", " ").split()
     return next((gpu for key, gpu in GPUS.items() if key in words), None)
