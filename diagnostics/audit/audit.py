@@ -232,7 +232,7 @@ def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
         )
         state.add_drawn(drawn)
     if settings.controls is not None:
-        _draw_controls(prepared, base, settings.controls.colder, settings.controls.n, state, raise_error)
+        _draw_controls(prepared, base, settings.controls.lower, settings.controls.n, state, raise_error)
     _note_pace(prepared, [base], state)
 
 
@@ -261,7 +261,7 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: Dra
         state.pace.begin(checkpoint.checkpoint_id)
     _draw_own(prepared, group, state, leave_out)
     if settings.controls is not None and last in remaining():
-        _draw_controls(prepared, last, settings.controls.hotter, settings.controls.n_hot, state, leave_out)
+        _draw_controls(prepared, last, settings.controls.higher, settings.controls.n_higher, state, leave_out)
     teacher_force(prepared, remaining(), settings.sampling, leave_out)
     _note_pace(prepared, remaining(), state)
 
@@ -335,7 +335,7 @@ def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) ->
 
     for checkpoint in prepared.series.checkpoints[1:-1]:
         if chosen is not None and checkpoint.step == chosen.step:
-            _draw_controls(prepared, checkpoint, controls.hotter, controls.n_hot, state, note_failure)
+            _draw_controls(prepared, checkpoint, controls.higher, controls.n_higher, state, note_failure)
     if state.n_samples:
         prepared.engine.close()
         prepared.grader.close()

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 #: Factors of the audit's own temperature. Down to .15 because pass@k falls steeply below about .3: the demo's base
 #: loses 1 point of pass@128 down to T = .45 and 19 points down to .15. Trained runs may lose as much.
-COLDER = (0.6, 0.3, 0.15)
-HOTTER = (1.2, 1.5)
+LOWER = (0.6, 0.3, 0.15)
+HIGHER = (1.2, 1.5)
 #: Largest number of control samples by default, as a share of the audit's own samples.
 MOST_OF_THE_AUDIT = 0.25
 #: The base's share of the controls: every checkpoint is compared with its frontier.
 OF_THE_BASE = 0.6
 #: Checkpoints that are sampled at higher temperatures: the last, and the one to ship.
-DRAWN_HOTTER = 2
+SAMPLED_HIGHER = 2
 #: Least number of samples per problem for a useful estimate of pass@k.
 LEAST_SAMPLES = 16
 
@@ -56,12 +56,12 @@ class ControlRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    """``n`` samples per problem of the base under each of ``colder``, ``n_hot`` of others under each of ``hotter``."""
+    """Settings at other temperatures: ``n`` samples per problem of the base, ``n_higher`` of other checkpoints."""
 
     n: int
-    n_hot: int
-    colder: tuple[SamplingSettings, ...]
-    hotter: tuple[SamplingSettings, ...]
+    n_higher: int
+    lower: tuple[SamplingSettings, ...]
+    higher: tuple[SamplingSettings, ...]
 
 
 def plan_controls(
@@ -74,27 +74,27 @@ def plan_controls(
     if request.wanted is False:
         return None, ""
     own = settings.temperature
-    colder = request.lower or tuple(round(own * share, 4) for share in COLDER)
-    hotter = request.higher or tuple(round(own * share, 4) for share in HOTTER)
+    lower = request.lower or tuple(round(own * share, 4) for share in LOWER)
+    higher = request.higher or tuple(round(own * share, 4) for share in HIGHER)
     audit = n_base + (n_checkpoints - 1) * n
-    n_hotter = DRAWN_HOTTER * len(hotter)
+    n_higher_draws = SAMPLED_HIGHER * len(higher)
     if request.is_explicit:
-        n_cold = n_hot = request.n or n
+        n_lower = n_higher = request.n or n
     else:
-        n_cold = min(n, int(OF_THE_BASE * MOST_OF_THE_AUDIT * audit) // len(colder))
-        n_hot = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_hotter)
-        if n_cold < LEAST_SAMPLES:
+        n_lower = min(n, int(OF_THE_BASE * MOST_OF_THE_AUDIT * audit) // len(lower))
+        n_higher = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_higher_draws)
+        if n_lower < LEAST_SAMPLES:
             return None, ""  # the measures without controls name --controls
-    more = f"at most {100 * (n_cold * len(colder) + n_hot * n_hotter) / audit:.0f} % more samples"
+    more = f"at most {100 * (n_lower * len(lower) + n_higher * n_higher_draws) / audit:.0f} % more samples"
     note = (
-        f"controls: {n_cold} samples per problem of the base at each of T = {_listed(colder)}; {n_hot} of the last "
-        f"checkpoint and of the one to ship at each of T = {_listed(hotter)}: {more}"
+        f"controls: {n_lower} samples per problem of the base at each of T = {_listed(lower)}; {n_higher} of the last "
+        f"checkpoint and of the one to ship at each of T = {_listed(higher)}: {more}"
     )
     controls = Controls(
-        n=n_cold,
-        n_hot=n_hot,
-        colder=tuple(control_settings(settings, temperature) for temperature in colder),
-        hotter=tuple(control_settings(settings, temperature) for temperature in hotter),
+        n=n_lower,
+        n_higher=n_higher,
+        lower=tuple(control_settings(settings, temperature) for temperature in lower),
+        higher=tuple(control_settings(settings, temperature) for temperature in higher),
     )
     return controls, note + _truncation_note(settings)
 
@@ -113,7 +113,7 @@ def add_stored_controls(
         if control.settings_id in stored
     }
     if controls is not None:
-        least = min(available.get(control, 0) for control in controls.colder)
+        least = min(available.get(control, 0) for control in controls.lower)
         if least <= controls.n:
             return controls, note
         return replace(controls, n=least), f"{note}; {least} of the base at each are in the store and are used"
@@ -121,7 +121,7 @@ def add_stored_controls(
         return None, note
     n, temperatures = min(available.values()), _listed([control.temperature for control in available])
     note = f"controls: {n} samples per problem of the base at each of T = {temperatures} are in the store and are used"
-    return Controls(n=n, n_hot=0, colder=tuple(available), hotter=()), note
+    return Controls(n=n, n_higher=0, lower=tuple(available), higher=()), note
 
 
 def _truncation_note(settings: SamplingSettings) -> str:

@@ -1,4 +1,4 @@
-"""The base drawn sharper and the last checkpoint hotter: what that costs, and that it stays beside the audit's own."""
+"""Controls: temperatures, cost, and no effect on the audit's own samples."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def plan(controls: ControlRequest, settings: SamplingSettings = SETTINGS, *, n: 
 def test_by_default_they_are_a_quarter_of_the_audit_and_are_announced() -> None:
     controls, says = plan(ControlRequest())
     # a quarter of 512 + 8 · 256 is 640: three fifths over three temperatures, the rest over two of two checkpoints
-    assert (controls.n, controls.n_hot) == (128, 64)
-    assert [one.temperature for one in controls.colder] == [0.6, 0.3, 0.15]
-    assert [one.temperature for one in controls.hotter] == [1.2, 1.5]
-    assert len({one.seed for one in (SETTINGS, *controls.colder, *controls.hotter)}) == 6
+    assert (controls.n, controls.n_higher) == (128, 64)
+    assert [one.temperature for one in controls.lower] == [0.6, 0.3, 0.15]
+    assert [one.temperature for one in controls.higher] == [1.2, 1.5]
+    assert len({one.seed for one in (SETTINGS, *controls.lower, *controls.higher)}) == 6
     assert says == (
         "controls: 128 samples per problem of the base at each of T = 0.6, 0.3, 0.15; 64 of the last checkpoint and of "
         "the one to ship at each of T = 1.2, 1.5: at most 25 % more samples"
@@ -45,13 +45,13 @@ def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -
     asked, _ = plan(ControlRequest(wanted=True), n=16, n_checkpoints=3)
     assert asked.n == 16
     fewer, _ = plan(ControlRequest(n=4, lower=(0.5,), higher=(2.0,)), n=16)
-    assert (fewer.n, len(fewer.colder), len(fewer.hotter)) == (4, 1, 1)
+    assert (fewer.n, len(fewer.lower), len(fewer.higher)) == (4, 1, 1)
     assert plan(ControlRequest(wanted=False)) == (None, "")
 
 
 def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() -> None:
     controls, says = plan(ControlRequest(), replace(SETTINGS, temperature=0.5, top_p=0.9))
-    assert [one.temperature for one in controls.colder] == [0.3, 0.15, 0.075]
+    assert [one.temperature for one in controls.lower] == [0.3, 0.15, 0.075]
     assert says.endswith(", with top-p 0.9 as in the audit's own samples")
 
 
@@ -70,13 +70,13 @@ def test_temperatures_that_are_no_controls_are_refused(made: dict, message: str)
 
 
 def test_colder_draws_that_the_store_holds_are_taken_for_nothing() -> None:
-    colder = {control_settings(SETTINGS, t).settings_id: (t, n) for t, n in ((0.6, 8), (0.3, 12), (1.5, 12))}
-    taken, says = add_stored_controls(None, "", SETTINGS, colder)
-    assert ([one.temperature for one in taken.colder], taken.n, taken.hotter, taken.n_hot) == ([0.6, 0.3], 8, (), 0)
+    lower = {control_settings(SETTINGS, t).settings_id: (t, n) for t, n in ((0.6, 8), (0.3, 12), (1.5, 12))}
+    taken, says = add_stored_controls(None, "", SETTINGS, lower)
+    assert ([one.temperature for one in taken.lower], taken.n, taken.higher, taken.n_higher) == ([0.6, 0.3], 8, (), 0)
     assert says.endswith("8 samples per problem of the base at each of T = 0.6, 0.3 are in the store and are used")
-    assert add_stored_controls(None, "", replace(SETTINGS, max_tokens=9), colder) == (None, "")
+    assert add_stored_controls(None, "", replace(SETTINGS, max_tokens=9), lower) == (None, "")
     planned, told = plan(ControlRequest(lower=(0.6, 0.3), n=4))
-    more, told_more = add_stored_controls(planned, told, SETTINGS, colder)
+    more, told_more = add_stored_controls(planned, told, SETTINGS, lower)
     assert (more, told_more) == (
         replace(planned, n=8),
         f"{told}; 8 of the base at each are in the store and are used",

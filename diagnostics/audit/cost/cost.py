@@ -82,7 +82,7 @@ class AuditSize:
         )
         if planned is None:
             return 0
-        return planned.n * len(planned.colder) + planned.n_hot * len(planned.hotter) * min(2, self.checkpoints)
+        return planned.n * len(planned.lower) + planned.n_higher * len(planned.higher) * min(2, self.checkpoints)
 
     @property
     def scored(self) -> int:

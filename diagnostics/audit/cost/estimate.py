@@ -26,13 +26,15 @@ def open_pace(prepared: PreparedAudit) -> Pace:
     if settings.panel:
         others.append(OtherDraw(base.checkpoint_id, settings.panel_sampling.settings_id, settings.panel))
     if controls is not None:
-        others += [OtherDraw(base.checkpoint_id, lower.settings_id, controls.n) for lower in controls.colder]
+        others += [OtherDraw(base.checkpoint_id, lower.settings_id, controls.n) for lower in controls.lower]
         if last is not base:
-            others += [OtherDraw(last.checkpoint_id, higher.settings_id, controls.n_hot) for higher in controls.hotter]
+            others += [
+                OtherDraw(last.checkpoint_id, higher.settings_id, controls.n_higher) for higher in controls.higher
+            ]
     lacking = samples_to_draw(prepared.store, prepared.key, others)
     perhaps = 0
     if controls is not None and len(prepared.series.checkpoints) > 2:  # the checkpoint to ship may be a third
-        perhaps = controls.n_hot * len(controls.hotter) * len(prepared.problems)
+        perhaps = controls.n_higher * len(controls.higher) * len(prepared.problems)
     return Pace(lacking, began=time.monotonic(), perhaps=perhaps, fewer=settings.is_adaptive)
 
 
