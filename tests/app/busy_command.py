@@ -1,4 +1,4 @@
-"""The command in a process that has something to say at its end, and a thread that outlasts the command."""
+"""The command in a process with output at its end, and a thread that outlives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store of imported samples with a fall and a rise in it: small, and made in seconds."""
+"""Fixtures: a small store of imported samples with a fall and a rise of pass@k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command as a stranger meets it: help, one-line errors, exit codes, machine-readable output."""
+"""The command line: help, one-line errors, exit codes, machine-readable output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole comparison, small and real: two objectives, two seeds, one base, one store, one report."""
+"""A small real comparison: two objectives, two seeds, one base, one store, one report."""
 
 from __future__ import annotations
 

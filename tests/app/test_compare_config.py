@@ -1,4 +1,4 @@
-"""The file of a comparison: what it means, and one line for whatever cannot work."""
+"""The TOML file of a comparison: its settings, and one-line errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``ship`` and ``confirm`` print fits 80 columns, and repeats of weights change no shortlist."""
+"""The output of ``ship`` and ``confirm`` fits 80 columns; repeated weights change no shortlist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The help: every command in one group, ten flags first, all of them with --help-all, and none that stops working."""
+"""The help: every command in one group, at most ten flags first, all flags with --help-all."""
 
 from __future__ import annotations
 

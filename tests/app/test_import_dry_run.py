@@ -1,4 +1,4 @@
-"""A dry run of an import ends as the import then does, whatever the layout of the dump."""
+"""A dry run of an import has the exit code of the import, for all layouts of dumps."""
 
 from __future__ import annotations
 

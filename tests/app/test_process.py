@@ -1,4 +1,4 @@
-"""The process of the command leaves nothing undone, though it ends without taking the libraries down."""
+"""The process of the command finishes its work, though it skips the cleanup of libraries."""
 
 from __future__ import annotations
 

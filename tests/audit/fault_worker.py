@@ -1,4 +1,4 @@
-"""A worker that runs out of memory with many responses at a time, as an engine does whose plan was too large."""
+"""A worker that runs out of memory with many responses at a time."""
 
 from __future__ import annotations
 

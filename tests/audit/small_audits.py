@@ -1,4 +1,4 @@
-"""A small audit of the built-in task, what it tells its user, and what its store holds."""
+"""Helpers: a small audit of the built-in task, its notes, and frames of its store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit as a whole: it continues where it ended, leaves nothing out silently, and mixes nothing."""
+"""Whole audits: they continue where they ended, report what is left out, and mix no settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confirmation with fresh samples of real models: a planted loss and gain are found, and nothing of the audit moves."""
+"""Confirmation with fresh samples of real models finds a planted loss and gain, and leaves the audit unchanged."""
 
 from __future__ import annotations
 

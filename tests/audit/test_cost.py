@@ -1,4 +1,4 @@
-"""What an audit will cost: the counts are the audit's own, the arithmetic is checked by hand, guesses are named."""
+"""Estimated cost of an audit: counts equal those of an audit, arithmetic by hand, assumptions are stated."""
 
 from __future__ import annotations
 

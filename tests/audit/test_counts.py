@@ -1,4 +1,4 @@
-"""The verdict from a real store: which samples count, which problems show modes, and what is left out."""
+"""The verdict from a real store: the samples that count, problems with modes, and left-out checkpoints."""
 
 from __future__ import annotations
 

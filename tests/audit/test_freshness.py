@@ -1,4 +1,4 @@
-"""Findings, verdict and report stand while what they were made from stands, and not a change longer."""
+"""Findings, verdict and report are recomputed after a change of their inputs, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which findings there have to be: unknown values are told too."""
+"""Expected findings: unknown values are reported too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning an audit: what is read from the store, what is refused, and what the plan promises."""
+"""Planning an audit: its inputs, its errors, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit prints of the series that it found."""
+"""The lines that an audit prints about its series."""
 
 from __future__ import annotations
 

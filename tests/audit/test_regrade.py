@@ -1,4 +1,4 @@
-"""Stored responses graded again: real stores, dumps in verl's layout, real verifiers."""
+"""Regrading of stored responses: real stores, dumps in the layout of verl, real verifiers."""
 
 from __future__ import annotations
 

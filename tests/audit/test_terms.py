@@ -1,4 +1,4 @@
-"""Guess rate, looks and runs: checked as they are given, kept in the store, and not to be chosen by a verdict."""
+"""False-accept rate, looks and runs are checked, stored, and fixed by the first verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a benchmark's rows come from: local copies of every kind, and the cache of ``datasets``."""
+"""Sources of a benchmark: local copies of every kind, and the cache of ``datasets``."""
 
 import json
 import sys

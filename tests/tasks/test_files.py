@@ -1,4 +1,4 @@
-"""Problem files: what is read, and how each fault is answered."""
+"""Problem files: valid rows, and the error of each fault."""
 
 import json
 from collections.abc import Sequence

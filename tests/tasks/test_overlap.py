@@ -1,4 +1,4 @@
-"""Problems of an audit that other sets have: same text, same words, a long run of words in common; and what is not."""
+"""Overlap of problems with other sets: same text, same words, a long run of words in common."""
 
 import json
 from pathlib import Path

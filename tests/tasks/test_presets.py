@@ -1,4 +1,4 @@
-"""The papers' prompts and sampling by name, and how they reach an audit."""
+"""Presets: prompts and sampling settings of papers, and their effect on an audit."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arithmetic in words: true, different, solvable in several ways, and never trained on where it is asked."""
+"""Word problems: correct, different, solvable in several ways, and disjoint between the splits."""
 
 from __future__ import annotations
 
