@@ -97,7 +97,7 @@ def estimate_text(least_s: float, most_s: float, *, max_tokens: int, gpu: str | 
     "not measured yet: sampling takes about 2 min if responses take a quarter of their 512 tokens, about 7 min if all,
     a lower bound from the H100 SXM's data sheet; the first checkpoint will measure this machine's pace"
     """
-    by = f"roughly, by rates measured on another machine ({MEASURED.hardware}{f'; {SLOWER}' if unlike else ''})"
+    by = f"by rates measured on another machine ({MEASURED.hardware}{f'; {SLOWER}' if unlike else ''})"
     if gpu is not None:
         by = f"a lower bound from the {gpu}'s data sheet"
     least, most = about_time(least_s), about_time(most_s)
