@@ -26,7 +26,7 @@ from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.records.types import Problem, SamplingSettings
 from oversharp.diagnostics.tasks import countdown
-from oversharp.diagnostics.tasks.word_problems import TASK, drawn_story
+from oversharp.diagnostics.tasks.word_problems import TASK, draw_story
 from oversharp.trainers import countdown_base
 from oversharp.trainers.config import SftConfig
 from oversharp.trainers.model.forward import autocast
@@ -169,7 +169,7 @@ def worked_example(loaded: LoadedModel, index: int, *, seed: int) -> tuple[list[
     not fit the model.
     """
     rng = random.Random(f"{seed} {index}")
-    story = drawn_story(rng, "train")
+    story = draw_story(rng, "train")
     problem = Problem(task=TASK, prompt=story.prompt, gold=str(story.answer), verifier="math")
     settings = SamplingSettings(sampler="none", chat=bool(loaded.tokenizer.chat_template))
     prompt_ids = encode_prompt(loaded.tokenizer, problem, settings)
