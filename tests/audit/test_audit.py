@@ -270,7 +270,9 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
         audit([countdown_series], config(tmp_path / "asked", sampler="vllm"))
 
 
-@pytest.mark.parametrize(("fits", "says"), [(9, "1 of 2 problems used"), (0, "no gradient kernel: .* not even those of one")])
+@pytest.mark.parametrize(
+    ("fits", "says"), [(9, "1 of 2 problems used"), (0, "no gradient kernel: .* not even those of one")]
+)
 @pytest.mark.usefixtures("few_measures")
 def test_a_kernel_that_does_not_fit_holds_fewer_problems_and_is_no_failure(
     fits: int, says: str, countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
