@@ -23,8 +23,12 @@ import torch
 from benchmarks.frontier.exact_frontier import load, tokenizer_of
 from benchmarks.frontier.free_controls import Law, law_of
 from benchmarks.speed.results import RESULTS, circumstances, write
-from oversharp.diagnostics.measures.coverage.sharpening.agreement import agreeing_pass_at_k, agreeing_shares
-from oversharp.diagnostics.measures.coverage.sharpening.controls import AGREEING, ATTEMPTS_PER_SAMPLE
+from oversharp.diagnostics.measures.coverage.sharpening.controls import (
+    AGREEING,
+    ATTEMPTS_PER_SAMPLE,
+    agreeing_pass_at_k,
+    agreeing_shares,
+)
 from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.tasks import countdown
 

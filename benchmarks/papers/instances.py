@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from benchmarks.papers.theory.sampling_bias import binary_advantages
 from oversharp.diagnostics.theory.coupling import KernelExtremes, kernel_extremes, target_shifts
-from oversharp.diagnostics.theory.sampling_bias import binary_advantages
 
 BATCHES = (
     "1 to 5 correct and 1 to 5 wrong modes, π_ref from a Dirichlet with α = .5, G in {4, 8, 16, 32} samples of π_ref "

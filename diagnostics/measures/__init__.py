@@ -1,9 +1,8 @@
-"""The measures of the audit, grouped by what they read.
+"""Registry of the measures of the audit, which are grouped by their input.
 
-A measure is a function under a decorator of ``declare``. Its name, docstring and place in the report are declared
-there alone; ``oversharp explain`` prints the docstring without its example. Every module of this package is searched.
-Other distributions add measures through the entry-point group ``oversharp.measures``; an entry point names a measure,
-or a module with measures.
+A measure is a function under a decorator of ``declare``, which also sets its place in the report. ``oversharp explain``
+prints its docstring without the example. All modules of this package are searched. Other distributions add measures by
+the entry-point group ``oversharp.measures``; an entry point is a measure, or a module with measures.
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ _EXAMPLE_HEADING = re.compile(r"Examples?:?(?:\n-+)?")
 
 @cache
 def all_measures() -> Mapping[str, Measure]:
-    """Return every measure by name, in the order of the report: section, rank, name.
+    """Return all measures by name, in the order of the report: section, rank, name.
 
-    Raises ``ConfigError`` for a broken or clashing plugin.
+    Raises ``ConfigError`` for a plugin that is broken or reuses a name.
 
     >>> list(all_measures())[:2]
     ['pass_at_k', 'pass_at_k_delta']
     """
-    found = find_records(Measure, sys.modules[__name__], ENTRY_POINT_GROUP)
+    measures = find_records(Measure, sys.modules[__name__], ENTRY_POINT_GROUP)
     sections = get_args(Section)
-    ordered = sorted(found.values(), key=lambda one: (sections.index(one.section), one.rank, one.name))
+    ordered = sorted(measures.values(), key=lambda m: (sections.index(m.section), m.rank, m.name))
     return MappingProxyType({measure.name: measure for measure in ordered})
 
 
 def get_measure(name: str) -> Measure:
-    """Return the measure of that name or former name. Raises ``ConfigError`` with the nearest names.
+    """Return the measure with this name or former name. Raises ``ConfigError`` with the nearest names.
 
     >>> get_measure("pass_at_k").unit
     'probability'
@@ -79,17 +78,17 @@ def get_measure(name: str) -> Measure:
     raise ConfigError(f"no measure is called {name!r}; {hint}")
 
 
-#: Added to every measure that has an interval.
+#: Paragraph for every measure with an interval.
 _CLUSTERS = (
-    "Clusters: if the audit names related problems, an interval over problems is over their clusters, or missing with "
-    "the reason."
+    "Clusters: if the audit has clusters of related problems, an interval over problems is over clusters, or missing "
+    "with the reason."
 )
 
 
 def explanation(measure: Measure) -> str:
-    """Return what ``oversharp explain`` prints: name, title, unit, section, docstring, and the papers it cites.
+    """Return the text of ``oversharp explain``: name, title, unit, section, docstring, and the papers it cites.
 
-    The example of the docstring is omitted, because it runs on artificial evidence.
+    The example is omitted, because it uses artificial evidence.
 
     >>> print(explanation(get_measure("token_entropy")))
     token_entropy: Token entropy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -16,7 +16,7 @@ from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.statistics.units import Interval
 
 T = TypeVar("T")
-#: Sections of the report. A measure stands in the section that it declares.
+#: Sections of the report.
 Section = Literal[
     "coverage",
     "problems",
@@ -30,7 +30,7 @@ Section = Literal[
     "entropy",
     "health",
 ]
-#: Rank of a measure that declares none: after all that do, by name.
+#: Rank of a measure without a declared rank: after all others of its section, by name.
 LAST = 1000
 
 
@@ -38,12 +38,12 @@ LAST = 1000
 class Evidence:
     """Input of a computed measure: one series of one audit.
 
-    ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``.
-    ``frames`` holds the views that the measure declared (columns: ``docs/views.md``), this series only.
-    ``n`` is the number of samples per problem and checkpoint (an adaptive audit draws fewer of some problems, and the
-    base has more: column ``n_planned``). ``ks`` are the values of k that the user set. ``cluster_of`` maps each
-    problem to the number of its cluster; it is empty if problems are independent. ``guess_rate`` is the assumed share
-    of wrong responses that graders accept.
+    ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``. ``frames``
+    holds the views that the measure declared (columns: ``docs/views.md``), this series only. ``n`` is the number of
+    samples per problem and checkpoint. An adaptive audit draws fewer samples of some problems, and the base has more;
+    see the column ``n_planned``. ``ks`` are the values of k that the user set. ``cluster_of`` maps each problem to the
+    number of its cluster, and is empty if problems are independent. ``guess_rate`` is the assumed share of wrong
+    responses that graders accept.
     """
 
     checkpoints: pd.DataFrame
@@ -55,7 +55,7 @@ class Evidence:
     _cache: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """Return ``make(self)``, computed once and shared. Callers must not change it."""
+        """Return ``make(self)``, computed once and shared; callers must not change it."""
         if make not in self._cache:
             self._cache[make] = make(self)
         return cast(T, self._cache[make])
@@ -77,6 +77,16 @@ class Evidence:
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
 
 
+def cached_per_evidence(load: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
+    """Compute ``load`` once per evidence and share the result, which callers must not change."""
+
+    @wraps(load)
+    def cached(evidence: Evidence) -> T:
+        return evidence.once(load)
+
+    return cached
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plot:
     """Figure of a measure in the report. ``group`` names the column that distinguishes the lines."""
@@ -91,7 +101,7 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Unknown:
-    """A result without a value. ``why`` is the reason; bounds may be known all the same."""
+    """A result without a value, for the reason ``why``. Its bounds may be known."""
 
     why: str
     n: int | None = None
@@ -101,9 +111,9 @@ class Unknown:
     why_no_interval: str | None = None
 
 
-#: A value with its interval, or the reason why there is none.
+#: A value with its interval, or the reason why there is no value.
 Result = Interval | Unknown | str
-#: Results at one checkpoint: one of scope ``all``, or several by scope, by k, or by scope and k.
+#: Results at one checkpoint: one result of scope ``all``, or several by scope, by k, or by scope and k.
 Results = (
     Result
     | Mapping[str, Result]
@@ -117,15 +127,14 @@ Results = (
 class Measure:
     """One measure of the audit.
 
-    Exactly one of ``compute`` (a pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public
-    views with the bound parameters ``$series``, ``$ks`` and ``$strategy_regex`` and returns the columns
-    ``checkpoint_id, scope, k, value, low, high, n`` in a fixed order.
-    ``needs`` are the views it reads; if one of them is empty, the findings are NULL with ``missing`` as the reason.
-    ``also`` are views that it reads if they have rows.
-    ``columns`` lists the columns of a large view that ``compute`` reads, by default all; others may be omitted.
-    ``signed`` values are changes and may be negative. A measure with ``of_base`` False compares a checkpoint with the
-    base or its predecessor, so the base has no finding. A measure of the whole series has its finding at the last
-    checkpoint. The report shows it in ``section``, in ascending order of ``rank``; ``folded`` hides it by default.
+    Exactly one of ``compute`` (a pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public views
+    with the bound parameters ``$series``, ``$ks`` and ``$strategy_regex`` and returns the columns ``checkpoint_id,
+    scope, k, value, low, high, n`` in a fixed order. ``needs`` are required views: if one of them is empty, the
+    findings are NULL with ``missing`` as the reason. ``also`` are optional views. ``columns`` lists the columns that
+    ``compute`` uses of a large view, by default all. ``signed`` values are changes and may be negative. A measure with
+    ``of_base`` False compares a checkpoint with the base or its predecessor, so the base has no finding. A measure of
+    the whole series has its finding at the last checkpoint. The report shows it in ``section``, in ascending order of
+    ``rank``; ``folded`` hides it by default.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Counts of samples by problem, with the rule that makes checkpoints comparable: all planned samples, or none.
+"""Counts of samples by problem at the checkpoints that have all planned samples.
 
-A checkpoint where some problem has fewer samples than planned (an interrupted audit) would be a mean over other
-problems, or an entropy at another sample size. It gets a reason instead of a number.
+A checkpoint with fewer samples than planned, such as after an interrupted audit, gets a reason instead of a number: its
+mean would cover other problems, or its entropy another sample size.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import Interval
 
 NO_SAMPLES = "no graded samples"
-#: The reason where modes are named and yet nothing can be counted.
+#: The reason why modes cannot be counted although they have names.
 ONE_MODE = (
-    "no problem shows a second correct mode at any checkpoint: the grader may take all correct answers for one, "
+    "no problem shows a second correct mode at any checkpoint; the grader may treat all correct answers as one mode, "
     "as choice, exact and math do"
 )
 
@@ -41,24 +41,24 @@ class Counts:
 
     @property
     def fewest(self) -> int:
-        """The smallest number of samples of a problem; pass@k exists up to it."""
+        """The smallest number of samples of a problem, the largest k of pass@k."""
         return int(self.n_P.min())
 
     @property
     def is_solved(self) -> Bool[np.ndarray, " problem"]:
-        """Whether a problem has a correct sample."""
+        """Whether each problem has a correct sample."""
         return self.correct_P > 0
 
     def pass_at_k(self, k: int) -> Float[np.ndarray, " problem"]:
         """Return the unbiased pass@k of each problem. Raises ``ValueError`` if a problem has fewer than k samples."""
-        return pass_at_k_of(self.n_P, self.correct_P, k)
+        return compute_pass_at_k(self.n_P, self.correct_P, k)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCounts:
     """Counts of distinct labels (answers, modes, ways) at one checkpoint, sorted by problem and label.
 
-    ``group_A`` numbers the problem of each label (0 … n_problems − 1); ``cluster_P`` has the clusters of these
+    ``group_A`` is the number of each label's problem (0 … n_problems − 1). ``cluster_P`` has the clusters of these
     problems if the audit has clusters.
     """
 
@@ -68,18 +68,18 @@ class LabelCounts:
     cluster_P: Int[np.ndarray, " problem"] | None = None
 
 
-def pass_at_k_of(
+def compute_pass_at_k(
     n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
 ) -> Float[np.ndarray, " problem"]:
     """Return the unbiased pass@k of each problem. Raises ``ValueError`` if a problem has fewer than k samples.
 
-    >>> pass_at_k_of(np.array([4, 2]), np.array([1, 1]), 2).tolist()
+    >>> compute_pass_at_k(np.array([4, 2]), np.array([1, 1]), 2).tolist()
     [0.5, 1.0]
     """
-    return by_counts(n_P, correct_P, lambda n: pass_at_k_table(n, [k])[:, 0])
+    return look_up_by_counts(n_P, correct_P, lambda n: pass_at_k_table(n, [k])[:, 0])
 
 
-def by_counts(
+def look_up_by_counts(
     n_P: Int[np.ndarray, " problem"],
     correct_P: Int[np.ndarray, " problem"],
     table: Callable[[int], Float[np.ndarray, " correct"]],
@@ -112,23 +112,23 @@ def rarefaction(
     return np.bincount(place_A, weights=seen_A, minlength=len(n_P))
 
 
-def too_few_samples(k: int, n: int) -> str | None:
+def explain_too_few(k: int, n: int) -> str | None:
     """Return the reason why pass@k is unknown with n samples, or None."""
     return f"pass@{k} needs at least {k} samples per problem; there are {n}" if k > n else None
 
 
-def without_interval(interval: Interval) -> Interval:
-    """Return the mean alone, for a value whose interval would promise too much."""
+def drop_interval(interval: Interval) -> Interval:
+    """Return the value without its interval."""
     return replace(interval, low=None, high=None, why=None)
 
 
-def within_reach(interval: Interval, k: int, n: int) -> Interval:
-    """Drop the interval beyond k = n/2, where the sampling variance cannot be estimated; k = 1 always keeps it."""
-    return interval if k <= max(1, n // 2) else without_interval(interval)
+def keep_reliable_interval(interval: Interval, k: int, n: int) -> Interval:
+    """Drop the interval for k above n/2, where the sampling variance cannot be estimated; keep it for k = 1."""
+    return interval if k <= max(1, n // 2) else drop_interval(interval)
 
 
 def reciprocal(interval: Interval) -> Interval:
-    """Return 1 over a positive mean, with its interval; the upper end is open (None) if the index could be 0."""
+    """Return 1 / mean with its interval; the upper end is None if the index could be 0. Needs a positive mean."""
     return replace(
         interval,
         mean=1.0 / interval.mean,
@@ -137,35 +137,29 @@ def reciprocal(interval: Interval) -> Interval:
     )
 
 
-def clusters_among(
+def select_clusters(
     cluster_P: Int[np.ndarray, " problem"] | None, is_chosen_P: Bool[np.ndarray, " problem"]
 ) -> Int[np.ndarray, " problem"] | None:
     """Return the clusters of the chosen problems, None if the audit has no clusters."""
     return None if cluster_P is None else cluster_P[is_chosen_P]
 
 
-def scopes_by_task(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
+def list_task_scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """Return scope names and masks: ``all``, and ``task:NAME`` for each task if there are several."""
     tasks = np.unique(task_P)
     whole = [("all", np.ones(len(task_P), dtype=bool))]
     return whole if len(tasks) < 2 else whole + [(f"task:{task}", task_P == task) for task in tasks]
 
 
-def common_counts(evidence: Evidence) -> Loaded[Counts]:
+@cached_per_evidence
+def load_common_counts(evidence: Evidence) -> Loaded[Counts]:
     """Load the view ``problem_counts``: equally many samples of a problem at every checkpoint."""
-    return evidence.once(_common_counts)
-
-
-def sampled_counts(evidence: Evidence) -> Loaded[Counts]:
-    """Load the view ``sampled_counts``: all samples; the base may have more than the others."""
-    return evidence.once(_sampled_counts)
-
-
-def _common_counts(evidence: Evidence) -> Loaded[Counts]:
     return _counts(evidence, "problem_counts")
 
 
-def _sampled_counts(evidence: Evidence) -> Loaded[Counts]:
+@cached_per_evidence
+def load_sampled_counts(evidence: Evidence) -> Loaded[Counts]:
+    """Load the view ``sampled_counts``: all samples; the base may have more than the others."""
     return _counts(evidence, "sampled_counts")
 
 
@@ -173,7 +167,7 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
     frame = evidence.frames[view]
     if frame.empty:
         return {}, dict.fromkeys(evidence.checkpoint_ids, NO_SAMPLES)
-    why = reasons(evidence, frame, frame["n"])
+    why = find_incomplete(evidence, frame, frame["n"])
     table = frame.pivot(index="checkpoint_id", columns="problem_id", values=["n", "n_correct"])
     task_of_problem = frame.drop_duplicates("problem_id").set_index("problem_id")["task"]
     problem_ids = tuple(map(str, table["n"].columns))
@@ -193,10 +187,10 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
     return counts, why
 
 
-def reasons(
+def find_incomplete(
     evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int | None = None
 ) -> dict[str, str]:
-    """Return why a checkpoint cannot be used: some problem has another number of samples than planned.
+    """Return the reason for each checkpoint where some problem does not have its planned number of samples.
 
     ``expected`` replaces the frame's column ``n_planned`` if every problem needs the same number.
     """
@@ -205,7 +199,9 @@ def reasons(
     planned = frame["n_planned"].groupby(keys).first() if expected is None else expected
     complete = (n_of_problem == planned).groupby(level="checkpoint_id").sum()
     n_problems = frame["problem_id"].nunique()
-    each = f"exactly {expected}" if expected is not None else _each(frame["n_planned"])
+    n_expected = frame["n_planned"].iloc[0] if expected is None else expected
+    is_one_number = expected is not None or frame["n_planned"].nunique() == 1
+    each = f"exactly {n_expected}" if is_one_number else "the planned number of"
     why = {}
     for checkpoint_id in evidence.checkpoint_ids:
         n_complete = int(complete.get(checkpoint_id, 0))
@@ -217,23 +213,19 @@ def reasons(
     return why
 
 
-def _each(n_planned: pd.Series) -> str:
-    return f"exactly {n_planned.iloc[0]}" if n_planned.nunique() == 1 else "the planned number of"
-
-
-COMMON_COUNTS = Input(load=common_counts, needs=("problem_counts",), missing=NO_SAMPLES)
-SAMPLED_COUNTS = Input(load=sampled_counts, needs=("sampled_counts",), missing=NO_SAMPLES)
-#: Columns that measures read of ``answer_counts``, which may have a row for every sample.
+COMMON_COUNTS = Input(load=load_common_counts, needs=("problem_counts",), missing=NO_SAMPLES)
+SAMPLED_COUNTS = Input(load=load_sampled_counts, needs=("sampled_counts",), missing=NO_SAMPLES)
+#: Columns that measures use of ``answer_counts``, which may have a row for every sample.
 ANSWER_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "answer_counts": ("checkpoint_id", "problem_id", "answer", "mode", "correct", "n", "n_planned")
 }
 
 
-def label_counts(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1) -> LabelCounts:
-    """Count the distinct values of column ``label`` at one checkpoint, over problems with ``least`` samples or more.
+def count_labels(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1) -> LabelCounts:
+    """Count the distinct values of column ``label`` at one checkpoint, over problems with at least ``least`` samples.
 
     ``rows`` has the columns problem_id, n and ``label``, and may split a label into several rows. Rows without a label
-    do not count.
+    are ignored.
     """
     counts = rows.groupby(["problem_id", label], observed=True)["n"].sum().reset_index()
     counts = counts[counts.groupby("problem_id", observed=True)["n"].transform("sum") >= least]
@@ -246,24 +238,21 @@ def label_counts(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: i
     )
 
 
-def label_counts_by_checkpoint(
+def count_labels_by_checkpoint(
     evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1
 ) -> dict[str, LabelCounts]:
-    """Return ``label_counts`` at every checkpoint; ``rows`` has the column checkpoint_id too."""
+    """Return ``count_labels`` at every checkpoint; ``rows`` also has the column checkpoint_id."""
     rows_of = dict(iter(rows.groupby("checkpoint_id", observed=True)))
-    return {i: label_counts(evidence, rows_of.get(i, rows[:0]), label, least=least) for i in evidence.checkpoint_ids}
+    return {i: count_labels(evidence, rows_of.get(i, rows[:0]), label, least=least) for i in evidence.checkpoint_ids}
 
 
-def shows_a_second_mode(evidence: Evidence) -> bool:
+@cached_per_evidence
+def has_second_mode(evidence: Evidence) -> bool:
     """Return whether the correct samples of some problem have two different modes, at any checkpoint.
 
-    Otherwise every number of modes would be 1 and the leading share 1, whatever training did. The samples decide and
-    not the verifier's declaration, because verifiers of other packages need not make one.
+    Otherwise the number of modes and the leading share would always be 1. The samples decide, because verifiers of
+    other packages need not declare whether they distinguish modes.
     """
-    return evidence.once(_shows_a_second_mode)
-
-
-def _shows_a_second_mode(evidence: Evidence) -> bool:
     frame = evidence.frames["answer_counts"]
     correct = frame[frame["correct"].astype(bool)]
     return bool((correct.groupby("problem_id")["mode"].nunique() > 1).any())

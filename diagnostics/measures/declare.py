@@ -1,8 +1,8 @@
-"""Decorators that make a measure of a function.
+"""Decorators that turn a function into a measure.
 
-The function computes the result at one checkpoint. The decorator calls it for every checkpoint, records a reason where
-the input is missing, and makes the findings. The name of the function is the name of the measure; its docstring is
-what ``oversharp explain`` prints.
+The function computes the result at one checkpoint. The decorator calls it for every checkpoint, records the reason if
+the input is missing, and makes the findings. The name of the function is the name of the measure; ``oversharp explain``
+prints its docstring.
 
 >>> from oversharp.diagnostics.measures.counts import SAMPLED_COUNTS, Counts
 >>> @per_checkpoint(
@@ -33,7 +33,7 @@ from oversharp.diagnostics.statistics.units import Interval
 T = TypeVar("T")
 #: Values by checkpoint, and the reason for every checkpoint without one.
 Loaded = tuple[Mapping[str, T], Mapping[str, str]]
-#: A checkpoint, the reason why it has no result (None if it has), and the arguments of the measure's function.
+#: A checkpoint, the reason why it has no result (or None), and the arguments of the measure's function.
 Case = tuple[str, str | None, tuple[Any, ...]]
 
 
@@ -41,8 +41,8 @@ Case = tuple[str, str | None, tuple[Any, ...]]
 class Input(Generic[T]):
     """Evidence as one value per checkpoint.
 
-    ``load`` computes the values from the views ``needs``; without rows in one of these, ``missing`` is the reason.
-    ``also`` are views that it reads if they have rows. ``columns`` lists the columns it reads of a large view.
+    ``load`` computes the values from the views ``needs``. If one of these is empty, ``missing`` is the reason. ``also``
+    are optional views. ``columns`` lists the columns that ``load`` uses of a large view.
     """
 
     load: Callable[[Evidence], Loaded[T]]
@@ -53,7 +53,7 @@ class Input(Generic[T]):
 
 
 class Declared(TypedDict):
-    """Fields of a measure that each decorator takes; ``contract.Measure`` documents them."""
+    """Fields of a measure that every decorator accepts; ``contract.Measure`` documents them."""
 
     title: str
     unit: str
@@ -69,14 +69,14 @@ def per_checkpoint(
 ) -> Callable[[Callable[..., Results]], Measure]:
     """Compute ``function(value)`` at every checkpoint; with ``by_k``, ``function(value, k)`` for every k of the audit.
 
-    ``scopes`` get the reason at a checkpoint without a value.
+    At a checkpoint without a value, each of ``scopes`` has the reason.
     """
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
         for checkpoint_id in evidence.checkpoint_ids:
             yield checkpoint_id, why.get(checkpoint_id), (values.get(checkpoint_id),)
 
-    return _of_cases(cases, input, by_k, scopes, True, declared)
+    return _declare_by_case(cases, input, by_k, scopes, True, declared)
 
 
 def against_base(
@@ -84,14 +84,14 @@ def against_base(
 ) -> Callable[[Callable[..., Results]], Measure]:
     """Compute ``function(base, late)`` at every checkpoint but the base; with ``by_k``, ``function(base, late, k)``.
 
-    A reason against the base is one against every comparison.
+    If the base has no value, no checkpoint has a result.
     """
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
-        for checkpoint_id, why_not in comparisons(evidence, why):
+        for checkpoint_id, why_not in compare_with_base(evidence, why):
             yield checkpoint_id, why_not, (values.get(evidence.base_id), values.get(checkpoint_id))
 
-    return _of_cases(cases, input, by_k, scopes, False, declared)
+    return _declare_by_case(cases, input, by_k, scopes, False, declared)
 
 
 def against_previous(
@@ -100,10 +100,10 @@ def against_previous(
     """Compute ``function(before, after)`` at every checkpoint but the first."""
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
-        for before_id, after_id, why_not in steps(evidence, why):
+        for before_id, after_id, why_not in pair_steps(evidence, why):
             yield after_id, why_not, (values.get(before_id), values.get(after_id))
 
-    return _of_cases(cases, input, False, scopes, False, declared)
+    return _declare_by_case(cases, input, False, scopes, False, declared)
 
 
 def per_series(
@@ -115,16 +115,16 @@ def per_series(
     of_base: bool = True,
     **declared: Unpack[Declared],
 ) -> Callable[[Callable[[Evidence], Iterable[tuple[str, Results]]]], Measure]:
-    """Compute all results from the evidence of the series: ``function(evidence)`` yields checkpoint and results."""
+    """Compute all results from the evidence of the series; ``function(evidence)`` yields checkpoint and results."""
 
     def declare(function: Callable[[Evidence], Iterable[tuple[str, Results]]]) -> Measure:
         def compute(evidence: Evidence) -> list[Finding]:
             if not evidence.checkpoint_ids:
                 return []
-            return [x for i, results in function(evidence) for x in _findings(measure, i, results, None)]
+            return [x for i, results in function(evidence) for x in _build_findings(measure, i, results, None)]
 
-        source = Input(load=_nothing, needs=needs, missing=missing, also=also, columns=columns or {})
-        measure = _measure(function, source, compute=compute, of_base=of_base, declared=declared)
+        source = Input(load=_load_nothing, needs=needs, missing=missing, also=also, columns=columns or {})
+        measure = _build_measure(function, source, compute=compute, of_base=of_base, declared=declared)
         return measure
 
     return declare
@@ -133,19 +133,19 @@ def per_series(
 def in_sql(
     *, needs: tuple[str, ...], missing: str, of_base: bool = True, **declared: Unpack[Declared]
 ) -> Callable[[Callable[[], str]], Measure]:
-    """Compute all results by the query that ``function()`` returns; ``contract.Measure`` says what it may use."""
+    """Compute all results by the query that ``function()`` returns, as documented in ``contract.Measure``."""
 
     def declare(function: Callable[[], str]) -> Measure:
-        source = Input(load=_nothing, needs=needs, missing=missing)
-        return _measure(function, source, sql=function(), of_base=of_base, declared=declared)
+        source = Input(load=_load_nothing, needs=needs, missing=missing)
+        return _build_measure(function, source, sql=function(), of_base=of_base, declared=declared)
 
     return declare
 
 
-def comparisons(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
     """Yield every checkpoint but the base, with the reason why it cannot be compared with the base, or None.
 
-    ``why`` has the reasons against single checkpoints.
+    ``why`` has the reasons why single checkpoints are unusable.
     """
     if not evidence.checkpoint_ids:
         return
@@ -156,14 +156,14 @@ def comparisons(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[st
             yield checkpoint_id, base_why or why.get(checkpoint_id)
 
 
-def steps(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each pair of neighbouring checkpoints, with the reason why they cannot be compared, or None."""
+def pair_steps(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each pair of consecutive checkpoints, with the reason why they cannot be compared, or None."""
     for before_id, after_id in pairwise(evidence.checkpoint_ids):
         before_why = f"the checkpoint before: {why[before_id]}" if before_id in why else None
         yield before_id, after_id, before_why or why.get(after_id)
 
 
-def _of_cases(
+def _declare_by_case(
     cases: Callable[[Evidence, Mapping[str, T], Mapping[str, str]], Iterator[Case]],
     input: Input[T],
     by_k: bool,
@@ -179,18 +179,18 @@ def _of_cases(
             findings: list[Finding] = []
             for checkpoint_id, why_not, arguments in cases(evidence, values, why):
                 for k in evidence.ks if by_k else (None,):
-                    given = arguments if k is None else (*arguments, k)
-                    results = dict.fromkeys(scopes, why_not) if why_not else function(*given)
-                    findings += _findings(measure, checkpoint_id, results, k)
+                    all_arguments = arguments if k is None else (*arguments, k)
+                    results = dict.fromkeys(scopes, why_not) if why_not else function(*all_arguments)
+                    findings += _build_findings(measure, checkpoint_id, results, k)
             return findings
 
-        measure = _measure(function, input, compute=compute, of_base=of_base, declared=declared)
+        measure = _build_measure(function, input, compute=compute, of_base=of_base, declared=declared)
         return measure
 
     return declare
 
 
-def _measure(
+def _build_measure(
     function: Callable[..., Any],
     source: Input[Any],
     *,
@@ -217,22 +217,22 @@ def _measure(
         sql=sql,
         doc=inspect.getdoc(function) or "",
     )
-    # where doctest, help() and the registry look for the home and the docstring of a function
+    # doctest, help() and the registry read these attributes
     for name, value in (("__module__", function.__module__), ("__doc__", function.__doc__), ("__wrapped__", function)):
         object.__setattr__(measure, name, value)
     return measure
 
 
-def _findings(measure: Measure, checkpoint_id: str, results: Results, k: int | None) -> Iterator[Finding]:
-    """Make the findings of one checkpoint. ``k`` is that of results that are not named by one."""
-    named: Mapping[Any, Result] = results if isinstance(results, Mapping) else {"all": results}
-    for key, result in named.items():
-        scope, of_k = key if isinstance(key, tuple) else ("all", key) if isinstance(key, int) else (key, k)
-        yield finding(measure, checkpoint_id, result, scope=scope, k=of_k)
+def _build_findings(measure: Measure, checkpoint_id: str, results: Results, k: int | None) -> Iterator[Finding]:
+    """Yield the findings of one checkpoint; ``k`` applies to results whose key has no k."""
+    by_key: Mapping[Any, Result] = results if isinstance(results, Mapping) else {"all": results}
+    for key, result in by_key.items():
+        scope, own_k = key if isinstance(key, tuple) else ("all", key) if isinstance(key, int) else (key, k)
+        yield build_finding(measure, checkpoint_id, result, scope=scope, k=own_k)
 
 
-def finding(measure: Measure, checkpoint_id: str, result: Result, *, scope: str, k: int | None) -> Finding:
-    """Make the finding of one result: unknown if it is a reason, and never NaN."""
+def build_finding(measure: Measure, checkpoint_id: str, result: Result, *, scope: str, k: int | None) -> Finding:
+    """Return the finding of one result, which is unknown if the result is a reason."""
     if isinstance(result, str):
         result = Unknown(why=result)
     if isinstance(result, Interval):
@@ -255,5 +255,5 @@ def finding(measure: Measure, checkpoint_id: str, result: Result, *, scope: str,
     )
 
 
-def _nothing(evidence: Evidence) -> Loaded[None]:
+def _load_nothing(evidence: Evidence) -> Loaded[None]:
     return {}, {}

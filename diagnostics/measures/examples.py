@@ -1,6 +1,8 @@
-"""Tiny evidence for the examples in docstrings and for tests of measures."""
+"""Small evidence for examples in docstrings and for tests of measures."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pandas as pd
 
@@ -11,9 +13,9 @@ from oversharp.diagnostics.measures.modes.ways.counts import LEVELS
 def tiny_evidence(
     view: str, columns: str, rows: list[tuple[object, ...]], *, n: int = 4, ks: tuple[int, ...] = (1,)
 ) -> Evidence:
-    """One view from rows of plain values. The first checkpoint named is the base; steps count up from 0.
+    """Return evidence of one view. The first checkpoint is the base; steps count up from 0.
 
-    Unless named, the task is "task" and ``n_planned`` is ``n``.
+    By default the column task is "task" and ``n_planned`` is ``n``.
 
     >>> tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [("base", "q", 4, 1)]).base_id
     'base'
@@ -29,9 +31,9 @@ def tiny_evidence(
 def tiny_ways(
     rows: list[tuple[str, str, str | None, bool, int]], *, n: int = 4, ks: tuple[int, ...] = (1,)
 ) -> Evidence:
-    """From rows of checkpoint, problem, way, whether in the first half, and correct samples; each problem has ``n``.
+    """Return evidence of ways from rows of checkpoint, problem, way, whether in the first half, and correct samples.
 
-    Every class is the same at each level. A way that is None is not known.
+    Each problem has ``n`` samples. Classes are the same at all levels. The way None is unknown.
 
     >>> tiny_ways([("base", "q", "13 26", True, 2)]).frames["problem_counts"]["n_correct"].tolist()
     [2]
@@ -44,8 +46,50 @@ def tiny_ways(
     return Evidence(checkpoints=checkpoints, frames={"way_counts": ways, "problem_counts": counts}, n=n, ks=ks)
 
 
-def _checkpoints(named: list[str]) -> pd.DataFrame:
-    ids = list(dict.fromkeys(named))
+def tiny_flow() -> Evidence:
+    """Return four problems with 4 samples each: one lost, one gained, two kept.
+
+    >>> tiny_flow().frames["problem_counts"]["n_correct"].tolist()
+    [1, 2, 0, 3, 0, 4, 1, 4]
+    """
+    rows = [
+        (checkpoint_id, f"q{i}", 4, n_correct)
+        for checkpoint_id, of_problem in (("base", (1, 2, 0, 3)), ("late", (0, 4, 1, 4)))
+        for i, n_correct in enumerate(of_problem, start=1)
+    ]
+    return tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", list(rows))
+
+
+def tiny_frontier() -> Evidence:
+    """Return 40 problems with 8 samples each: of the base at T = 1 and 0.5, and of a checkpoint.
+
+    >>> tiny_frontier().frames["control_counts"]["n_correct"].head(2).tolist()
+    [7, 1]
+    """
+    return _with_control("base", 0.5, (7, 1), base=(3, 2), late=(6, 1))
+
+
+def tiny_temperatures() -> Evidence:
+    """Return 40 problems with 8 samples each: of the base, and of a checkpoint at T = 1 and 1.5.
+
+    >>> tiny_temperatures().frames["control_counts"]["checkpoint_id"].unique().tolist()
+    ['late']
+    """
+    return _with_control("late", 1.5, (4, 4), base=(2, 2), late=(6, 6))
+
+
+def _with_control(controlled: str, temperature: float, hits: tuple[int, int], **own: tuple[int, int]) -> Evidence:
+    """Return correct samples of even and odd problems: of each checkpoint, and of one at another temperature."""
+    rows = [(name, f"q{i}", 8, pair[i % 2]) for name, pair in own.items() for i in range(40)]
+    evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", list(rows), n=8)
+    control_rows = [(controlled, f"q{i}", temperature, 1.0, 8, hits[i % 2]) for i in range(40)]
+    columns = "checkpoint_id problem_id temperature own_temperature n n_correct"
+    control = tiny_evidence("control_counts", columns, list(control_rows), n=8)
+    return replace(evidence, frames={**evidence.frames, **control.frames})
+
+
+def _checkpoints(names: list[str]) -> pd.DataFrame:
+    ids = list(dict.fromkeys(names))
     return pd.DataFrame(
         {
             "checkpoint_id": ids,

@@ -1,14 +1,14 @@
 """Closed forms of the three papers, corrected: pure functions of small float64 arrays.
 
-Where the printed form is wrong, a function computes the correct one, and the printed one with ``as_printed=True``; its
+If the printed form is wrong, the function computes the correct one, and the printed one with ``as_printed=True``. Its
 docstring explains the correction. Invalid input raises ``ValueError``.
 
 ========================  ==========================================================================================
-``sampling_bias``         [A] 2.2: optimal and batch-optimal policy, Z(q), Z′(q), its two lower bounds, Δ_π
-``coupling``              [A] 2.3: targets, α = K⁺ y, k^T K⁺ y, λ and ρ, cosine kernel, effective rank
-``coupling_bounds``       [A] Theorem 2.4, Corollary 2.2, Appendix G, and when the bounds are proved
+``sampling_bias``         [A] 2.2: the batch-optimal policy, Z′(q), its two lower bounds, Δ_π
+``coupling``              [A] 2.3: targets, α = K⁺ y, k^T K⁺ y, λ and ρ, cosine kernel, effective rank; [C] Proposition
+                          3.1 and Eq 10: influence of a step, advantages of a group
+``coupling_bounds``       [A] Theorem 2.4 and Corollary 2.2
 ``assumptions``           [A] Assumptions 2.1 to 2.3 and further conditions of the proof, on a real kernel
-``influence``             [C] Proposition 3.1, Definition 4.1, Eq 4 to 10, Eq 16
 ========================  ==========================================================================================
 
 Closed forms that only benchmarks use are in ``benchmarks/papers/theory``.

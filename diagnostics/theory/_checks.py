@@ -1,4 +1,4 @@
-"""Validate the input of closed forms; all arrays become float64."""
+"""Validation of the input of closed forms; all arrays become float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SUM_TOLERANCE = 1e-6
 
 
 def vector(values: ArrayLike, name: str, *, length: int | None = None) -> np.ndarray:
-    """Return finite float64 numbers in one axis, ``length`` of them; ``ValueError`` otherwise."""
+    """Return a one-dimensional array of ``length`` finite numbers. Raises ``ValueError`` for other input."""
     array_X = np.asarray(values, dtype=np.float64)
     if array_X.ndim != 1 or not array_X.size or not np.isfinite(array_X).all():
         raise ValueError(f"{name}: needs one axis of finite numbers, at least one; got shape {array_X.shape}")
@@ -20,10 +20,7 @@ def vector(values: ArrayLike, name: str, *, length: int | None = None) -> np.nda
 
 
 def distribution(values: ArrayLike, name: str, *, positive: bool = False, length: int | None = None) -> np.ndarray:
-    """Return probabilities that sum to one.
-
-    ``positive`` requires all of them above 0, for logarithms.
-    """
+    """Return probabilities that sum to 1, all above 0 if ``positive``."""
     probability_X = vector(values, name, length=length)
     if probability_X.min() < 0.0 or abs(float(probability_X.sum()) - 1.0) > SUM_TOLERANCE:
         raise ValueError(f"{name}: needs probabilities that sum to 1; they sum to {float(probability_X.sum()):.6g}")
@@ -33,7 +30,7 @@ def distribution(values: ArrayLike, name: str, *, positive: bool = False, length
 
 
 def counts(values: ArrayLike, name: str, *, length: int | None = None) -> np.ndarray:
-    """Return integers from 0, with at least one above it."""
+    """Return integers of at least 0, not all of them 0."""
     count_X = vector(values, name, length=length)
     if count_X.min() < 0.0 or (count_X != np.round(count_X)).any() or not count_X.any():
         raise ValueError(f"{name}: needs integers from 0, not all 0; got {count_X.tolist()}")

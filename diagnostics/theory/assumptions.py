@@ -1,7 +1,4 @@
-"""Check the assumptions of [A]'s Theorem 2.4 on a real kernel.
-
-[A] (arXiv 2601.15609), 2.3 and Appendix E.
-"""
+"""The assumptions of Theorem 2.4 of [A] (arXiv 2601.15609, section 2.3 and Appendix E), checked on a real kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from oversharp.diagnostics.theory.coupling import (
     RELATIVE_CUTOFF,
     KernelExtremes,
     dual_coefficients,
-    effective_rank,
     kernel_extremes,
     symmetric,
 )
@@ -31,12 +27,12 @@ RELATIVE_ROUNDING = 1e-9
 class CouplingFlags:
     """Which assumptions hold for the kernel of one batch.
 
-    ``condition_number`` is None where K is singular at the cutoff. ``share_aligned`` is the share of pairs of different
-    modes with K_ij ≥ 0 (Assumption 2.1 requires all). ``self_exceeds_cross`` is Assumption 2.3 (λ_min ≥ ρ_max).
-    ``psd_order`` is K ⪰ M(λ_min, ρ_min), which the proof uses (it requires the row with λ_min to be ρ_min elsewhere:
-    hardly ever true for three rows or more). ``denominator_positive`` is λ_min + (G−1)ρ_min > 0. ``n_negative_alpha``
-    counts negative entries of α = K⁺ y, ``target_residual`` is ‖Kα − y‖/‖y‖, ``n_repeats`` counts rows that repeat an
-    earlier one.
+    ``share_aligned`` is the share of pairs of different modes with K_ij ≥ 0; Assumption 2.1 requires all of them.
+    ``self_exceeds_cross`` is Assumption 2.3 (λ_min ≥ ρ_max). ``psd_order`` is K ⪰ M(λ_min, ρ_min), which the proof
+    uses; it requires the row with λ_min to be ρ_min elsewhere, which is rare with three rows or more.
+    ``denominator_positive`` is λ_min + (G−1)ρ_min > 0. ``n_negative_alpha`` counts negative entries of α = K⁺ y,
+    ``target_residual`` is ‖Kα − y‖/‖y‖, ``n_repeats`` counts rows that repeat an earlier one. ``condition_number`` is
+    None if K is singular at the cutoff.
     """
 
     extremes: KernelExtremes
@@ -48,7 +44,6 @@ class CouplingFlags:
     target_residual: float
     n_repeats: int
     condition_number: float | None
-    effective_rank: float
 
     @property
     def gradients_aligned(self) -> bool:
@@ -59,7 +54,7 @@ class CouplingFlags:
 def repeats(kernel_NN: ArrayLike) -> Int[np.ndarray, " row"]:
     """Return the number of the first row with the same gradient, for each row.
 
-    Rows are the same where ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is within 4e-5 of the larger diagonal entry.
+    Rows are the same if ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is within 4e-5 of the larger diagonal entry.
 
     >>> repeats([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]]).tolist()
     [0, 0, 2]
@@ -78,9 +73,7 @@ def coupling_flags(
     *,
     relative_cutoff: float = RELATIVE_CUTOFF,
 ) -> CouplingFlags:
-    """Return all flags of one batch.
-
-    Without ``mode_G``, rows with the same gradient are one mode.
+    """Return all flags of one batch. Without ``mode_G``, rows with the same gradient are one mode.
 
     Raises ``ValueError`` if the batch has fewer than two modes.
 
@@ -108,12 +101,11 @@ def coupling_flags(
         target_residual=missed / target_norm if target_norm else 0.0,
         n_repeats=len(mode_G) - len(np.unique(mode_G)),
         condition_number=most / least if least > relative_cutoff * most else None,
-        effective_rank=effective_rank(kernel_GG),
     )
 
 
 def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
-    """Whether K ⪰ M(λ_min, ρ_min), up to rounding."""
+    """Return whether K ⪰ M(λ_min, ρ_min), up to rounding."""
     lower_GG = np.full_like(kernel_GG, extremes.rho_min)
     np.fill_diagonal(lower_GG, extremes.lambda_min)
     least = float(np.linalg.eigvalsh(kernel_GG - lower_GG)[0])
@@ -122,18 +114,10 @@ def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecayFit:
-    """η of Assumption 2.2 by least squares, and ‖k − ηK‖/‖k‖.
-
-    0 if exact, 1 if η explains nothing.
-    """
+    """η of Assumption 2.2 by least squares, and ‖k − ηK‖/‖k‖: 0 if exact, 1 if η explains nothing."""
 
     eta: float
     residual: float
-
-    @property
-    def in_range(self) -> bool:
-        """Whether η is in [0, 1], as the assumption requires."""
-        return 0.0 <= self.eta <= 1.0
 
 
 def fit_decay(cross_TG: Float[np.ndarray, "mode sample"], within_TG: Float[np.ndarray, "mode sample"]) -> DecayFit:

@@ -1,8 +1,9 @@
-"""[A] 2.3: effect of an update on one batch on everything else, from the gradient kernel.
+"""[A] 2.3 and [C] 3: how a step on one batch moves all other responses, from the gradient kernel.
 
 K_ij = ⟨∇f_i, ∇f_j⟩ with f the (log-)probability or logit of row i. ``kernel_GG`` is the kernel of a batch of G samples,
 ``cross_TG`` that of T targets with them. Unit of a kernel: nats² per squared parameter. ``target_G`` (y) is the shift
-in nats that the batch requires of each of its samples. Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D.
+in nats that the batch requires of each of its samples. Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D; [C]
+(The Reasoning Boundary Paradox, OpenReview).
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ def target_shifts(
 ) -> Float[np.ndarray, " sample"]:
     """Return y_s = N_s |A_s| / (βG) in nats, with N_s the count of the mode of sample s in the batch.
 
-    ``mode_G`` labels samples of the same mode alike. The absolute value is the paper's: it moves the sign of A into the
-    gradient. On a kernel of plain gradients use ``signed``, N A/(βG), or wrong answers count as rewarded; both give the
-    same shift once rows and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
+    ``mode_G`` has equal labels for samples of one mode. The paper takes the absolute value and moves the sign of A into
+    the gradient. For a kernel of plain gradients use ``signed``, N A/(βG); otherwise wrong answers count as rewarded.
+    Both give the same shift if rows and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
 
     >>> target_shifts(np.array([7, 7, 3, 5]), [1.0, 1.0, -1.0, -1.0], beta=0.5).tolist()
     [1.0, 1.0, 0.5, 0.5]
@@ -66,7 +67,7 @@ def dual_coefficients(
 ) -> Float[np.ndarray, " sample"]:
     """Return α = K⁺ y: the smallest weights of the batch's gradients whose sum moves the batch by y.
 
-    Uses the pseudo-inverse, because K is singular as soon as a mode repeats, where the paper's K⁻¹ does not exist.
+    Uses the pseudo-inverse: K is singular if a mode repeats, and the paper's K⁻¹ does not exist.
     ``relative_cutoff`` must exceed the rounding error of the kernel: about 1e-6 for float32 gradients.
     Source: [A] 2.3 and Appendix D, corrected.
 
@@ -81,11 +82,9 @@ def dual_coefficients(
 def induced_shift(
     kernel_GG: ArrayLike, cross_TG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " target"]:
-    """Return Δf = k^T K⁺ y in nats per target.
+    """Return Δf = k^T K⁺ y in nats per target, the exact first-order effect of the minimum-norm update.
 
-    The exact first-order effect of the minimum-norm update.
-
-    A target in the batch moves by its own y; a target whose cross kernel is η times such a row, by η·y.
+    A target in the batch moves by its own y, and a target whose cross kernel is η times such a row moves by η·y.
     Source: [A] 2.3, Appendix D.
 
     >>> induced_shift([[2.0, 0.0], [0.0, 4.0]], [[1.0, 1.0]], [2.0, 4.0]).round(6).tolist()
@@ -99,9 +98,7 @@ def induced_shift(
 
 
 def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """Return K_ij / √(K_ii K_jj), from −1 to 1.
-
-    The primary form, since K_ii grows with the response length.
+    """Return K_ij / √(K_ii K_jj), from −1 to 1. Unlike K it does not grow with the length of the responses.
 
     >>> cosine_kernel([[4.0, 1.0], [1.0, 1.0]]).tolist()
     [[1.0, 0.5], [0.5, 1.0]]
@@ -114,7 +111,7 @@ def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
 
 
 def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """Convert the kernel of sums over T tokens ([C] 3) to that of per-token means ([C] Eq 16): K_ij / (T_i T_j).
+    """Return K_ij / (T_i T_j), the kernel of per-token means ([C] Eq 16), from that of sums over T tokens ([C] 3).
 
     >>> kernel_of_means([[4.0, 2.0], [2.0, 9.0]], [2, 1]).tolist()
     [[1.0, 1.0], [1.0, 9.0]]
@@ -127,13 +124,11 @@ def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.nda
 
 
 def effective_rank(kernel_NN: ArrayLike) -> float:
-    """Return exp(−Σ p log p) with p the normalised eigenvalues of K.
+    """Return exp(−Σ p log p) with p the normalised eigenvalues of K: the number of directions in use, 1 to N.
 
-    1 to N, the number of directions in use.
-
-    Roy and Vetterli's effective rank of K itself; that of the gradient matrix, whose singular values are the square
-    roots, is larger. Negative eigenvalues are rounding and count as 0. Source: Roy and Vetterli 2007 (EUSIPCO),
-    Definition 1; [C] C.2 refers to the rank of this kernel.
+    The effective rank of the gradient matrix, whose singular values are the square roots, is larger. Negative
+    eigenvalues are rounding and count as 0. Source: Roy and Vetterli 2007 (EUSIPCO), Definition 1; [C] C.2 refers to
+    the rank of this kernel.
 
     >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6), round(effective_rank([[1.0, 1.0], [1.0, 1.0]]), 6)
     (2.0, 1.0)
@@ -155,11 +150,9 @@ class KernelExtremes:
 
 
 def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None = None) -> KernelExtremes:
-    """Return λ and ρ of a kernel, ρ over pairs of different modes.
+    """Return λ and ρ of a kernel, ρ over pairs of different modes. By default every row is a separate mode.
 
-    By default every row is a separate mode.
-
-    The paper takes ρ over all i ≠ j; two samples of one mode then make ρ_max a λ, and Assumption 2.3 void.
+    The paper takes ρ over all i ≠ j. Two samples of one mode then make ρ_max equal to a λ, and Assumption 2.3 is void.
     Raises ``ValueError`` with fewer than two modes. Source: [A] 2.3.
 
     >>> kernel_extremes([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]], np.array([0, 0, 1]))
@@ -179,3 +172,41 @@ def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None
         rho_min=float(rho_X.min()),
         rho_max=float(rho_X.max()),
     )
+
+
+def first_order_influence(
+    cross_RB: Float[np.ndarray, "response batch"], advantage_B: ArrayLike, *, learning_rate: float
+) -> Float[np.ndarray, " response"]:
+    """Return Δ log π(y′|x′) ≈ η Σ_b K(b, ·) A_b in nats, for a step of η Σ_b A_b ∇log π(y_b|x_b).
+
+    The paper has one pair in the batch; steps add. Divide η by the batch size for a mean. The error is O(η²).
+    Source: [C] Proposition 3.1, Eq 3.
+
+    >>> first_order_influence(np.array([[2.0, 1.0]]), [1.0, -1.0], learning_rate=0.1).round(6).tolist()
+    [0.1]
+    """
+    cross_RB = np.asarray(cross_RB, dtype=np.float64)
+    advantage_B = vector(advantage_B, "advantage_B")
+    if cross_RB.ndim != 2 or cross_RB.shape[1] != len(advantage_B):
+        raise ValueError(f"cross_RB: needs {len(advantage_B)} columns, one per advantage; got shape {cross_RB.shape}")
+    return learning_rate * (cross_RB @ advantage_B)
+
+
+def group_advantages(reward_G: ArrayLike, *, ddof: int = 1) -> Float[np.ndarray, " sample"]:
+    """Return (r − mean)/std of a group, 0 if all rewards are equal. [C] uses ``ddof`` 1, [A] and [B] use 0.
+
+    With the rewards of [C] A.1 (1, wrong −0.5, no answer −1) a group of wrong answers still has advantages. That
+    contradicts its section 5 ("A = 0 if all sampled actions are incorrect"). Source: [C] Eq 10.
+
+    >>> group_advantages([1.0, 0.0, 0.0, 0.0]).tolist()
+    [1.5, -0.5, -0.5, -0.5]
+    >>> group_advantages([-0.5, -1.0]).round(4).tolist()
+    [0.7071, -0.7071]
+    """
+    reward_G = vector(reward_G, "reward_G")
+    if ddof not in (0, 1) or len(reward_G) < 2:
+        raise ValueError(f"reward_G: needs at least 2 rewards and ddof 0 or 1; got {len(reward_G)} and {ddof}")
+    # Compare the extremes: the standard deviation of equal rewards is a rounding error, not 0.
+    if reward_G.max() == reward_G.min():
+        return np.zeros_like(reward_G)
+    return (reward_G - reward_G.mean()) / reward_G.std(ddof=ddof)

@@ -1,10 +1,10 @@
 """Ways of solving: how a response reaches its answer, parsed from its text alone.
 
-Where every correct response of a problem is listed, its modes are known; elsewhere ways replace them. A reader assigns
-each text a signature, and nearly equal signatures of a problem are merged into one way. A package can provide another
-reader (clusters of embeddings, a judge) by the entry-point group ``oversharp.ways``: a callable without arguments that
-returns an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. If one is installed, it
-replaces the built-in reader.
+A problem that lists all its correct responses has known modes; for other problems, ways replace them. A reader assigns
+a signature to each text, and nearly equal signatures of a problem are merged into one way. A package can provide
+another reader (clusters of embeddings, a judge) by the entry-point group ``oversharp.ways``: a callable without
+arguments that returns an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. An installed
+reader replaces the built-in one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENTRY_POINT_GROUP = "oversharp.ways"
 def get_reader() -> WaysReader:
     """Return the installed reader, or the built-in one.
 
-    Raises ``ConfigError`` where several are installed, or one is broken or has the name of the built-in reader.
+    Raises ``ConfigError`` if several are installed, or if one is broken or has the name of the built-in reader.
 
     >>> get_reader().name
     'steps'

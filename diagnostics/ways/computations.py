@@ -1,4 +1,4 @@
-"""One operation of a solution, from an equation in prose or a line of a program."""
+"""Operations of a solution, from equations in prose or lines of a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from oversharp.diagnostics.ways.values import Value, name_value
 
-#: Maximum per response; further ones are dropped.
+#: Maximum number per response; further operations are dropped.
 MOST_COMPUTATIONS = 400
 _NEUTRAL = {"+": 0, "*": 1, "/": 1}
 
@@ -15,10 +15,10 @@ _NEUTRAL = {"+": 0, "*": 1, "/": 1}
 class Computation(NamedTuple):
     """Kind of operation, names of the operands, and name of the value.
 
-    A ``v`` in a name is an unknown. ``+`` takes any number of terms, ``*`` and ``/`` any number of factors; ``^`` is a
-    power or a root, ``!`` counts arrangements. ``=`` is an equation of one unknown, with the value of the unknown where
-    it is linear; ``~`` an expression in unknowns rewritten to another form; ``#`` a piece of a program with unknown
-    value.
+    A ``v`` in a name is an unknown. Kinds: ``+`` with any number of terms, ``*`` and ``/`` with any number of factors,
+    ``^`` a power or a root, ``!`` a factorial or binomial coefficient, ``=`` an equation in one unknown (with the value
+    of the unknown if it is linear), ``~`` an expression in unknowns that is rewritten, ``#`` a piece of a program with
+    unknown value.
     """
 
     kind: str
@@ -27,7 +27,7 @@ class Computation(NamedTuple):
 
 
 def record_operation(operations: list[Computation], kind: str, operands: Sequence[Value], value: Value) -> Value:
-    """Append an operation to ``operations`` unless it changes nothing, and give its value back."""
+    """Append an operation to ``operations`` unless it changes nothing; return its value."""
     neutral = _NEUTRAL.get(kind)
     if neutral is not None and (len(operands) < 2 or (kind == "/" and _is_percentage(operands))):
         return value
@@ -37,6 +37,6 @@ def record_operation(operations: list[Computation], kind: str, operands: Sequenc
 
 
 def _is_percentage(operands: Sequence[Value]) -> bool:
-    """Whether it is another spelling of a number below 1, such as 25/100."""
+    """Return whether the operands spell a number below 1, such as 25/100."""
     above, below = operands[0], operands[-1]
     return len(operands) == 2 and below == 100 and isinstance(above, int) and 0 < above < 100

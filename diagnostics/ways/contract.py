@@ -1,7 +1,4 @@
-"""Interface of a reader of ways.
-
-It maps the text of a response to how it solves its problem.
-"""
+"""Interface of a reader of ways, which maps the text of a response to how it solves its problem."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Larger audits get no ways: the time it takes has not been measured for them.
+#: Audits with more samples get no ways: their run time has not been measured.
 MOST_SAMPLES = 3_000_000
 
 
@@ -17,9 +14,9 @@ MOST_SAMPLES = 3_000_000
 class Signature:
     """How a response solves its problem, at several levels; or ``why`` it is unknown.
 
-    ``steps`` are compared: two responses with nearly equal steps go the same way. ``parts`` are steps that other
-    responses may leave out: they separate two ways only where both have some. ``written`` is the finest level,
-    ``operations``, ``final`` (the last step) and ``strategy`` are coarser ones.
+    Two responses with nearly equal ``steps`` use the same way. ``parts`` are steps that other responses may omit: they
+    separate two ways only if both responses have some. ``written`` is the finest level; ``operations``, ``final`` (the
+    last step) and ``strategy`` are coarser.
     """
 
     strategy: str | None = None
@@ -36,11 +33,11 @@ class Signature:
 
 
 class WaysReader(Protocol):
-    """Reader of signatures. Its only input is the text: no checkpoint, problem or grade.
+    """Reader of signatures. Its only input is the text, not the checkpoint, the problem or the grade.
 
-    ``name`` and ``version`` are stored with its signatures; raise the version if you change what it reads. Two
-    signatures of the same strategy with a similarity of at least ``joined_from`` are the same way: a constant, chosen
-    on pairs that people judged. A reader that assigns classes itself returns one step per signature.
+    ``name`` and ``version`` are stored with its signatures; raise the version if you change what it parses. Two
+    signatures of one strategy with a similarity of at least ``joined_from`` are the same way; the constant was chosen
+    on pairs that people judged. A reader that assigns classes directly returns one step per signature.
     """
 
     name: str

@@ -1,9 +1,7 @@
-"""Parse the arithmetic in a text.
+"""Parser of the arithmetic in a text: which values are computed from which, exactly and in bounded time.
 
-Which values are computed from which, exactly and in bounded time.
-
-Handles digits, the four operations, powers, roots, factorials, brackets, and the LaTeX and units around them. Anything
-else is skipped. A general parser would need milliseconds per equation.
+It handles digits, the four operations, powers, roots, factorials, brackets, and the LaTeX and units around them, and
+skips anything else. A general parser would take milliseconds per equation.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from functools import lru_cache
 from math import comb, factorial
 
 from oversharp.diagnostics.ways.computations import MOST_COMPUTATIONS, Computation, record_operation
-from oversharp.diagnostics.ways.notation import RELATION, in_one_notation
 from oversharp.diagnostics.ways.values import (
     NoValueError,
     Polynomial,
@@ -31,10 +28,58 @@ from oversharp.diagnostics.ways.values import (
     symbol,
 )
 
+#: Characters that are parsed at the beginning and at the end of a longer text.
+MOST_CHARACTERS, END_CHARACTERS = 49_152, 16_384
+
+_SIGNS_TO_ASCII = str.maketrans(
+    {"×": "*", "·": "*", "∙": "*", "÷": "/", "−": "-", "–": "-", "≈": "=", "≤": "=", "≥": "=", "<": "=", ">": "=",
+     "$": "", "&": "", "²": "^2 ", "³": "^3 ", "°": "", "π": "\\pi ", "⇒": ";", "→": ";", "\t": " ", "⋅": "*", "∗": "*",
+     "✕": "*", "≦": "=", "≧": "=", "€": "", "£": "", "¥": "", "，": ";", "；": ";",
+     **{chr(ord(sign) + 0xFEE0): sign for sign in "0123456789()*+-./<=>%"}, "＜": "=", "＞": "="}
+)  # fmt: skip
+#: Those of them that are ASCII: for these, str.replace is faster than a table.
+_ASCII_SIGNS = tuple((sign, other) for code, other in _SIGNS_TO_ASCII.items() if (sign := chr(code)).isascii())
+_CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox|operatorname)\s?\{[^{}]{0,200}\}")
+_SUBSCRIPT = re.compile(r"_(?:\{[^{}]{0,40}\}|\w)")
+_COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])")
+_COMMANDS = {
+    "times": "*", "cdot": "*", "ast": "*", "div": "/", "approx": "=", "leq": "=", "geq": "=", "le": "=", "ge": "=",
+    "lt": "=", "gt": "=", "equiv": "=", "dfrac": "\\frac ", "tfrac": "\\frac ", "cfrac": "\\frac ", "frac": "\\frac ",
+    "sqrt": "\\sqrt ", "pi": "\\pi ", "binom": "\\binom ", "dbinom": "\\binom ", "implies": ";", "Rightarrow": ";",
+    "quad": ";", "qquad": ";", "\\": ";", "%": "%", "left": "", "right": "", "big": "", "Big": "", "bigl": "",
+    "bigr": "", "circ": "", "degree": "", "angle": "", "triangle": "", "boxed": "", "displaystyle": "", "$": "",
+    ",": "", "!": "", " ": "", ";": "", ":": "", "(": ";", ")": ";", "[": ";", "]": ";", "{": "(", "}": ")",
+}  # fmt: skip
+_EMPTY_POWER = re.compile(r"\^(?:\{ ?\}| )?(?=[\s=+*/;.,)}-]|$)")
+# Patterns with a look-behind begin with the sign itself: the search finds it much faster than the text before it, or
+# than one of several alternatives.
+_TIMES = re.compile(r"[xX](?:(?<=[\d)%][xX])|(?<=[\d)%a-z] [xX]))(?= ?[\d(])")
+#: Words after a number that separate equations and are not units.
+_LINKS = r"(?!(?:x|so|and|or|then|thus|hence|is|are|was|gives?|which|because|since|when|if|while|but|therefore|to)\b)"
+#: In other scripts a single letter is also a unit, not an unknown.
+_OTHER = "À-ÖØ-öø-žͰ-ӿ぀-ヿ一-鿿가-힣"
+_UNIT = re.compile(
+    rf"([\d)%}}])[ ]?{_LINKS}(?:[A-Za-z{_OTHER}’'-]{{2,20}}|[{_OTHER}])"
+    rf"(?:[ ]{_LINKS}[|A-Za-z{_OTHER}’'-]{{1,20}}){{0,3}}(?:/[A-Za-z{_OTHER}]{{1,20}}){{0,2}}"
+    r"(?=[ ]?[-+*/=)])"
+)
+_PER_UNIT = re.compile(r"/(?<=[\d)%}]/)[A-Za-z]{2,20}")
+_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d.])")
+_AFTER_DIGIT = re.compile(r" \d{3}(?<=\d \d{3})")
+_ARTICLE = re.compile(r"[aAI](?<!\w[aAI])(?= [A-Za-z]{2})")
+RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧\\](?:(?<!\\)|(?:approx|[lg]eq?\b))")
 #: Limits: length of a run of arithmetic, its tokens, and the depth of its brackets.
 MOST_RUN, MOST_TOKENS, MOST_DEPTH = 400, 200, 24
 MOST_FACTORIAL = 60
 _DIGITS = 24
+_RUN = re.compile(
+    r"(?:[-+*/^=(){}\[\]\d.,%!:; ]++|\\(?:frac|sqrt|pi|binom)|(?<![A-Za-z\\])(?:[A-Za-z]|[A-Z]{2,3})(?![A-Za-z]))++"
+)
+_AROUND = " .,;:!"
+_EQUALS = re.compile("=+")
+_SENTENCE = re.compile(r"[;:]|[.,](?=\s|$)")
+_TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+|\\[a-z]+|[A-Z]{2,3}|[A-Za-z]|\S")
 
 
 def read_computations(text: str) -> list[Computation]:
@@ -48,7 +93,7 @@ def read_computations(text: str) -> list[Computation]:
     operations: list[Computation] = []
     if RELATION.search(text) is None:
         return operations
-    for run in [run for run in _RUN.findall(in_one_notation(text)) if "=" in run]:
+    for run in [run for run in _RUN.findall(normalise_notation(text)) if "=" in run]:
         for part in (run,) if len(run) <= MOST_RUN else _SENTENCE.split(run):
             if "=" in part and len(part) <= MOST_RUN:
                 operations += _read_run(part.strip(_AROUND))
@@ -57,13 +102,36 @@ def read_computations(text: str) -> list[Computation]:
     return operations
 
 
-_RUN = re.compile(
-    r"(?:[-+*/^=(){}\[\]\d.,%!:; ]++|\\(?:frac|sqrt|pi|binom)|(?<![A-Za-z\\])(?:[A-Za-z]|[A-Z]{2,3})(?![A-Za-z]))++"
-)
-_AROUND = " .,;:!"
-_EQUALS = re.compile("=+")
-_SENTENCE = re.compile(r"[;:]|[.,](?=\s|$)")
-_TOKEN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+|\\[a-z]+|[A-Z]{2,3}|[A-Za-z]|\S")
+def normalise_notation(text: str) -> str:
+    r"""Return the lines of a text that state a relation, in ASCII signs, with ``=`` for all relations and no units.
+
+    The LaTeX commands ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi`` stay; other commands separate the text around
+    them.
+
+    >>> normalise_notation("We have \\(3 \\times 12 \\text{ eggs} \\approx 36\\).\nSo much.")
+    'We have ;3 * 12  = 36;.'
+    """
+    if len(text) > MOST_CHARACTERS + END_CHARACTERS:
+        text = text[:MOST_CHARACTERS] + "\n" + text[-END_CHARACTERS:]
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
+    text = "\n".join([line for line in text.split("\n") if RELATION.search(line)])
+    text = text.replace("**", "^")
+    if text.isascii():
+        for sign, other in _ASCII_SIGNS:
+            text = text.replace(sign, other)
+    else:
+        text = text.translate(_SIGNS_TO_ASCII)
+    if "\\" in text:
+        text = _TEXT.sub("", text)
+        text = _COMMAND.sub(lambda match: _COMMANDS.get(match.group(1), ";"), text)
+        text = _EMPTY_POWER.sub("", text)
+    if "_" in text:
+        text = _SUBSCRIPT.sub("", text)
+    if _AFTER_DIGIT.search(text):
+        text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
+    text = _ARTICLE.sub("|", text)  # articles are not unknowns
+    return _UNIT.sub(r"\1", _PER_UNIT.sub("", _TIMES.sub("*", text)))
 
 
 @lru_cache(maxsize=1 << 15)
@@ -83,29 +151,26 @@ def _read_chain(sentence: str) -> list[Computation]:
     sides = _EQUALS.split(sentence)
     for place, side in enumerate(sides):
         tokens = _TOKEN.findall(side)[:MOST_TOKENS]
-        if len(tokens) == 1 and tokens[0][0].isdigit():  # as most right sides are
+        if len(tokens) == 1 and tokens[0][0].isdigit():  # true of most right sides
             parsed = _bare_number(tokens[0])
         else:
             parsed = _last_expression(tokens) if place == 0 else _first_expression(tokens)
         if parsed is None:
             before = None
             continue
-        value, made = parsed
+        value, operations_of_side = parsed
         solved = None if before is None else _relate(before, value)
         if solved is not None and len(sides) == 2:
-            return [solved]  # moving terms from side to side is not a step
-        operations += made if solved is None else [*made, solved]
+            return [solved]  # moving terms to the other side is not a step
+        operations += operations_of_side if solved is None else [*operations_of_side, solved]
         before = value
     return operations
 
 
 def _relate(left: Value, right: Value) -> Computation | None:
-    """Return the computation that an equation of two values adds.
-
-    A solved unknown, or a relation of unknowns.
-    """
+    """Return the computation that an equation of two values adds: a solved unknown, or a relation of unknowns."""
     open_sides = [side for side in (left, right) if isinstance(side, Polynomial) and side.unknowns]
-    if not open_sides or any(side.is_symbol for side in open_sides):  # known values; a name for a value, or a formula
+    if not open_sides or any(side.is_symbol for side in open_sides):  # all values are known, or one side is a name
         return None
     try:
         difference = add(left, negate(right))
@@ -147,7 +212,7 @@ def _first_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | No
     return None if value is None else (value, reader.operations)
 
 
-#: Tokens that no further factor begins with; "" is the end.
+#: Tokens with which no further factor begins; "" is the end.
 _NO_FACTOR = frozenset({"", "+", "-", ")", "]", "}"})
 _SIGNS = frozenset({"+", "-"})
 
@@ -168,7 +233,7 @@ class _Reader:
     def _sum(self) -> Value:
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise NoValueError("brackets too deep")
+            raise NoValueError("brackets are nested too deep")
         sign = self.tokens[self.place]
         if sign in _SIGNS:
             self.place += 1
@@ -236,7 +301,7 @@ class _Reader:
             elif isinstance(base, int) and 0 <= base <= MOST_FACTORIAL:
                 base = self._record("!", [base], factorial(base))
             else:
-                raise NoValueError("a factorial that is too large")
+                raise NoValueError("the factorial is too large")
         return base
 
     def _signed_atom(self) -> Value:
@@ -266,7 +331,7 @@ class _Reader:
         if token.isalpha():
             return symbol(token)
         self.place -= 1
-        raise NoValueError("no expression")
+        raise NoValueError("not an expression")
 
     def _mixed_number(self, whole: Value) -> Value:
         r"""Parse an integer with a fraction of two numbers after it: 3\frac{4}{5} is 3 + 4/5."""
@@ -287,7 +352,7 @@ class _Reader:
     def _choices(self) -> Value:
         above, below = self._argument(), self._argument()
         if not isinstance(above, int) or not isinstance(below, int) or not 0 <= below <= above <= MOST_FACTORIAL:
-            raise NoValueError("a binomial coefficient that is too large")
+            raise NoValueError("the binomial coefficient is too large")
         self.operations.append(Computation("!", (str(above), str(below)), f"C({above},{below})"))
         return comb(above, below)
 
@@ -314,7 +379,7 @@ class _Reader:
 
 def _number(token: str) -> Value:
     if len(token) > _DIGITS:
-        raise NoValueError("a number too long")
+        raise NoValueError("the number is too long")
     if token.isdecimal():
         return int(token)
     whole, _, decimals = token.replace(",", "").partition(".")

@@ -19,17 +19,15 @@ LONGEST_NAME = 120
 
 
 def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Signature, str]:
-    """Return the name of the way of each known signature.
+    """Return the name of the way of each known signature: the steps of the way's most frequent signature.
 
-    The steps of the way's most frequent signature.
+    Signatures of the same strategy are clustered by average linkage down to a mean similarity of ``joined_from``. The
+    result does not depend on the order of ``counts``, which are the counts over all checkpoints.
 
-    Signatures of the same strategy are clustered by average linkage, cut where the mean similarity falls below
-    ``joined_from``. Independent of the order of ``counts`` and of the checkpoints: pass the counts of all together.
-
-    >>> one = Signature(strategy="arithmetic", steps=("13", "26"), written="13 26")
+    >>> short = Signature(strategy="arithmetic", steps=("13", "26"), written="13 26")
     >>> longer = Signature(strategy="arithmetic", steps=("13", "2", "26"), parts=("6",), written="13 2 26 (6)")
     >>> other = Signature(strategy="arithmetic", steps=("26", "32", "6"), written="26 32 6")
-    >>> sorted(name_ways({one: 5, longer: 1, other: 2}, joined_from=0.6).values())
+    >>> sorted(name_ways({short: 5, longer: 1, other: 2}, joined_from=0.6).values())
     ['arithmetic: 13 26', 'arithmetic: 13 26', 'arithmetic: 26 32 6']
     """
     by_strategy: dict[str, list[Signature]] = defaultdict(list)
@@ -44,15 +42,13 @@ def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Si
 
 
 def similarities(left: Sequence[Signature], right: Sequence[Signature]) -> Float[np.ndarray, "left right"]:
-    """Return the similarity of signatures, from 0 to 1.
+    """Return the similarity of signatures, from 0 to 1: the shared steps over all steps of either.
 
-    The shared steps over all steps of either.
+    A step of one that is a part of the other counts as shared. Parts that only one of them has do not count, unless the
+    other has different parts instead: then the two took different routes, and each such pair counts as two steps.
 
-    A step of one that is a part of the other counts as shared. Parts that only one has do not count, unless the other
-    has different ones in their place: then they took different routes, and each pair counts as two.
-
-    >>> one = Signature(strategy="arithmetic", steps=("9", "13"), parts=("2",))
-    >>> similarities([one], [one, Signature(strategy="arithmetic", steps=("9", "13")),
+    >>> first = Signature(strategy="arithmetic", steps=("9", "13"), parts=("2",))
+    >>> similarities([first], [first, Signature(strategy="arithmetic", steps=("9", "13")),
     ...                      Signature(strategy="arithmetic", steps=("9", "13"), parts=("4",))]).tolist()
     [[1.0, 1.0, 0.5]]
     """
@@ -92,7 +88,7 @@ def _clusters(signatures: Sequence[Signature], joined_from: float) -> np.ndarray
         return np.array([keys[s.steps, s.parts] for s in signatures])
     from sklearn.cluster import AgglomerativeClustering  # takes a second to import
 
-    # the cut includes the threshold: a cluster at exactly joined_from is merged
+    # clusters at exactly joined_from are merged
     clustering = AgglomerativeClustering(
         n_clusters=None, metric="precomputed", linkage="average", distance_threshold=1 - joined_from + 1e-9
     )
@@ -117,7 +113,7 @@ def _common(left: csr_array, right: csr_array) -> np.ndarray:
 
 
 def _name(signature: Signature) -> str:
-    """Return strategy and steps; strategies may share steps, and long names their beginning."""
+    """Return strategy and steps: strategies may share steps. A long name ends in a hash."""
     name = f"{signature.strategy}: {signature.written or ' '.join(signature.steps)}"
     if len(name) <= LONGEST_NAME:
         return name

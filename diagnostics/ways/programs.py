@@ -1,7 +1,7 @@
-"""Parse the arithmetic in a Python program without running it, into the operations that prose would show.
+"""Parser of the arithmetic in a Python program, which it does not run, into the operations that prose would show.
 
-Names are replaced by the values assigned to them, so names, the order of assignments and the number of lines do not
-matter. Unknown values (a loop variable, a library call) are represented by the normal form of the syntax tree, without
+Names are replaced by the values assigned to them, so names, the order of assignments and the number of lines have no
+effect. Unknown values (a loop variable, a library call) are represented by the normal form of the syntax tree, without
 names and without the order of commutative operands.
 """
 
@@ -32,15 +32,15 @@ from oversharp.diagnostics.ways.values import (
 )
 
 MOST_CHARACTERS, MOST_NODES, MOST_DEPTH = 20_000, 3_000, 50
-#: Upper bound of syntax nodes per character ("a+a" has 8): short programs need no counting.
+#: Upper bound of syntax nodes per character ("a+a" has 8), so that short programs need no count.
 _NODES_PER_CHARACTER = 4
 _FENCED = re.compile(r"```([^\n`]{0,20})\n(.*?)(?:```|\Z)", re.DOTALL)
 _PYTHON = frozenset({"", "python", "py", "python3"})
 _BARE = re.compile(r"\s*(?:def \w+\(|import \w|from \w+ import |print\()")
-#: Calls that do not change a number, as far as a way of solving is concerned.
+#: Calls that leave a number unchanged for a way of solving.
 _TRANSPARENT = frozenset({"int", "float", "round", "Fraction", "Rational", "Integer", "simplify", "print"})
 _SIGNS = {ast.Add: "+", ast.Sub: "+", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/"}
-_OF_WHOLE_NUMBERS: dict[str, Callable[..., int]] = {"gcd": gcd, "lcm": lcm, "max": max, "min": min}
+_INTEGER_FUNCTIONS: dict[str, Callable[..., int]] = {"gcd": gcd, "lcm": lcm, "max": max, "min": min}
 _BEFORE = {ast.Sub: "-", ast.Div: "1/", ast.FloorDiv: "1/"}
 _LONGEST = 80
 
@@ -54,10 +54,10 @@ class Form(str):
 Known = Value | Form
 
 
-def programs_in(text: str) -> tuple[list[str], str]:
+def split_programs(text: str) -> tuple[list[str], str]:
     r"""Return the Python programs in a text, and the text without fenced blocks.
 
-    >>> programs_in("So:\n```python\nprint(2 + 3)\n```\n```output\n5\n```\nIt is 5.")
+    >>> split_programs("So:\n```python\nprint(2 + 3)\n```\n```output\n5\n```\nIt is 5.")
     (['print(2 + 3)\n'], 'So:\n\n\nIt is 5.')
     """
     if "```" not in text:
@@ -67,9 +67,7 @@ def programs_in(text: str) -> tuple[list[str], str]:
 
 
 def read_program(source: str) -> list[Computation] | None:
-    """Return the operations of a program in order.
-
-    None if it is not Python, or exceeds the limits.
+    """Return the operations of a program in order, or None if it is not Python or exceeds the limits.
 
     >>> [c.value for c in read_program("eggs = 16 - 3\\nprice = 2\\nprint(eggs * price)")]
     ['13', '26']
@@ -92,7 +90,7 @@ def read_program(source: str) -> list[Computation] | None:
 
 
 class _Program:
-    """Values of names, statement by statement."""
+    """Interpreter that tracks the values of names, statement by statement."""
 
     def __init__(self) -> None:
         self.operations: list[Computation] = []
@@ -199,7 +197,7 @@ class _Program:
                 return symbol("π")
             case _:
                 parts = (self._evaluate(item) for item in ast.iter_child_nodes(node) if isinstance(item, ast.expr))
-                return self._form(f"{type(node).__name__}({','.join(map(_text, parts))})", note_it=False)
+                return self._form(f"{type(node).__name__}({','.join(map(_text, parts))})", record=False)
 
     def _flat(self, node: ast.BinOp, kind: str) -> Known:
         """Evaluate a sum of any number of terms, or a product of any number of factors, as one operation."""
@@ -248,7 +246,7 @@ class _Program:
             if known is not None:
                 return known
         if name == "sum" and len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple):
-            return self._sum_of(node.args[0].elts)
+            return self._sum_elements(node.args[0].elts)
         return self._form(f"{'f' if name in self.functions else name}({','.join(map(_text, values))})")
 
     def _known_call(self, name: str, values: Sequence[Value]) -> Known | None:
@@ -260,11 +258,11 @@ class _Program:
             case "comb" | "binomial", [int() as n, int() as k] if 0 <= k <= n <= 60:
                 self.operations.append(Computation("!", (str(n), str(k)), f"C({n},{k})"))
                 return prod(range(n - k + 1, n + 1)) // factorial(k)
-            case _ if name in _OF_WHOLE_NUMBERS and all(isinstance(value, int) for value in values):
+            case _ if name in _INTEGER_FUNCTIONS and all(isinstance(value, int) for value in values):
                 whole = [value for value in values if isinstance(value, int)]
-                return _OF_WHOLE_NUMBERS[name](*whole)
-            case "Eq", [one, other]:
-                return add(one, negate(other))
+                return _INTEGER_FUNCTIONS[name](*whole)
+            case "Eq", [left, right]:
+                return add(left, negate(right))
             case "solve", [Polynomial() as value, *_]:
                 solution = linear_root(value)
                 if solution is not None:
@@ -272,7 +270,7 @@ class _Program:
                 return solution
         return None
 
-    def _sum_of(self, elements: Sequence[ast.expr]) -> Known:
+    def _sum_elements(self, elements: Sequence[ast.expr]) -> Known:
         values = [self._evaluate(element) for element in elements]
         total: Value = 0
         for value in values:
@@ -281,9 +279,9 @@ class _Program:
             total = add(total, value)
         return record_operation(self.operations, "+", [value for value in values if not isinstance(value, Form)], total)
 
-    def _form(self, text: str, *, note_it: bool = True) -> Form:
+    def _form(self, text: str, *, record: bool = True) -> Form:
         form = Form(text if len(text) <= _LONGEST else blake2b(text.encode(), digest_size=8).hexdigest())
-        if note_it:
+        if record:
             self.operations.append(Computation("#", (), form))
         return form
 
@@ -304,11 +302,11 @@ def _combine(total: Value, op: type[ast.operator], value: Value) -> Value:
 def _exact(value: int | float) -> Value:
     if isinstance(value, int):
         if value.bit_length() > 64:
-            raise NoValueError("a number too long")
+            raise NoValueError("the number is too long")
         return value
     exact = Fraction(repr(value)) if value - value == 0 else None  # the decimal as written; no infinity
     if exact is None:
-        raise NoValueError("a number too long")
+        raise NoValueError("the number is too long")
     return exact.numerator if exact.denominator == 1 else exact
 
 

@@ -1,8 +1,6 @@
-"""Exact values of school arithmetic.
+"""Exact values of school arithmetic: integers, fractions, and polynomials in unknowns, all of bounded size.
 
-Integers, fractions, and polynomials in unknowns, all of bounded size.
-
-Integers stay ``int`` because most values are, and ``Fraction`` is ten times as slow.
+Integers stay ``int``: most values are integers, and ``Fraction`` is ten times as slow.
 """
 
 from __future__ import annotations
@@ -21,18 +19,18 @@ MOST_TERMS = 24
 
 
 class NoValueError(ValueError):
-    """Raised where a text has no exact value within the limits."""
+    """A text has no exact value within the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """Coefficients by monomial; exponents may be negative. At least first monomial has a symbol."""
+    """Coefficients by monomial; exponents may be negative. At least one monomial has a symbol."""
 
     terms: tuple[tuple[Monomial, Number], ...]
 
     @property
     def unknowns(self) -> frozenset[str]:
-        """Letters in it, except π and roots, which are known."""
+        """The letters in it, except π and roots, which are known."""
         return frozenset(name for monomial, _ in self.terms for name, _ in monomial if name[0] not in "√π")
 
     @property
@@ -51,7 +49,7 @@ def symbol(name: str) -> Polynomial:
 
 
 def add(first: Value, second: Value) -> Value:
-    """Return the sum. Raises ``NoValueError`` beyond the limits, like all functions here.
+    """Return the sum. Like all functions here, raises ``NoValueError`` beyond the limits.
 
     >>> add(Fraction(1, 2), Fraction(1, 2))
     1
@@ -90,7 +88,7 @@ def negate(value: Value) -> Value:
 
 
 def divide(first: Value, second: Value) -> Value:
-    """Return the quotient; the divisor must have first term.
+    """Return the quotient; the divisor must have one term.
 
     >>> divide(6, 4), divide(6, 3)
     (Fraction(3, 2), 2)
@@ -119,7 +117,7 @@ def power(base: Value, exponent: Value) -> Value:
     if exponent < 0:
         return divide(1, power(base, -exponent))
     result: Value = 1
-    for _ in range(exponent):  # step by step, so that the limit on bits applies before a huge number is built
+    for _ in range(exponent):  # one factor at a time: the limit on bits then applies before the number is huge
         result = multiply(result, base)
     return result
 
@@ -144,7 +142,7 @@ def root(value: Value) -> Value:
 
 
 def plain(number: Number) -> Number:
-    """Return an ``int`` if the number is whole. Raises ``NoValueError`` where it is too large."""
+    """Return an ``int`` if the number is whole. Raises ``NoValueError`` if it is too large."""
     if isinstance(number, Fraction):
         if number.denominator == 1:
             number = number.numerator
@@ -159,16 +157,12 @@ def divide_plain(first: Number, second: Number) -> Number:
     """Return the quotient of two numbers, the second not 0."""
     if isinstance(first, int) and isinstance(second, int):
         whole, rest = divmod(first, second)
-        return (
-            plain(Fraction(first, second)) if rest else whole
-        )  # not longer than ``first``, which is within the limits
+        return plain(Fraction(first, second)) if rest else whole  # a whole quotient is not longer than ``first``
     return plain(Fraction(first) / second)
 
 
 def linear_root(value: Value) -> Number | None:
-    """Return the root of a polynomial that is linear in its only unknown.
-
-    None for any second value.
+    """Return the root of a polynomial that is linear in its only unknown, and None for any other value.
 
     >>> linear_root(add(multiply(symbol("n"), 40), -120))
     3
@@ -232,7 +226,6 @@ def _multiply_monomials(first: Monomial, second: Monomial) -> tuple[Monomial, Nu
     for name, exponent in exponents.items():
         if abs(exponent) > MOST_EXPONENT:
             raise NoValueError("an exponent that is not a small integer")
-
         if name[0] == "√" and exponent not in (0, 1):
             factor *= plain(Fraction(int(name[1:])) ** (exponent // 2))
             exponents[name] = exponent % 2

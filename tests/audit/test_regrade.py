@@ -309,7 +309,7 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     assert {rates.truncated for rates in verdict.rates} == {None}
     assert verdict == Verdict.from_json(verdict.to_json())
     why = dict(zip(whys["measure"], whys["why"], strict=True))
-    assert why["truncation_rate"] == "no graded sample tells why it ended"
+    assert why["truncation_rate"] == "no graded sample has a finish reason"
     assert why["perplexity_base_samples"] == NEEDS_CHECKPOINTS
     assert not [reason for reason in why.values() if "--panel" in reason or "run the audit" in reason]
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures.coverage.sharpening.agreement import agreeing_pass_at_k, agreeing_shares
+from oversharp.diagnostics.measures.coverage.sharpening.controls import agreeing_pass_at_k, agreeing_shares
 
 
 def share_by_hand(counts, right, draws):

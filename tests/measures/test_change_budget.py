@@ -10,8 +10,14 @@ import pytest
 
 from oversharp.diagnostics.measures.contract import Evidence
 from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS, SCOPES, change_budget
-from oversharp.diagnostics.measures.coverage.budget.distributions import Graded, Gradings, own_fate, said
-from oversharp.diagnostics.measures.coverage.budget.groups import GROUPS, by_split, grouped, guessed_at_most, whole
+from oversharp.diagnostics.measures.coverage.budget.distributions import Graded, Gradings, count_samples, own_effect
+from oversharp.diagnostics.measures.coverage.budget.groups import (
+    GROUPS,
+    false_accept_limit,
+    group_problems,
+    pass_at_k_by_split,
+    pass_at_k_of_all,
+)
 from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_each
 
@@ -211,7 +217,7 @@ def test_beyond_pass_at_1_ways_are_not_told_from_what_else_rarely_solved_problem
     largest = max(k for _, k in at)
     assert at["ways", 1].value < -0.05
     assert at["ways", largest].value is None
-    assert at["ways", largest].why.startswith("a way that is gone is told at k = 1 alone")
+    assert at["ways", largest].why.startswith("lost ways are measured at k = 1 only")
     assert at["unexplained", largest].value == pytest.approx(at["all", largest].value, abs=1e-9)
 
 
@@ -320,12 +326,12 @@ def test_a_part_that_cannot_be_known_says_what_would_make_it_known() -> None:
     evidence = evidence_of(np.full(50, 32), np.full(50, 16), cut=None, unread=None)
     found = parts_at(evidence, 1)
     assert {scope: one.why for scope, one in found.items() if one.value is None} == {
-        "cut_off": "not every graded sample tells why it ended",
-        "unread": "another tool graded, which does not tell what it could not read",
-        "grader": "graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its "
-        "own",
-        "sharpening": "the base was not drawn at a lower temperature: --controls does",
-        "ways": "no correct sample was read for its way: there is none, or there are more than 3,000,000 samples",
+        "cut_off": "some graded samples have no finish reason",
+        "unread": "another tool graded the samples and did not report parse failures",
+        "grader": "graded by one verifier; `oversharp regrade` grades the same samples by another, as a separate "
+        "series",
+        "sharpening": "the base was not sampled at a lower temperature; run the audit with --controls",
+        "ways": "no correct sample was parsed for its way: there is none, or there are more than 3,000,000 samples",
     }
 
 
@@ -343,22 +349,26 @@ def test_samples_that_tell_and_samples_that_count_are_apart() -> None:
     """Mean over draws of the product of share and pass@k, against the share times pass@k of the law."""
     hits = np.random.default_rng(0).binomial(16, 0.1, 20_000)
     none = np.zeros(20_000, dtype=np.int64)
-    one = said(Gradings(own=Graded(n_P=none + 16, correct_P=hits, cut_P=none, unread_P=none)), [])
-    found = grouped(one, one, 8, guess_rate=0.005, ways=None, rng=np.random.default_rng(1))
-    [value_RP] = by_split(found.late.n_P, found.late.correct_RP, [own_fate(one, frozenset(), none + 8, 8)], 8)
+    one = count_samples(Gradings(own=Graded(n_P=none + 16, correct_P=hits, truncated_P=none, unparsed_P=none)), [])
+    found = group_problems(one, one, 8, guess_rate=0.005, ways=None, rng=np.random.default_rng(1))
+    [value_RP] = pass_at_k_by_split(
+        found.late.n_P, found.late.correct_RP, [own_effect(one, frozenset(), none + 8, 8)], 8
+    )
     at_most_one_of_eight = 0.9**8 + 8 * 0.1 * 0.9**7
     was_lost = found.share[GROUPS.index("lost")] + found.share[GROUPS.index("guesses")]
-    assert guessed_at_most(np.array([8]), 0.005).tolist() == [1]
+    assert false_accept_limit(np.array([8]), 0.005).tolist() == [1]
     assert was_lost.mean() == pytest.approx(at_most_one_of_eight, abs=0.01)
-    counted = found.meaned(value_RP)[[GROUPS.index("lost"), GROUPS.index("guesses")]].sum(axis=0)
+    counted = found.group_means(value_RP)[[GROUPS.index("lost"), GROUPS.index("guesses")]].sum(axis=0)
     assert counted.mean() == pytest.approx(at_most_one_of_eight * (1 - 0.9**8), abs=0.01)
 
 
 def test_what_is_taken_of_all_samples_is_what_was_observed() -> None:
     """With all causes present, k of all samples: pass@k of the counts, to the last digit."""
     full = np.full(4, 20)
-    graded = Graded(n_P=full, correct_P=np.array([0, 1, 5, 9]), cut_P=np.array([4, 4, 8, 8]), unread_P=full // 10)
-    one = said(Gradings(own=graded), ["cut_off", "unread"])
-    fate = own_fate(one, frozenset({"cut_off", "unread"}), np.full(4, 10), 10)
+    graded = Graded(
+        n_P=full, correct_P=np.array([0, 1, 5, 9]), truncated_P=np.array([4, 4, 8, 8]), unparsed_P=full // 10
+    )
+    one = count_samples(Gradings(own=graded), ["cut_off", "unread"])
+    effect = own_effect(one, frozenset({"cut_off", "unread"}), np.full(4, 10), 10)
     expected = pass_at_k_each(full, graded.correct_P, np.full(4, 10))
-    assert whole(one, fate, 10, accepted=False) == pytest.approx(expected, abs=1e-12)
+    assert pass_at_k_of_all(one, effect, 10, accepted=False) == pytest.approx(expected, abs=1e-12)

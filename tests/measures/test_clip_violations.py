@@ -148,7 +148,7 @@ def test_every_step_has_its_own_responses(world):
 def test_a_step_without_rollouts_has_no_row_and_the_reason_names_the_files(world):
     assert list(in_training(world, ("c1", "t1", "t", [1]), checkpoints=["c2"])) == ["c1"]
     missing = get_measure("clip_violations_training").missing
-    assert "the run directory holds no rollouts (rollouts/step_*.parquet)" in missing
+    assert "the run directory contains no rollouts (rollouts/step_*.parquet)" in missing
 
 
 def test_the_panel_is_no_training_response(world):

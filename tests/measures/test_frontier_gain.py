@@ -42,7 +42,10 @@ def test_a_run_with_the_counts_of_a_colder_base_has_no_gain_and_one_with_its_cov
 
 def test_without_colder_draws_and_with_incomplete_ones_it_is_unknown_and_says_so():
     none = found(evidence_of((3, 2), (6, 1)), "temperature")
-    assert (none.value, none.why) == (None, "the base was not drawn at a lower temperature: --controls does")
+    assert (none.value, none.why) == (
+        None,
+        "the base was not sampled at a lower temperature; run the audit with --controls",
+    )
     part = {"control_counts": (DRAWN, colder(0.5, 7, 1)[1:])}
     assert (
         found(evidence_of((3, 2), (6, 1), **part), "temperature").why == "the colder draws of the base are incomplete"

@@ -77,9 +77,9 @@ def test_without_a_budget_there_is_no_figure(context: Context) -> None:
 
 def test_every_part_that_cannot_be_known_has_a_mend() -> None:
     for why, mend in (
-        ("not every graded sample tells why it ended", "finish_reason=FIELD"),
-        ("another tool graded, which does not tell what it could not read", "--verifier math"),
-        ("the base was not drawn at a lower temperature: --controls does", "AUDIT with --controls"),
-        ("the colder base reaches k = 8 alone", "AUDIT with a larger --control-n"),
+        ("some graded samples have no finish reason", "finish_reason=FIELD"),
+        ("another tool graded the samples and did not report parse failures", "--verifier math"),
+        ("the base was not sampled at a lower temperature; run the audit with --controls", "AUDIT with --controls"),
+        ("the sharpened base is known only up to k = 8", "AUDIT with a larger --control-n"),
     ):
         assert mend in hints.split_reason(why)[1]

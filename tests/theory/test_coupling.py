@@ -7,6 +7,8 @@ from oversharp.diagnostics.theory.assumptions import coupling_flags, fit_decay, 
 from oversharp.diagnostics.theory.coupling import (
     dual_coefficients,
     effective_rank,
+    first_order_influence,
+    group_advantages,
     induced_shift,
     kernel_extremes,
     kernel_of_means,
@@ -128,7 +130,6 @@ def test_an_exact_decay_is_fitted_without_residual(seed, eta):
     fit = fit_decay(eta * within_TG, within_TG)
     assert fit.eta == pytest.approx(eta)
     assert fit.residual < 1e-9
-    assert fit.in_range == (0 <= fit.eta <= 1)
 
 
 def test_an_unrelated_query_has_a_residual_near_one():
@@ -159,3 +160,42 @@ def test_mismatched_shapes_are_refused():
         fit_decay(np.ones((1, 2)), np.ones((2, 1)))
     with pytest.raises(ValueError, match="at least one token"):
         kernel_of_means(np.eye(2), [0, 1])
+
+
+def test_influence_is_the_first_order_of_a_real_step():
+    """A linear softmax policy: the change in log π after an SGD step, against η K A."""
+    rng = np.random.default_rng(0)
+    theta_VD, x_ND = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
+    action_N, advantage_B = np.array([0, 1, 2, 3, 1]), np.array([1.0, -0.5, 0.8])
+
+    def log_policies(theta_VD: np.ndarray) -> np.ndarray:
+        logit_NV = x_ND @ theta_VD.T
+        return logit_NV - np.log(np.exp(logit_NV).sum(axis=1, keepdims=True))
+
+    def errors(learning_rate: float) -> float:
+        residual_NV = np.eye(4)[action_N] - np.exp(log_policies(theta_VD))
+        gradient_NX = np.einsum("nv,nd->nvd", residual_NV, x_ND).reshape(5, -1)
+        kernel_NN = gradient_NX @ gradient_NX.T
+        step_VD = learning_rate * (advantage_B @ gradient_NX[:3]).reshape(4, 3)
+        change_N = (log_policies(theta_VD + step_VD) - log_policies(theta_VD))[np.arange(5), action_N]
+        predicted_N = first_order_influence(kernel_NN[:, :3], advantage_B, learning_rate=learning_rate)
+        return float(np.abs(change_N - predicted_N).max())
+
+    assert errors(1e-3) < 1e-4
+    assert errors(1e-4) == pytest.approx(errors(1e-3) / 100, rel=0.05)  # what is left out is O(η²)
+
+
+def test_an_all_wrong_group_of_shaped_rewards_still_has_advantages():
+    assert group_advantages([-0.5, -1.0, -1.0, -1.0]).tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5])
+    assert group_advantages([1.0, 0.0, 0.0, 0.0], ddof=0).tolist() == pytest.approx([3**0.5] + [-(3**-0.5)] * 3)
+
+
+def test_equal_rewards_have_no_advantage_whatever_their_rounding():
+    assert not group_advantages([0.1] * 7).any()
+    with pytest.raises(ValueError, match="at least 2 rewards"):
+        group_advantages([1.0])
+
+
+def test_a_step_needs_an_advantage_for_every_column():
+    with pytest.raises(ValueError, match="2 columns"):
+        first_order_influence(np.ones((3, 1)), [1.0, 1.0], learning_rate=0.1)

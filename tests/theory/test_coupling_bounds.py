@@ -3,17 +3,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.theory.coupling import KernelExtremes, induced_shift, kernel_extremes, target_shifts
-from oversharp.diagnostics.theory.coupling_bounds import (
+from benchmarks.papers.theory.coupling_bounds import (
     bounds_ratio,
     embedding_similarities,
-    seen_shift_bound,
-    seen_to_unseen_ratio,
-    unseen_shift_bound,
     why_seen_unproved,
     why_unseen_unproved,
 )
-from oversharp.diagnostics.theory.sampling_bias import binary_advantages
+from benchmarks.papers.theory.sampling_bias import binary_advantages
+from oversharp.diagnostics.theory.coupling import KernelExtremes, induced_shift, kernel_extremes, target_shifts
+from oversharp.diagnostics.theory.coupling_bounds import seen_shift_bound, seen_to_unseen_ratio, unseen_shift_bound
 
 ETA = 0.5
 

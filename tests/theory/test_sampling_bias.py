@@ -6,16 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.papers.theory.calibration import inverse_probability_advantages
-from oversharp.diagnostics.theory.sampling_bias import (
-    Tilted,
-    batch_objective,
-    batch_optimal_policy,
-    binary_advantages,
-    geometric_step,
-    is_moderate_sharpening,
-    optimal_policy,
-    partition_bounds,
-)
+from benchmarks.papers.theory.sampling_bias import batch_objective, binary_advantages, geometric_step, optimal_policy
+from oversharp.diagnostics.theory.sampling_bias import Tilted, batch_optimal_policy, partition_bounds
 
 
 class Batch:
@@ -44,13 +36,11 @@ batches = st.integers(0, 10**6).map(Batch)
 
 
 def test_infinite_samples_never_suppress_a_correct_mode():
-    correct_M = np.array([True, True, False])
     best = optimal_policy([0.2, 0.3, 0.5], [1.0, 1.0, -1.0], beta=0.5)
     weight_M = np.array([0.2, 0.3, 0.5]) * np.exp([2.0, 2.0, -2.0])
     assert best.partition == pytest.approx(weight_M.sum())
     assert best.policy_M == pytest.approx(weight_M / weight_M.sum())
-    assert is_moderate_sharpening([0.2, 0.3, 0.5], best.policy_M, correct_M)
-    assert is_moderate_sharpening([0.2, 0.3, 0.5], [0.2, 0.3, 0.5], correct_M)  # equality counts
+    assert (best.policy_M[:2] >= [0.2, 0.3]).all()
 
 
 def test_a_batch_divides_what_it_did_not_draw_by_its_partition_function():
@@ -58,7 +48,7 @@ def test_a_batch_divides_what_it_did_not_draw_by_its_partition_function():
     partition = 0.4 * math.exp(1.5) + 0.2 + 0.4 * math.exp(-1.5)  # N·A/(βG) with βG = 1
     assert pulled.partition == pytest.approx(partition)
     assert pulled.policy_M[1] == pytest.approx(0.2 / partition)
-    assert not is_moderate_sharpening([0.4, 0.2, 0.4], pulled.policy_M, np.array([True, True, False]))
+    assert pulled.policy_M[1] < 0.2
 
 
 def test_a_partition_function_beyond_float_range_keeps_its_logarithm():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oversharp.diagnostics.ways import notation, programs
+from oversharp.diagnostics.ways import equations, programs
 
 PLAIN_RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧]|\\(?:approx|[lg]eq?\b)")
 PLAIN_ARTICLE = re.compile(r"\b[aAI](?= [A-Za-z]{2})")
@@ -19,16 +19,16 @@ PIECES = ("＝", "=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\"
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_a_relation_and_an_article_are_found_where_they_stand(text: str) -> None:
-    assert [m.span()[0] for m in notation.RELATION.finditer(text)] == [
+    assert [m.span()[0] for m in equations.RELATION.finditer(text)] == [
         m.span()[0] for m in PLAIN_RELATION.finditer(text)
     ]
-    assert notation._ARTICLE.sub("|", text) == PLAIN_ARTICLE.sub("|", text)
+    assert equations._ARTICLE.sub("|", text) == PLAIN_ARTICLE.sub("|", text)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_thousands_are_joined_wherever_there_are_any(text: str) -> None:
-    found = notation._THOUSANDS.search(text) is not None
-    assert not found or notation._AFTER_DIGIT.search(text) is not None
+    found = equations._THOUSANDS.search(text) is not None
+    assert not found or equations._AFTER_DIGIT.search(text) is not None
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,10 @@ from benchmarks.papers.claim import (
 )
 from benchmarks.papers.estimates import counterexamples, exact, share
 from benchmarks.papers.instances import KERNELS, Kernel, kernels
+from benchmarks.papers.theory.coupling_bounds import bounds_ratio, embedding_similarities
 from oversharp.diagnostics.theory.assumptions import coupling_flags
 from oversharp.diagnostics.theory.coupling import KernelExtremes, induced_shift
 from oversharp.diagnostics.theory.coupling_bounds import (
-    bounds_ratio,
-    embedding_similarities,
     seen_shift_bound,
     seen_to_unseen_ratio,
     unseen_shift_bound,

@@ -11,14 +11,12 @@ from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort
 from benchmarks.papers.estimates import counterexamples
 from benchmarks.papers.instances import BATCHES, Batch, batches
 from benchmarks.papers.theory.calibration import inverse_probability_advantages
+from benchmarks.papers.theory.sampling_bias import batch_objective, geometric_step, optimal_policy
 from benchmarks.papers.theory.softmax_dynamics import expected_logit_update
 from oversharp.diagnostics.theory.sampling_bias import (
     PartitionBounds,
     Tilted,
-    batch_objective,
     batch_optimal_policy,
-    geometric_step,
-    optimal_policy,
     partition_bounds,
 )
 from oversharp.reports.numbers import decimal

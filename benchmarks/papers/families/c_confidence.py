@@ -11,7 +11,7 @@ from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Effort
 from benchmarks.papers.estimates import counterexamples, enumerated
 from benchmarks.papers.theory.bandit import Objective, bandit_logit_update, confidence_ratio
 from benchmarks.papers.theory.softmax_dynamics import probability_change
-from oversharp.diagnostics.theory.influence import group_advantages, self_learns
+from oversharp.diagnostics.theory.coupling import group_advantages
 
 TITLE = "Confidence ratios and wrong groups"
 ROUNDING = 1e-9
@@ -127,6 +127,15 @@ def _all_wrong() -> Claim:
     )
 
 
+def _self_learns(greedy_correct_P: np.ndarray, *, as_printed: bool) -> np.ndarray:
+    """Return on which problems SELF takes its reward: those whose greedy response fails.
+
+    ``as_printed`` follows the indicator 1{r(x, y*) ∉ C(x)} of Eq 9. A reward is never in a set of responses, so the
+    indicator excludes no problem.
+    """
+    return np.ones_like(greedy_correct_P) if as_printed else ~greedy_correct_P
+
+
 def _self_filter() -> Claim:
     greedy_correct_P = np.array([True, False])
     return Claim(
@@ -140,7 +149,7 @@ def _self_filter() -> Claim:
                 setting=((PART, form),),
                 quantity="share of kinds that it treats otherwise",
                 estimate=enumerated(
-                    list(self_learns(greedy_correct_P, as_printed=as_printed) == greedy_correct_P),
+                    list(_self_learns(greedy_correct_P, as_printed=as_printed) == greedy_correct_P),
                     of="kinds of problem",
                 ),
                 rule=Never(),

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence
-from oversharp.diagnostics.measures.counts import sampled_counts
-from oversharp.diagnostics.measures.declare import comparisons
+from oversharp.diagnostics.measures.counts import load_sampled_counts
+from oversharp.diagnostics.measures.declare import compare_with_base
 from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.units import named_clusters
@@ -44,8 +44,8 @@ class Changes:
 
 def load_changes(evidence: Evidence) -> Changes:
     """Load the view ``sampled_counts``. k goes up to half of the fewest samples of any problem at any checkpoint."""
-    counts, why = sampled_counts(evidence)
-    compared = dict(comparisons(evidence, why))
+    counts, why = load_sampled_counts(evidence)
+    compared = dict(compare_with_base(evidence, why))
     complete = [checkpoint_id for checkpoint_id, why_not in compared.items() if not why_not]
     cluster_P = None
     if not complete:

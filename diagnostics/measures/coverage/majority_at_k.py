@@ -11,7 +11,13 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
-from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, NO_SAMPLES, reasons, too_few_samples, within_reach
+from oversharp.diagnostics.measures.counts import (
+    ANSWER_COLUMNS,
+    NO_SAMPLES,
+    explain_too_few,
+    find_incomplete,
+    keep_reliable_interval,
+)
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import share_interval
 
@@ -119,7 +125,7 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     [(1, 0.5), (4, 0.5)]
     """
     frame = evidence.frames["answer_counts"]
-    why = reasons(evidence, frame, frame["n"])
+    why = find_incomplete(evidence, frame, frame["n"])
     votes = _votes(frame)
     for checkpoint_id in evidence.checkpoint_ids:
         incomplete = why.get(checkpoint_id)
@@ -130,9 +136,11 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         results: dict[int, Result] = {}
         for k in evidence.ks:
             if k not in shares:
-                results[k] = str(incomplete or too_few_samples(k, fewest))
+                results[k] = str(incomplete or explain_too_few(k, fewest))
             else:
-                results[k] = within_reach(share_interval(shares[k], cluster_P=evidence.clusters(own)), k, fewest)
+                results[k] = keep_reliable_interval(
+                    share_interval(shares[k], cluster_P=evidence.clusters(own)), k, fewest
+                )
         yield checkpoint_id, results
 
 

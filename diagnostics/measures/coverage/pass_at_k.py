@@ -6,10 +6,10 @@ from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.counts import (
     SAMPLED_COUNTS,
     Counts,
-    clusters_among,
-    scopes_by_task,
-    too_few_samples,
-    within_reach,
+    explain_too_few,
+    keep_reliable_interval,
+    list_task_scopes,
+    select_clusters,
 )
 from oversharp.diagnostics.measures.declare import against_base, per_checkpoint
 from oversharp.diagnostics.statistics.intervals import share_interval
@@ -81,15 +81,15 @@ def pass_at_k_delta(base: Counts, late: Counts, k: int) -> Results:
 def _by_task(counts: Counts, base: Counts | None, k: int) -> Results:
     """Compute pass@k by task, less that of ``base`` if there is one; a reason for scope ``all`` if k > n."""
     fewest = counts.fewest if base is None else min(counts.fewest, base.fewest)
-    if why_not := too_few_samples(k, fewest):
+    if why_not := explain_too_few(k, fewest):
         return why_not
     value_P = counts.pass_at_k(k) if base is None else counts.pass_at_k(k) - base.pass_at_k(k)
     results: dict[str, Result] = {}
-    for scope, in_scope_P in scopes_by_task(counts.task_P):
+    for scope, in_scope_P in list_task_scopes(counts.task_P):
         interval = share_interval(
             value_P[in_scope_P],
             bounds=(0.0 if base is None else -1.0, 1.0),
-            cluster_P=clusters_among(counts.cluster_P, in_scope_P),
+            cluster_P=select_clusters(counts.cluster_P, in_scope_P),
         )
-        results[scope] = within_reach(interval, k, fewest)
+        results[scope] = keep_reliable_interval(interval, k, fewest)
     return results

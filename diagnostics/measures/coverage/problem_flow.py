@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oversharp.diagnostics.measures.contract import Plot, Result
-from oversharp.diagnostics.measures.counts import COMMON_COUNTS, Counts, clusters_among
+from oversharp.diagnostics.measures.counts import COMMON_COUNTS, Counts, select_clusters
 from oversharp.diagnostics.measures.declare import against_base
 from oversharp.diagnostics.statistics.intervals import yes_no_interval
 from oversharp.diagnostics.statistics.units import Interval
@@ -24,11 +24,8 @@ def problems_lost(base: Counts, late: Counts) -> Interval:
     samples as evidence. The value depends on n, which is the same for both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
-    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
-    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
-    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
-    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_lost(evidence)]
+    >>> from oversharp.diagnostics.measures.examples import tiny_flow
+    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_lost(tiny_flow())]
     [('late', 0.25, 4)]
     """
     return yes_no_interval(base.is_solved & ~late.is_solved, cluster_P=late.cluster_P)
@@ -46,11 +43,8 @@ def problems_gained(base: Counts, late: Counts) -> Interval:
     which is the same for both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
-    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
-    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
-    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
-    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_gained(evidence)]
+    >>> from oversharp.diagnostics.measures.examples import tiny_flow
+    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_gained(tiny_flow())]
     [('late', 0.25, 4)]
     """
     return yes_no_interval(~base.is_solved & late.is_solved, cluster_P=late.cluster_P)
@@ -68,11 +62,8 @@ def problems_kept(base: Counts, late: Counts) -> Interval:
     Limits: the value depends on n, which is the same for both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
-    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
-    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
-    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
-    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_kept(evidence)]
+    >>> from oversharp.diagnostics.measures.examples import tiny_flow
+    >>> [(f.checkpoint_id, f.value, f.n) for f in problems_kept(tiny_flow())]
     [('late', 0.5, 4)]
     """
     return yes_no_interval(base.is_solved & late.is_solved, cluster_P=late.cluster_P)
@@ -99,16 +90,13 @@ def support_retention(base: Counts, late: Counts) -> Result:
     Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solutions; here a problem counts as
     one.
 
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
-    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
-    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
-    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
-    >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in support_retention(evidence)]
+    >>> from oversharp.diagnostics.measures.examples import tiny_flow
+    >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in support_retention(tiny_flow())]
     [('late', 0.667, 3)]
     """
     if not base.is_solved.any():
         return "the base solves no problem"
-    cluster_P = clusters_among(late.cluster_P, base.is_solved)
+    cluster_P = select_clusters(late.cluster_P, base.is_solved)
     return yes_no_interval(late.is_solved[base.is_solved], cluster_P=cluster_P)
 
 
@@ -126,14 +114,11 @@ def net_discovery(base: Counts, late: Counts) -> Result:
     which is the same for both.
     Source: Wu et al. 2025 (arXiv 2507.14843), net discovery rate, there of solutions; here a problem counts as one.
 
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
-    >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
-    ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("base", "q3", 4, 0), ("base", "q4", 4, 3),
-    ...     ("late", "q1", 4, 0), ("late", "q2", 4, 4), ("late", "q3", 4, 1), ("late", "q4", 4, 4)], n=4)
-    >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in net_discovery(evidence)]
+    >>> from oversharp.diagnostics.measures.examples import tiny_flow
+    >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in net_discovery(tiny_flow())]
     [('late', 0.333, 3)]
     """
     if not late.is_solved.any():
         return "no problem is solved here"
-    cluster_P = clusters_among(late.cluster_P, late.is_solved)
+    cluster_P = select_clusters(late.cluster_P, late.is_solved)
     return yes_no_interval(~base.is_solved[late.is_solved], cluster_P=cluster_P)

@@ -9,7 +9,13 @@ import numpy as np
 from jaxtyping import Float
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
-from oversharp.diagnostics.measures.counts import SAMPLED_COUNTS, Counts, by_counts, too_few_samples, within_reach
+from oversharp.diagnostics.measures.counts import (
+    SAMPLED_COUNTS,
+    Counts,
+    explain_too_few,
+    keep_reliable_interval,
+    look_up_by_counts,
+)
 from oversharp.diagnostics.measures.declare import per_checkpoint
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.pass_at_k import at_least_table
@@ -84,10 +90,10 @@ def g_pass_at_k(counts: Counts, k: int) -> Results:
 
 
 def _estimate(counts: Counts, k: int, table: Callable[[int], Float[np.ndarray, " correct"]]) -> Result:
-    if why_not := too_few_samples(k, counts.fewest):
+    if why_not := explain_too_few(k, counts.fewest):
         return why_not
-    value_P = by_counts(counts.n_P, counts.correct_P, table)
-    return within_reach(share_interval(value_P, cluster_P=counts.cluster_P), k, counts.fewest)
+    value_P = look_up_by_counts(counts.n_P, counts.correct_P, table)
+    return keep_reliable_interval(share_interval(value_P, cluster_P=counts.cluster_P), k, counts.fewest)
 
 
 def _mean_above_half(n: int, *, k: int) -> Float[np.ndarray, " correct"]:

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
-from oversharp.diagnostics.measures.counts import NO_SAMPLES, common_counts
-from oversharp.diagnostics.measures.declare import comparisons, per_series
+from oversharp.diagnostics.measures.counts import NO_SAMPLES, load_common_counts
+from oversharp.diagnostics.measures.declare import compare_with_base, per_series
 from oversharp.diagnostics.statistics.intervals import yes_no_interval
 
 SCOPES = ("all", "clear")
@@ -53,9 +53,9 @@ def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.checkpoint_id, f.scope, f.value) for f in temporal_forgetting(evidence)]  # q2 may be chance, q1 is not
     [('20', 'all', 0.25), ('20', 'clear', 0.0), ('40', 'all', 0.5), ('40', 'clear', 0.25)]
     """
-    counts, why = common_counts(evidence)
+    counts, why = load_common_counts(evidence)
     order = [checkpoint_id for checkpoint_id in evidence.checkpoint_ids if checkpoint_id in counts]
-    for checkpoint_id, why_not in comparisons(evidence, why):
+    for checkpoint_id, why_not in compare_with_base(evidence, why):
         if why_not:
             yield checkpoint_id, dict.fromkeys(SCOPES, why_not)
             continue

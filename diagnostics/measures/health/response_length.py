@@ -31,7 +31,7 @@ ORDER BY step, scope
 
 @in_sql(
     needs=("graded_samples",),
-    missing="no graded sample tells how many tokens it has",
+    missing="no graded sample has a token count",
     title="Response length",
     unit="tokens",
     section="health",
@@ -43,7 +43,7 @@ def response_length() -> str:
 
     Meaning: mean length of all samples (scope ``all``) and by grade (``correct``, ``not_correct``). A grade without a
     sample has no row.
-    Unit: tokens, the end token included; n counts samples. No interval: it describes the samples at hand.
+    Unit: tokens, the end token included; n counts samples. No interval: it describes these samples.
     Limits: truncated responses count with their truncated length, so compare it with ``truncation_rate``.
     Source: sample health; token counts as the sampler reports them.
 

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from oversharp.diagnostics.measures.contract import Plot
+from collections.abc import Callable
+
+from oversharp.diagnostics.measures.contract import LAST, Measure, Plot
 from oversharp.diagnostics.measures.declare import in_sql
 
-_NO_STATE = "no graded samples, or another tool graded them, which does not tell"
-_NO_STYLE = "no grade tells: the verifier reads no text, another tool graded, or the grades are old"
+_NO_STATE = "no graded samples, or another tool graded them without recording their states"
+_NO_STYLE = "no grade records it: the verifier parses no text, another tool graded, or the grades are old"
+_NO_FINISH_REASON = "no graded sample has a finish reason"
 _STYLES = ("boxed", "tagged", "hashes", "labelled", "bare", "prose", "none")
 
 
-def _rate(condition: str, *, view: str = "graded_samples", scopes: str = "('all', NULL)", counted: str = "*") -> str:
-    """Return the query for the share of samples g of ``view`` with ``condition``, by the rows c (scope, told)."""
+def _rate_of_samples(
+    *,
+    title: str,
+    missing: str,
+    rank: int = LAST,
+    view: str = "graded_samples",
+    y_label: str = "share of samples",
+    by_scope: bool = False,
+) -> Callable[[Callable[[], str]], Measure]:
+    """Declare a share of the samples of ``view`` as a measure of the section health."""
+    return in_sql(
+        needs=(view,),
+        missing=missing,
+        title=title,
+        unit="share of samples",
+        section="health",
+        rank=rank,
+        plot=Plot(x="step", group="scope" if by_scope else "none", y_label=y_label, y_range=(0.0, 1.0)),
+    )
+
+
+def _query(condition: str, *, view: str = "graded_samples", scopes: str = "('all', NULL)", counted: str = "*") -> str:
+    """Return the query for the share of samples g of ``view`` with ``condition``, by rows c (scope, expected)."""
     return f"""
 WITH scopes AS (
-    SELECT * FROM (VALUES {scopes}) AS t (scope, told)
+    SELECT * FROM (VALUES {scopes}) AS t (scope, expected)
 )
 SELECT
     g.checkpoint_id,
@@ -32,21 +56,13 @@ ORDER BY g.step, c.scope
 """
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing="no graded sample tells why it ended",
-    title="Truncated responses",
-    unit="share of samples",
-    section="health",
-    rank=10,
-    plot=Plot(x="step", y_label="share of samples cut off", y_range=(0.0, 1.0)),
-)
+@_rate_of_samples(title="Truncated responses", missing=_NO_FINISH_REASON, rank=10, y_label="share of samples truncated")
 def truncation_rate() -> str:
     """Truncation rate: the share of samples truncated at the token limit.
 
     Meaning: a truncated response rarely contains its answer. A checkpoint with longer responses then seems to have lost
     modes.
-    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Unit: share of samples; n counts samples. No interval: it describes these samples.
     Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. Of samples
     of another tool, those with a finish reason count; without any, the rate is unknown.
     Source: sample health; finish reasons as the sampler reports them.
@@ -57,23 +73,17 @@ def truncation_rate() -> str:
     >>> duckdb.execute(truncation_rate.sql, {"series": "run"}).fetchall()
     [('base', 'all', None, 0.25, None, None, 4)]
     """
-    return _rate("g.finish_reason = 'length'", counted="g.finish_reason")
+    return _query("g.finish_reason = 'length'", counted="g.finish_reason")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing=_NO_STATE,
-    title="Responses without an answer",
-    unit="share of samples",
-    section="health",
-    rank=20,
-    plot=Plot(x="step", y_label="share of samples without an answer", y_range=(0.0, 1.0)),
+@_rate_of_samples(
+    title="Responses without an answer", missing=_NO_STATE, rank=20, y_label="share of samples without an answer"
 )
 def parse_failure_rate() -> str:
     """Parse failure rate: the share of samples without a parsed final answer.
 
-    Meaning: the grader had no answer to compare. Such a sample is not correct, because of its form, not of its content.
-    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Meaning: the grader had no answer to compare. Such a sample is not correct because of its form, not its content.
+    Unit: share of samples; n counts samples. No interval: it describes these samples.
     Limits: a new answer format under training looks like lost modes: check a few such responses before concluding a
     loss.
     Source: sample health; states of the grades.
@@ -84,26 +94,18 @@ def parse_failure_rate() -> str:
     >>> duckdb.execute(parse_failure_rate.sql, {"series": "run"}).fetchall()
     [('base', 'all', None, 0.25, None, None, 4)]
     """
-    return _rate("g.state = 'parse_fail'")
+    return _query("g.state = 'parse_fail'")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing=_NO_STATE,
-    title="Responses without a single answer",
-    unit="share of samples",
-    section="health",
-    rank=30,
-    plot=Plot(x="step", y_label="share of samples", y_range=(0.0, 1.0)),
-)
+@_rate_of_samples(title="Responses without a single answer", missing=_NO_STATE, rank=30)
 def ambiguous_rate() -> str:
     """Ambiguous rate: the share of samples whose answer is negated, compared, a range or one of several.
 
     Meaning: "not 42", "at least 42", "42 or 41", "between 42 and 50" cannot be compared with the gold answer. Such a
-    sample is not correct, whatever the gold is. The reason of the grade names the rule.
-    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
-    Limits: rules over words, so a clear answer in unusual words may be counted here; check a few such responses if the
-    rate moves from checkpoint to checkpoint.
+    sample is not correct for any gold answer. The reason of the grade names the rule.
+    Unit: share of samples; n counts samples. No interval: it describes these samples.
+    Limits: these are rules over words, and may count a clear answer in unusual words. Check a few such responses if the
+    rate changes from checkpoint to checkpoint.
     Source: sample health; states of the grades.
 
     >>> import duckdb, pandas as pd
@@ -112,24 +114,18 @@ def ambiguous_rate() -> str:
     >>> duckdb.execute(ambiguous_rate.sql, {"series": "run"}).fetchall()
     [('base', 'all', None, 0.25, None, None, 4)]
     """
-    return _rate("g.state = 'ambiguous'")
+    return _query("g.state = 'ambiguous'")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing=_NO_STATE,
-    title="Ungraded responses",
-    unit="share of samples",
-    section="health",
-    rank=40,
-    plot=Plot(x="step", group="scope", y_label="share of samples not graded", y_range=(0.0, 1.0)),
+@_rate_of_samples(
+    title="Ungraded responses", missing=_NO_STATE, rank=40, y_label="share of samples not graded", by_scope=True
 )
 def timeout_rate() -> str:
     """Timeout rate: the share of samples that could not be graded.
 
     Meaning: scope ``all`` counts grades that timed out, ``error`` grades on which the verifier failed. Both count as
     not correct in every other measure, without being wrong.
-    Unit: share of samples; n counts samples. No interval: it describes the samples at hand.
+    Unit: share of samples; n counts samples. No interval: it describes these samples.
     Limits: more than a trace of either makes pass@k a lower bound: raise the time limit or fix the verifier.
     Source: sample health; states of the grades.
 
@@ -139,25 +135,17 @@ def timeout_rate() -> str:
     >>> [(row[1], row[3]) for row in duckdb.execute(timeout_rate.sql, {"series": "run"}).fetchall()]
     [('all', 0.5), ('error', 0.25)]
     """
-    return _rate("g.state = c.told", scopes="('all', 'timeout'), ('error', 'error')")
+    return _query("g.state = c.expected", scopes="('all', 'timeout'), ('error', 'error')")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing=_NO_STYLE,
-    title="How answers are stated",
-    unit="share of samples",
-    section="health",
-    rank=50,
-    plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
-)
+@_rate_of_samples(title="How answers are stated", missing=_NO_STYLE, rank=50, by_scope=True)
 def answer_style() -> str:
     r"""Answer style: the share of samples by the form of their answer, such as a box, tags, #### or a label.
 
     Meaning: scope ``boxed`` is \boxed{…}, ``tagged`` <answer>…</answer>, ``hashes`` a line that starts with ####,
-    ``labelled`` "The answer is" and the like, ``bare`` a response that consists of its answer, ``prose`` one without
-    any mark, ``none`` a blank one, or one whose thoughts end without an answer. The scopes sum to 1.
-    Unit: share of the samples whose style is known; n counts them. No interval: it describes the samples at hand.
+    ``labelled`` "The answer is" and similar, ``bare`` a response that is only its answer, ``prose`` a response without
+    any mark, ``none`` a blank response, or one whose reasoning ends without an answer. The scopes sum to 1.
+    Unit: share of the samples whose style is known; n counts them. No interval: it describes these samples.
     Limits: a change of style is no loss. ``lenient_gap`` shows whether the verifier parses the new style.
     Source: sample health; recorded while grading.
 
@@ -169,25 +157,17 @@ def answer_style() -> str:
     [('boxed', 0.67, 3), ('labelled', 0.33, 3)]
     """
     scopes = ", ".join(f"('{style}', '{style}')" for style in _STYLES)
-    return _rate("g.answer_style = c.told", scopes=scopes, counted="g.answer_style")
+    return _query("g.answer_style = c.expected", scopes=scopes, counted="g.answer_style")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing=_NO_STYLE,
-    title="Answers that only a lenient reader accepts",
-    unit="share of samples",
-    section="health",
-    rank=60,
-    plot=Plot(x="step", y_label="share of samples", y_range=(0.0, 1.0)),
-)
+@_rate_of_samples(title="Answers that only a lenient reader accepts", missing=_NO_STYLE, rank=60)
 def lenient_gap() -> str:
     """Lenient gap: the share of samples that are not correct but accepted by a deliberately lenient reader.
 
-    Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold, whatever the
-    words around it are. A gap that grows over training means that answers have a style that the verifier does not
-    parse: a fall of pass@k that the lenient reader does not show is then "Explained by format".
-    Unit: share of the samples that both readers parsed; n counts them. No interval: it describes the samples at hand.
+    Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold answer, in any
+    wording. If the gap grows over training, answers have a style that the verifier does not parse. A fall of pass@k
+    that the lenient reader does not show is then "Explained by format".
+    Unit: share of the samples that both readers parsed; n counts them. No interval: it describes these samples.
     Limits: the lenient reader accepts wrong responses that end on the right number; the level of the gap has no
     meaning.
     Source: sample health; recorded while grading.
@@ -198,24 +178,20 @@ def lenient_gap() -> str:
     >>> [(row[1], round(row[3], 2), row[6]) for row in duckdb.execute(lenient_gap.sql, {"series": "run"}).fetchall()]
     [('all', 0.33, 3)]
     """
-    return _rate("CASE WHEN g.lenient IS NOT NULL THEN g.lenient AND NOT g.correct END", counted="g.lenient")
+    return _query("CASE WHEN g.lenient IS NOT NULL THEN g.lenient AND NOT g.correct END", counted="g.lenient")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing="no grade tells: the verifier does not look at boxes, another tool graded, or the grades are old",
+@_rate_of_samples(
     title="Responses with several different boxes",
-    unit="share of samples",
-    section="health",
+    missing="no grade counts boxes: the verifier does not use them, another tool graded, or the grades are old",
     rank=70,
-    plot=Plot(x="step", y_label="share of samples", y_range=(0.0, 1.0)),
 )
 def several_boxes_rate() -> str:
     """Several boxes rate: the share of samples with different contents in several boxes.
 
-    Meaning: of several boxes the last counts, as everywhere in the field, so a response may try one answer after the
-    other. ``oversharp regrade STORE --verifier math_strict`` grades the same samples with such responses as ambiguous.
-    Unit: share of the samples whose boxes were counted; n counts them. No interval: it describes the samples at hand.
+    Meaning: the last of several boxes counts, as in other graders, so a response may try several answers in turn.
+    ``oversharp regrade STORE --verifier math_strict`` grades such responses of the same samples as ambiguous.
+    Unit: share of the samples whose boxes were counted; n counts them. No interval: it describes these samples.
     Limits: contents are compared as text without spaces: ``0.5`` and ``1/2`` differ. A long solution may box its parts.
     Source: sample health; counted while grading.
 
@@ -225,26 +201,23 @@ def several_boxes_rate() -> str:
     >>> [(row[3], row[6]) for row in duckdb.execute(several_boxes_rate.sql, {"series": "run"}).fetchall()]
     [(0.3333333333333333, 3)]
     """
-    return _rate("g.n_boxed > 1", counted="g.n_boxed")
+    return _query("g.n_boxed > 1", counted="g.n_boxed")
 
 
-@in_sql(
-    needs=("regraded_samples",),
-    missing="graded by one verifier; `oversharp regrade` grades the same samples by another, as a series of its own",
+@_rate_of_samples(
     title="Disagreement of two verifiers",
-    unit="share of samples",
-    section="health",
+    missing="graded by one verifier; `oversharp regrade` grades the same samples by another, as a separate series",
     rank=80,
-    plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
+    view="regraded_samples",
+    by_scope=True,
 )
 def verifier_disagreement() -> str:
     """Verifier disagreement: the share of samples that one of two verifiers accepts and the other does not.
 
     Meaning: scope ``all`` counts both directions; ``only here`` are those that the verifier of this series alone
-    accepts, ``only own`` those that the problem's own verifier alone accepts. A rate that changes from checkpoint to
-    checkpoint is a change of how answers are written or parsed, which one of the two verifiers mistakes for a change of
-    ability.
-    Unit: share of samples that both graded; n counts samples. No interval: it describes the samples at hand.
+    accepts, ``only own`` those that the problem's own verifier alone accepts. If the rate changes from checkpoint to
+    checkpoint, the form of answers has changed, and one of the two verifiers mistakes that for a change of ability.
+    Unit: share of samples that both graded; n counts samples. No interval: it describes these samples.
     Limits: two verifiers that agree may both be wrong; check the samples of the view ``grade_disagreements``.
     Source: sample health; grades by two verifiers, after ``oversharp regrade``.
 
@@ -254,30 +227,26 @@ def verifier_disagreement() -> str:
     >>> [(row[1], row[3]) for row in duckdb.execute(verifier_disagreement.sql, {"series": "run"}).fetchall()]
     [('all', 0.5), ('only here', 0.25), ('only own', 0.25)]
     """
-    return _rate(
-        "g.correct <> g.own_correct AND coalesce(g.correct = c.told, true)",
+    return _query(
+        "g.correct <> g.own_correct AND coalesce(g.correct = c.expected, true)",
         view="regraded_samples",
         scopes="('all', NULL), ('only here', true), ('only own', false)",
     )
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing="no graded sample tells why it ended",
-    title="Responses cut off in a loop",
-    unit="share of samples",
-    section="health",
-    plot=Plot(x="step", y_label="share of samples cut off while repeating themselves", y_range=(0.0, 1.0)),
+@_rate_of_samples(
+    title="Responses truncated in a loop",
+    missing=_NO_FINISH_REASON,
+    y_label="share of samples truncated while repeating themselves",
 )
 def looped_rate() -> str:
     """Looped rate: the share of samples truncated at the token limit while they repeated one passage.
 
-    Meaning: degenerate repetition. The last 60 characters or more are one passage of at most 200 characters, three
-    times or more. A higher token limit does not help such a response; the other samples of ``truncation_rate`` ran out
-    of tokens.
-    Unit: share of the samples with a finish reason; n counts them. No interval: it describes the samples at hand.
-    Limits: a loop of longer passages, or one that changes a number in each round, is not detected, nor one that
-    stopped.
+    Meaning: degenerate repetition. At least the last 60 characters repeat one passage of at most 200 characters, at
+    least three times. A higher token limit does not help such a response, unlike the other samples of
+    ``truncation_rate``.
+    Unit: share of the samples with a finish reason; n counts them. No interval: it describes these samples.
+    Limits: does not detect loops of longer passages, loops that change a number in each round, and loops that stopped.
     Source: sample health; greedy failures of [C] (The Reasoning Boundary Paradox), tables 6 and 7.
 
     >>> import duckdb, pandas as pd
@@ -286,27 +255,20 @@ def looped_rate() -> str:
     >>> [(row[3], row[6]) for row in duckdb.execute(looped_rate.sql, {"series": "run"}).fetchall()]
     [(0.3333333333333333, 3)]
     """
-    return _rate("g.looped", counted="g.looped")
+    return _query("g.looped", counted="g.looped")
 
 
-@in_sql(
-    needs=("graded_samples",),
-    missing="no graded samples",
-    title="Responses that take something back",
-    unit="share of samples",
-    section="health",
-    plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
-)
+@_rate_of_samples(title="Responses that retract something", missing="no graded samples", by_scope=True)
 def self_correction() -> str:
     """Self-correction: the share of samples that retract something ("wait, …", "let me re-check", "that is wrong").
 
     Meaning: scope ``all`` is their share; ``correct with`` is their accuracy, ``correct without`` that of the others.
-    Training that rewards whole trajectories may remove the habit, or reward a wrong start together with its correction;
-    a share that rises while ``correct with`` falls is doubt without use.
+    Training that rewards whole trajectories may remove the habit, or reward a wrong start together with its correction.
+    If the share rises while ``correct with`` falls, the corrections do not help.
     Unit: share of the first 32 samples of each problem; n counts the samples of the scope. No interval: it describes
     the samples at hand.
-    Limits: English words alone; a correction without such words is not detected, and a mere "wait" is counted. Harder
-    problems may cause more of it, and so fewer correct ones: compare how the two move, not which is higher.
+    Limits: English words only. A correction without such words is not detected, and a mere "wait" is counted. Harder
+    problems may have more corrections and fewer correct samples: compare changes of the two scopes, not their levels.
     Source: [B] (the two-stage dynamic view), case study of section 4.3; [C] (The Reasoning Boundary Paradox), tables 6
     and 7.
 
@@ -316,8 +278,8 @@ def self_correction() -> str:
     >>> [(row[1], row[3], row[6]) for row in duckdb.execute(self_correction.sql, {"series": "run"}).fetchall()]
     [('all', 0.5, 4), ('correct with', 0.5, 2), ('correct without', 1.0, 2)]
     """
-    return _rate(
-        "CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN g.correct END",
+    return _query(
+        "CASE WHEN c.expected IS NULL THEN g.reconsiders WHEN g.reconsiders = c.expected THEN g.correct END",
         scopes="('all', NULL), ('correct with', true), ('correct without', false)",
-        counted="CASE WHEN c.told IS NULL THEN g.reconsiders WHEN g.reconsiders = c.told THEN true END",
+        counted="CASE WHEN c.expected IS NULL THEN g.reconsiders WHEN g.reconsiders = c.expected THEN true END",
     )

@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
-from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, own_samples
+from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, load_own_samples
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from oversharp.diagnostics.statistics.units import Interval
 
@@ -30,7 +30,7 @@ class _Gaps:
 
 def _own_scores(evidence: Evidence) -> Loaded[_Gaps]:
     """Load the log-probabilities by the sampler and by teacher forcing."""
-    rows_of, why = own_samples(evidence, "own_logp_sum")
+    rows_of, why = load_own_samples(evidence, "own_logp_sum")
     return {i: _gaps(evidence, rows, "sampler_logp_sum", "own_logp_sum") for i, rows in rows_of.items()}, why
 
 
@@ -59,17 +59,18 @@ def _gaps(evidence: Evidence, rows: pd.DataFrame, first: str, second: str) -> _G
     plot=Plot(x="step", group="scope", y_label="|log-probability difference| (nats per token)"),
 )
 def sampler_scorer_gap(gaps: _Gaps) -> Results:
-    """Sampler–scorer gap: whether the sampler ran the weights that the scorer ran.
+    """Sampler–scorer gap: whether sampler and scorer used the same weights.
 
     Meaning: the sampler reports the log-probability of each sample, and teacher forcing computes it again under the
     same checkpoint. Scope ``all`` is the mean absolute difference per token, within a problem, then over problems;
-    ``max`` the largest of any response. Rounding leaves a small gap, larger with another engine or in less than
-    float32. A gap far above that of the other checkpoints means stale or damaged weights, another tokenizer or another
-    prompt: then all numbers of that checkpoint are invalid.
-    Unit: nats per token. 95 % t interval over problems; n counts problems, of ``max`` responses, which has no interval.
-    Limits: equal texts share one teacher-forced score. A text that was sampled as other tokens than were scored, or
-    truncated just before its end token, shows a gap without a fault: it raises ``max`` more than ``all``. Very small
-    changes of the weights are not detected.
+    ``max`` the largest of any response. Rounding causes a small gap, and a larger one with another engine or in less
+    than float32. A gap far above that of the other checkpoints means stale or damaged weights, another tokenizer or
+    another prompt; all numbers of that checkpoint are then invalid.
+    Unit: nats per token. 95 % t interval over problems; n counts problems. ``max`` has no interval; its n counts
+    responses.
+    Limits: equal texts share one teacher-forced score. A text whose sampled tokens differ from the scored ones, or that
+    was truncated just before its end token, shows a gap without a fault; it raises ``max`` more than ``all``. Very
+    small changes of the weights are not detected.
     Source: ours; the samplers' contract requires log-probabilities at temperature 1 over the full vocabulary.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -92,17 +93,18 @@ def sampler_scorer_gap(gaps: _Gaps) -> Results:
     plot=Plot(x="step", group="scope", y_label="|log-probability difference| (nats per token)"),
 )
 def scoring_noise(gaps: _Gaps) -> Results:
-    """Scoring noise: how far rounding alone moves a log-probability.
+    """Scoring noise: how much rounding alone changes a log-probability.
 
     Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in float32
     and in batches of another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then
-    over problems; ``max`` the largest of any response. A change of log-probability between checkpoints that is no
-    larger means nothing.
-    Unit: nats per token. 95 % t interval over problems; n counts problems, of ``max`` responses, which has no interval.
-    Limits: a lower bound of the numeric error: an error that both scores share is not in it, and in a float32 audit of
-    a small model it is often 0. The responses are those of the first problems in the order of their hashes, not of
-    all. For scale: bfloat16 moved the scores of the built-in task's model by 0.004 nats per token on average, 0.022 at
-    most.
+    over problems; ``max`` the largest of any response. A change of log-probability between checkpoints is
+    meaningless unless it is larger.
+    Unit: nats per token. 95 % t interval over problems; n counts problems. ``max`` has no interval; its n counts
+    responses.
+    Limits: a lower bound of the numeric error: it does not contain an error that both scores share, and is often 0 in a
+    float32 audit of a small model. The responses are those of the first problems in the order of their hashes. For
+    comparison, bfloat16 changed the scores of the built-in task's model by 0.004 nats per token on average, by at most
+    0.022.
     Source: ours; no paper states its floor.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -117,7 +119,7 @@ def scoring_noise(gaps: _Gaps) -> Results:
 
 def _mean_and_max(gaps: _Gaps) -> Results:
     """Return the mean within a problem, then over problems, and the maximum; unknown if a score is infinite."""
-    # Two responses of probability 0 differ by −inf − −inf, which is no number either.
+    # −inf − −inf, the difference of two scores of probability 0, is NaN
     n_broken, n = int((~np.isfinite(gaps.gap)).sum()), len(gaps.gap)
     if n_broken:
         why = f"{n_broken} of {n} responses have probability 0 here by one of the two; check the weights"

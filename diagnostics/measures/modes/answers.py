@@ -7,8 +7,8 @@ from oversharp.diagnostics.measures.counts import (
     ANSWER_COLUMNS,
     NO_SAMPLES,
     LabelCounts,
-    label_counts_by_checkpoint,
-    reasons,
+    count_labels_by_checkpoint,
+    find_incomplete,
 )
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
 from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
@@ -21,9 +21,9 @@ def _answers(why_single: str) -> Input[LabelCounts]:
 
     def load(evidence: Evidence) -> Loaded[LabelCounts]:
         frame = evidence.frames["answer_counts"]
-        why = reasons(evidence, frame, frame["n"])
+        why = find_incomplete(evidence, frame, frame["n"])
         single = dict.fromkeys(evidence.checkpoint_ids, why_single) if evidence.n < 2 else {}
-        return label_counts_by_checkpoint(evidence, frame, "answer"), {**single, **why}
+        return count_labels_by_checkpoint(evidence, frame, "answer"), {**single, **why}
 
     return Input(load=load, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS)
 

@@ -8,10 +8,10 @@ from oversharp.diagnostics.measures.counts import (
     NO_SAMPLES,
     ONE_MODE,
     LabelCounts,
-    label_counts_by_checkpoint,
-    reasons,
+    count_labels_by_checkpoint,
+    find_incomplete,
+    has_second_mode,
     reciprocal,
-    shows_a_second_mode,
 )
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
 from oversharp.diagnostics.statistics.entropy import simpson_index
@@ -23,10 +23,10 @@ NO_PAIR = "no problem has two correct samples with a named mode"
 def _load(evidence: Evidence) -> Loaded[LabelCounts]:
     """Count the modes of correct samples, over problems with at least two such samples."""
     frame = evidence.frames["answer_counts"]
-    counts = label_counts_by_checkpoint(evidence, frame[frame["correct"].astype(bool)], "mode", least=2)
+    counts = count_labels_by_checkpoint(evidence, frame[frame["correct"].astype(bool)], "mode", least=2)
     empty = {i: NO_PAIR for i, own in counts.items() if not own.n_problems}
-    one_mode = {} if shows_a_second_mode(evidence) else dict.fromkeys(counts, ONE_MODE)
-    return counts, one_mode | empty | reasons(evidence, frame, frame["n"])
+    one_mode = {} if has_second_mode(evidence) else dict.fromkeys(counts, ONE_MODE)
+    return counts, one_mode | empty | find_incomplete(evidence, frame, frame["n"])
 
 
 @per_checkpoint(

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
 
 #: Two fp32 scores of the same response under the same weights differ by up to this much (batch shape, kernels).
@@ -80,12 +80,9 @@ def pass_at_k_from_success(success_P: Float[np.ndarray, " problem"], k: int) -> 
     return np.where(is_certain_P, 1.0, -np.expm1(k * np.log1p(-np.where(is_certain_P, 0.0, success_P))))
 
 
-def exact_modes(evidence: Evidence) -> Loaded[ExactModes]:
+@cached_per_evidence
+def load_exact_modes(evidence: Evidence) -> Loaded[ExactModes]:
     """Load the view ``mode_logps``."""
-    return evidence.once(_exact_modes)
-
-
-def _exact_modes(evidence: Evidence) -> Loaded[ExactModes]:
     ids = evidence.checkpoint_ids
     table = (
         evidence.frames["mode_logps"]
@@ -111,4 +108,4 @@ def _exact_modes(evidence: Evidence) -> Loaded[ExactModes]:
     return modes, why
 
 
-EXACT_MODES = Input(load=exact_modes, needs=("mode_logps",), missing=NO_MODES)
+EXACT_MODES = Input(load=load_exact_modes, needs=("mode_logps",), missing=NO_MODES)

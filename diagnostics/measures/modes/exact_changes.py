@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from oversharp.diagnostics.measures.contract import Plot, Result
-from oversharp.diagnostics.measures.counts import clusters_among
+from oversharp.diagnostics.measures.counts import select_clusters
 from oversharp.diagnostics.measures.declare import against_base
 from oversharp.diagnostics.measures.modes.exact import EXACT_MODES, NOISE_NATS, ExactModes
 from oversharp.diagnostics.statistics.intervals import ratio_interval, share_interval, yes_no_interval
@@ -175,7 +175,7 @@ def mass_lost(base: ExactModes, late: ExactModes) -> Result:
         return "base: every mode of every problem has probability 0"
     lost_M = share_M * -np.expm1(np.minimum(late.change_nats(base), 0.0))
     lost_P = np.minimum(late.sum_by_problem(lost_M), 1.0)  # rounding may exceed 1 by 1e-16
-    return share_interval(lost_P[is_solvable_P], cluster_P=clusters_among(late.cluster_P, is_solvable_P))
+    return share_interval(lost_P[is_solvable_P], cluster_P=select_clusters(late.cluster_P, is_solvable_P))
 
 
 def _share_fallen(base: ExactModes, late: ExactModes, *, by_nats: float) -> Interval:

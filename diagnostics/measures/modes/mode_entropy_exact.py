@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from oversharp.diagnostics.measures.contract import Plot, Result
-from oversharp.diagnostics.measures.counts import clusters_among
+from oversharp.diagnostics.measures.counts import select_clusters
 from oversharp.diagnostics.measures.declare import per_checkpoint
 from oversharp.diagnostics.measures.modes.exact import ALL_IMPOSSIBLE, EXACT_MODES, ExactModes
 from oversharp.diagnostics.statistics.intervals import sparse_interval
@@ -46,4 +46,4 @@ def mode_entropy_exact(modes: ExactModes) -> Result:
         return ALL_IMPOSSIBLE
     surprise_M = -np.log(np.where(share_M > 0.0, share_M, 1.0))  # 0 · log 0 = 0
     entropy_P = modes.sum_by_problem(share_M * surprise_M)[is_solvable_P]
-    return sparse_interval(entropy_P, cluster_P=clusters_among(modes.cluster_P, is_solvable_P))
+    return sparse_interval(entropy_P, cluster_P=select_clusters(modes.cluster_P, is_solvable_P))

@@ -9,11 +9,11 @@ from oversharp.diagnostics.measures.counts import (
     ANSWER_COLUMNS,
     NO_SAMPLES,
     ONE_MODE,
+    explain_too_few,
+    find_incomplete,
+    has_second_mode,
+    keep_reliable_interval,
     rarefaction,
-    reasons,
-    shows_a_second_mode,
-    too_few_samples,
-    within_reach,
 )
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import sparse_interval
@@ -53,11 +53,11 @@ def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     [('base', 1, 0.75), ('base', 2, 1.3333), ('late', 1, 1.0), ('late', 2, 1.0)]
     """
     frame = evidence.frames["answer_counts"]
-    why = reasons(evidence, frame, frame["n"])
+    why = find_incomplete(evidence, frame, frame["n"])
     n_of_problem = frame.groupby(["checkpoint_id", "problem_id"])["n"].sum()
     modes = frame[frame["correct"].astype(bool) & frame["mode"].notna()]
     counts = modes.groupby(["checkpoint_id", "problem_id", "mode"])["n"].sum().reset_index()
-    why_none = NO_MODES if modes.empty else None if shows_a_second_mode(evidence) else ONE_MODE
+    why_none = NO_MODES if modes.empty else None if has_second_mode(evidence) else ONE_MODE
     for checkpoint_id in evidence.checkpoint_ids:
         if why_not := why.get(checkpoint_id) or why_none:
             yield checkpoint_id, dict.fromkeys(evidence.ks, why_not)
@@ -68,9 +68,9 @@ def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         fewest, cluster_P = int(n_P.min()), evidence.clusters(n_of.index)
         results: dict[int, Result] = {}
         for k in evidence.ks:
-            if why_not := too_few_samples(k, fewest):
+            if why_not := explain_too_few(k, fewest):
                 results[k] = why_not
                 continue
             seen_P = rarefaction(n_P, place_M, own["n"].to_numpy(), k)
-            results[k] = within_reach(sparse_interval(seen_P, cluster_P=cluster_P), k, fewest)
+            results[k] = keep_reliable_interval(sparse_interval(seen_P, cluster_P=cluster_P), k, fewest)
         yield checkpoint_id, results

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
-from oversharp.diagnostics.measures.counts import clusters_among
+from oversharp.diagnostics.measures.counts import select_clusters
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
-from oversharp.diagnostics.measures.modes.exact import ALL_IMPOSSIBLE, NO_MODES, ExactModes, exact_modes
+from oversharp.diagnostics.measures.modes.exact import ALL_IMPOSSIBLE, NO_MODES, ExactModes, load_exact_modes
 from oversharp.diagnostics.statistics.intervals import share_interval
 
 SCOPES = ("dominant", "second", "other")
@@ -15,7 +15,7 @@ SCOPES = ("dominant", "second", "other")
 
 def _load(evidence: Evidence) -> Loaded[tuple[ExactModes, ExactModes]]:
     """Load the modes of every checkpoint together with the base's; without the base's nothing is known."""
-    modes, why = exact_modes(evidence)
+    modes, why = load_exact_modes(evidence)
     base_id = evidence.base_id
     if base_id in why:
         return {}, dict.fromkeys(evidence.checkpoint_ids, f"base: {why[base_id]}")
@@ -59,7 +59,7 @@ def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
     share_M, is_solvable_P = modes.conditional_shares()
     if not is_solvable_P.any():
         return dict.fromkeys(SCOPES, ALL_IMPOSSIBLE)
-    cluster_P = clusters_among(modes.cluster_P, is_solvable_P)
+    cluster_P = select_clusters(modes.cluster_P, is_solvable_P)
     shares_P = [modes.sum_by_problem(np.where(np.minimum(rank_M, 2) == rank, share_M, 0.0)) for rank in range(3)]
     return {
         scope: share_interval(share_P[is_solvable_P], cluster_P=cluster_P)

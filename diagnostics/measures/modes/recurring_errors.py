@@ -7,8 +7,8 @@ from oversharp.diagnostics.measures.counts import (
     ANSWER_COLUMNS,
     NO_SAMPLES,
     LabelCounts,
-    label_counts_by_checkpoint,
-    reasons,
+    count_labels_by_checkpoint,
+    find_incomplete,
 )
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
 from oversharp.diagnostics.records.types import NO_ANSWER
@@ -23,9 +23,9 @@ def _load(evidence: Evidence) -> Loaded[LabelCounts]:
     """Count the wrong answers, over problems with at least two such samples."""
     frame = evidence.frames["answer_counts"]
     wrong = frame[~frame["correct"].astype(bool) & (frame["answer"] != NO_ANSWER)]
-    counts = label_counts_by_checkpoint(evidence, wrong, "answer", least=2)
+    counts = count_labels_by_checkpoint(evidence, wrong, "answer", least=2)
     empty = {i: NO_PAIR for i, own in counts.items() if not own.n_problems}
-    return counts, empty | reasons(evidence, frame, frame["n"])
+    return counts, empty | find_incomplete(evidence, frame, frame["n"])
 
 
 @per_checkpoint(

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
-from oversharp.diagnostics.measures.counts import clusters_among
+from oversharp.diagnostics.measures.counts import select_clusters
 from oversharp.diagnostics.measures.declare import per_series
-from oversharp.diagnostics.measures.modes.exact import NO_MODES, NOISE_NATS, ExactModes, exact_modes
+from oversharp.diagnostics.measures.modes.exact import NO_MODES, NOISE_NATS, ExactModes, load_exact_modes
 from oversharp.diagnostics.statistics.intervals import yes_no_interval
 
 SCOPES = ("incorrect", "dominant", "minority")
@@ -53,7 +53,7 @@ def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.checkpoint_id, f.scope) for f in relative_negative(evidence) if f.value == 1.0]
     [('middle', 'incorrect'), ('late', 'dominant')]
     """
-    modes, why = exact_modes(evidence)
+    modes, why = load_exact_modes(evidence)
     base_id = evidence.base_id
     for before_id, checkpoint_id in pairwise(evidence.checkpoint_ids):
         why_not = why.get(checkpoint_id)
@@ -73,7 +73,7 @@ def _payers(base: ExactModes, before: ExactModes, after: ExactModes) -> Results:
     if not has_moved_P.any():
         why_not = "no probability moved since the checkpoint before, beyond the numeric noise of scoring"
         return dict.fromkeys(SCOPES, why_not)
-    payer_P, cluster_P = lost_PS[has_moved_P].argmax(axis=1), clusters_among(after.cluster_P, has_moved_P)
+    payer_P, cluster_P = lost_PS[has_moved_P].argmax(axis=1), select_clusters(after.cluster_P, has_moved_P)
     return {scope: yes_no_interval(payer_P == number, cluster_P=cluster_P) for number, scope in enumerate(SCOPES)}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
-from oversharp.diagnostics.measures.counts import clusters_among
+from oversharp.diagnostics.measures.counts import select_clusters
 from oversharp.diagnostics.measures.declare import against_base
 from oversharp.diagnostics.measures.modes.exact import EXACT_MODES, ExactModes
 from oversharp.diagnostics.statistics.intervals import ratio_interval
@@ -65,7 +65,7 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
             modes_P[has_modes_P],
             floor=False,
             bounds=(-1.0, 1.0),
-            cluster_P=clusters_among(late.cluster_P, has_modes_P),
+            cluster_P=select_clusters(late.cluster_P, has_modes_P),
         )
         results[scope] = replace(interval, n=int(is_inside_M.sum()))
     return results

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
-from oversharp.diagnostics.measures.counts import clusters_among, without_interval
-from oversharp.diagnostics.measures.declare import comparisons, per_series, steps
+from oversharp.diagnostics.measures.counts import drop_interval, select_clusters
+from oversharp.diagnostics.measures.declare import compare_with_base, pair_steps, per_series
 from oversharp.diagnostics.measures.panel.scores import (
     NO_PANEL,
     NONE_CORRECT,
     PanelScores,
     Scope,
     base_success_scopes,
-    panel_scores,
+    load_panel_scores,
 )
 from oversharp.diagnostics.statistics.intervals import median_interval
 
@@ -63,7 +63,7 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.scope, f.value, f.n) for f in interference(evidence)]  # q2: (−0.5 − 3.5) / 2 = −2
     [('all', -1.5, 2), ('base 0', -1.0, 1), ('base 70-80%', -2.0, 1), ('median', -1.5, 2)]
     """
-    scores, why = panel_scores(evidence)
+    scores, why = load_panel_scores(evidence)
     why_not = base_success_scopes(evidence, next(iter(scores.values())).problem_ids)[1] if scores else None
     for checkpoint_id, results in _changes(evidence, _pairs_with_base(evidence, why), squared=False):
         yield checkpoint_id, results | {"base success": why_not} if why_not else results
@@ -103,7 +103,7 @@ def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.checkpoint_id, f.value) for f in interference_step(evidence) if f.scope == "all"]
     [('20', 1.5), ('40', -1.5)]
     """
-    return _changes(evidence, steps(evidence, panel_scores(evidence)[1]), squared=False)
+    return _changes(evidence, pair_steps(evidence, load_panel_scores(evidence)[1]), squared=False)
 
 
 @per_series(
@@ -139,7 +139,7 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.checkpoint_id, f.value, f.n) for f in findings if f.scope == "all"]
     [('late', 6.5, 2)]
     """
-    return _changes(evidence, _pairs_with_base(evidence, panel_scores(evidence)[1]), squared=True)
+    return _changes(evidence, _pairs_with_base(evidence, load_panel_scores(evidence)[1]), squared=True)
 
 
 @per_series(
@@ -177,11 +177,11 @@ def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Resul
     >>> [(f.checkpoint_id, f.value) for f in interference_magnitude_step(evidence) if f.scope == "all"]
     [('20', 6.5), ('40', 0.5)]
     """
-    return _changes(evidence, steps(evidence, panel_scores(evidence)[1]), squared=True)
+    return _changes(evidence, pair_steps(evidence, load_panel_scores(evidence)[1]), squared=True)
 
 
 def _pairs_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[Pair]:
-    return ((evidence.base_id, checkpoint_id, why_not) for checkpoint_id, why_not in comparisons(evidence, why))
+    return ((evidence.base_id, checkpoint_id, why_not) for checkpoint_id, why_not in compare_with_base(evidence, why))
 
 
 def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Iterator[tuple[str, dict[str, Result]]]:
@@ -190,7 +190,7 @@ def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Ite
     The change is Δ⁺ over correct responses, or ‖Δ‖ (``squared``) over all; scopes are tasks, bins of base success, and
     the median over all problems.
     """
-    scores, _ = panel_scores(evidence)
+    scores, _ = load_panel_scores(evidence)
     for before_id, after_id, why_not in pairs:
         if why_not:
             yield after_id, {"all": why_not}
@@ -206,8 +206,8 @@ def _by_scope(evidence: Evidence, before: PanelScores, after: PanelScores, *, sq
     # A few problems that moved far dominate the mean, and a sample that lacks them does not show it.
     means = after.intervals(values_R, _scopes(evidence, after), is_counted_R=is_counted_R)
     mean_P, has_mean_P = after.problem_means(values_R, is_counted_R)
-    median = median_interval(mean_P[has_mean_P], cluster_P=clusters_among(after.cluster_P, has_mean_P))
-    results: dict[str, Result] = {scope: without_interval(interval) for scope, interval in means.items()}
+    median = median_interval(mean_P[has_mean_P], cluster_P=select_clusters(after.cluster_P, has_mean_P))
+    results: dict[str, Result] = {scope: drop_interval(interval) for scope, interval in means.items()}
     return results | {"median": median}
 
 

@@ -1,22 +1,70 @@
-"""Correlation of Δ⁺ and pass@k over a series: of two curves, and problem by problem with a test."""
+"""Correlation of Δ⁺ and pass@k over a series: between the two curves, and by problem with a permutation test."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import Counts, explain_too_few, load_sampled_counts
 from oversharp.diagnostics.measures.declare import per_series
-from oversharp.diagnostics.measures.panel.scores import NO_PANEL
-from oversharp.diagnostics.measures.panel.trajectories import Trajectories, load_trajectories
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, load_panel_scores, positions
 from oversharp.diagnostics.statistics.permutation import link_test, within_correlation
 from oversharp.diagnostics.statistics.units import Interval
 
 PERMUTATIONS = 1999
 SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trajectories:
+    """Panel scores and counts at the checkpoints that have both in full, in step order.
+
+    ``logp_TP`` is the mean log-probability in nats of a problem's correct panel responses, which are the same at every
+    checkpoint. It covers the problems with a correct panel response; ``place_P`` has their places among the sampled
+    ones.
+    """
+
+    counts: tuple[Counts, ...]
+    logp_TP: Float[np.ndarray, "checkpoint problem"]
+    place_P: Int[np.ndarray, " problem"]
+
+    def why_too_few(self, k: int) -> str | None:
+        """Return why pass@k is unknown at one of the checkpoints, or None."""
+        return explain_too_few(k, min(counts.fewest for counts in self.counts))
+
+    def pass_at_k(self, k: int) -> Float[np.ndarray, "checkpoint sampled_problem"]:
+        """Return the unbiased pass@k of every sampled problem, including those without a correct panel response."""
+        return np.stack([counts.pass_at_k(k) for counts in self.counts])
+
+
+def _load_trajectories(evidence: Evidence) -> _Trajectories | str:
+    """Load the checkpoints with a complete panel and all samples, or return why there is nothing to compare."""
+    scores, why_scores = load_panel_scores(evidence)
+    counts, why_counts = load_sampled_counts(evidence)
+    why_not = {**why_scores, **why_counts}
+    complete = [i for i in evidence.checkpoint_ids if i not in why_not]
+    if len(complete) < 3:
+        first = f" ({next(iter(why_not.values()))})" if why_not else ""
+        return f"needs 3 complete checkpoints; there are {len(complete)}{first}"
+    first_scores, first_counts = scores[complete[0]], counts[complete[0]]
+    _, has_correct_P = first_scores.problem_means(first_scores.logp_R, first_scores.correct_R)
+    if not has_correct_P.any():
+        return NONE_CORRECT
+    panel_ids = [i for i, has in zip(first_scores.problem_ids, has_correct_P, strict=True) if has]
+    place_P, why_lacking = positions(panel_ids, first_counts.problem_ids)
+    if why_lacking:
+        return why_lacking
+    means_TP = [scores[i].problem_means(scores[i].logp_R, scores[i].correct_R)[0] for i in complete]
+    return _Trajectories(
+        counts=tuple(counts[i] for i in complete),
+        logp_TP=np.stack([mean_P[has_correct_P] for mean_P in means_TP]),
+        place_P=place_P,
+    )
 
 
 @per_series(
@@ -34,16 +82,16 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
 
     Meaning: Pearson's r over all pairs of an earlier and a later checkpoint, between Δ⁺ (the change in log-probability
     of the base's correct panel responses) and the change of pass@k. Near 1: checkpoints that lost the base's solutions
-    lost coverage too. One value for the series, at its last checkpoint.
+    also lost coverage. One value for the series, at its last checkpoint.
     Unit: correlation, −1 to 1. Δ⁺ is the mean over the correct panel responses of a problem, then over problems;
     pass@k is the unbiased estimate averaged over all sampled problems. The panel's responses are not among the samples
     of pass@k, so the two axes share no noise. n counts pairs of checkpoints; no interval, because pairs overlap (each
     checkpoint is in many).
-    Limits: a description, not evidence. Two curves that merely trend have |r| near .8; ``interference_correlation_p``
-    is the test. Checkpoints without a complete panel or without all samples are excluded; with fewer than 3 left, or a
-    curve that does not move, r is unknown. The paper's y⁺ are correct solutions of its test set, here the base's panel
-    responses. The panel is sampled at the panel temperature, and teacher-forced Δ⁺ contains phrasing noise and is no
-    test of Def 2.1 of [A].
+    Limits: a description, not evidence. Two curves that merely trend have |r| near 0.8; ``interference_correlation_p``
+    is the test. Checkpoints without a complete panel or without all samples are excluded. With fewer than 3
+    checkpoints, or with a constant curve, r is unknown. The paper's y⁺ are correct solutions of its test set, here the
+    base's panel responses. The panel is sampled at the panel temperature. Teacher-forced Δ⁺ contains phrasing noise and
+    is no test of Def 2.1 of [A].
     Source: [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3.
 
     >>> from dataclasses import replace
@@ -56,7 +104,7 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
     >>> [(f.checkpoint_id, f.k, round(f.value, 4), f.n) for f in interference_correlation(evidence)]
     [('40', 1, 1.0, 3)]
     """
-    return _at_last(evidence, _correlation)
+    return _estimate_at_last(evidence, _correlation)
 
 
 @per_series(
@@ -73,18 +121,18 @@ def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Result
 
     Meaning: the p-value of a permutation test. In every pair of neighbouring checkpoints, the change in
     log-probability of a problem's correct panel responses is correlated, over problems, with the change of the
-    problem's pass@k; deviations are taken from the mean of the pair (and of the task), so a trend that all problems
-    share adds nothing. Small: the correlation is between problems, not only between two curves that both trend. One
-    value for the series, at its last checkpoint.
+    problem's pass@k. Deviations are taken from the mean of the pair (and of the task), so a trend that all problems
+    share has no effect. A small p means that the correlation is between problems, not only between two curves that both
+    trend. One value for the series, at its last checkpoint.
     Unit: p-value, two-sided, never 0: (1 + number of permutations as extreme) / (1 + 1999). 1999 permutations, seed 0;
     each assigns problems the whole trajectory of another problem of the task, which preserves what repeats within a
     problem from step to step. n counts problems with a correct panel response. The panel's responses are not among the
     samples of pass@k, so common noise cannot cause the correlation.
     Limits: one p-value per k, without a correction for multiple tests. It is valid for these problems if those of a
-    task are exchangeable; a common cause of both changes (a problem's difficulty, say) counts as a correlation too,
-    and no cause is shown. With the noise of few samples, or when pass@k is near 0 or 1 on most problems, a true
-    correlation is not detected. Checkpoints without a complete panel or without all samples are excluded. The panel is
-    sampled at the panel temperature, and teacher-forced Δ⁺ contains phrasing noise and is no test of Def 2.1 of [A].
+    task are exchangeable. It does not show a cause: a common cause of both changes, such as difficulty, also makes them
+    correlate. With few samples, or if pass@k is near 0 or 1 on most problems, a true correlation is not detected.
+    Checkpoints without a complete panel or without all samples are excluded. The panel is sampled at the panel
+    temperature, and teacher-forced Δ⁺ contains phrasing noise and is no test of Def 2.1 of [A].
     Source: the claim is [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3; the test is ours, after Pitman 1937
     (J. R. Stat. Soc. Suppl. 4:225), pooled over pairs.
 
@@ -99,21 +147,21 @@ def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Result
     >>> [(f.checkpoint_id, f.k, f.value, f.n) for f in findings]
     [('40', 1, 0.0005, 8)]
     """
-    return _at_last(evidence, _p_value)
+    return _estimate_at_last(evidence, _p_value)
 
 
-def _at_last(
-    evidence: Evidence, estimate: Callable[[Trajectories, int], Result]
+def _estimate_at_last(
+    evidence: Evidence, estimate: Callable[[_Trajectories, int], Result]
 ) -> Iterator[tuple[str, dict[int, Result]]]:
-    """Yield the last checkpoint with an estimate for every k; the reason with fewer than 3 complete checkpoints."""
-    loaded = load_trajectories(evidence)
+    """Yield the last checkpoint with an estimate, or the reason why there is none, for every k."""
+    loaded = _load_trajectories(evidence)
     yield (
         evidence.checkpoint_ids[-1],
         {k: loaded if isinstance(loaded, str) else loaded.why_too_few(k) or estimate(loaded, k) for k in evidence.ks},
     )
 
 
-def _correlation(trajectories: Trajectories, k: int) -> Result:
+def _correlation(trajectories: _Trajectories, k: int) -> Result:
     interference_C = _changes(trajectories.logp_TP.mean(axis=1))
     coverage_C = _changes(trajectories.pass_at_k(k).mean(axis=1))
     r = within_correlation(interference_C[None], coverage_C[None])
@@ -127,7 +175,7 @@ def _changes(level_T: Float[np.ndarray, " checkpoint"]) -> Float[np.ndarray, " p
     return np.array([later - earlier for earlier, later in itertools.combinations(level_T, 2)])
 
 
-def _p_value(trajectories: Trajectories, k: int) -> Result:
+def _p_value(trajectories: _Trajectories, k: int) -> Result:
     interference_SP = np.diff(trajectories.logp_TP, axis=0)
     test = link_test(
         interference_SP,

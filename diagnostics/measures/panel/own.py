@@ -14,7 +14,7 @@ NO_OWN_LOGPS = "no own sample is scored by teacher forcing; run the audit with -
 _SCORED_BY = {"own_logp_sum": "by the checkpoint itself", "base_logp_sum": "under the base"}
 
 
-def own_samples(evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]) -> Loaded[pd.DataFrame]:
+def load_own_samples(evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]) -> Loaded[pd.DataFrame]:
     """Load the rows of the view ``own_logps`` at each checkpoint whose samples all have ``score``.
 
     Rows are sorted by problem and sample index. Checkpoints may differ in the number of scored samples per problem (an

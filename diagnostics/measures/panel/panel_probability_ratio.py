@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.declare import Input, Loaded, against_base
-from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PanelScores, panel_scores
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PanelScores, load_panel_scores
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from oversharp.diagnostics.statistics.units import Interval
 
@@ -29,7 +29,7 @@ class _ScoresAndNoise:
 
 def _load(evidence: Evidence) -> Loaded[_ScoresAndNoise]:
     """Load the panel, and the mean of exp(|second score − first score|), problem means first."""
-    scores, why = panel_scores(evidence)
+    scores, why = load_panel_scores(evidence)
     repeated = evidence.frames["repeated_logps"]
     factor = np.exp((repeated["second_logp_sum"] - repeated["logp_sum"]).abs())
     noise = {}

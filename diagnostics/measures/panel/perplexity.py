@@ -7,10 +7,10 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
-from oversharp.diagnostics.measures.counts import common_counts, scopes_by_task, without_interval
+from oversharp.diagnostics.measures.counts import drop_interval, list_task_scopes, load_common_counts
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
-from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, own_samples
-from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PANEL, PanelScores, panel_scores
+from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, load_own_samples
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PANEL, PanelScores, load_panel_scores
 from oversharp.diagnostics.statistics.intervals import mean_interval
 
 #: A uniform guess over a million tokens costs 14 nats; far beyond it the exponential swamps or overflows the mean.
@@ -39,7 +39,7 @@ def perplexity_of(
 
 @per_checkpoint(
     input=Input(
-        load=lambda evidence: own_samples(evidence, "base_logp_sum"), needs=("own_logps",), missing=NO_OWN_LOGPS
+        load=lambda evidence: load_own_samples(evidence, "base_logp_sum"), needs=("own_logps",), missing=NO_OWN_LOGPS
     ),
     title="Perplexity of own samples under the base",
     unit="perplexity",
@@ -78,8 +78,8 @@ def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
     by_problem = rows.assign(perplexity=perplexity_R).groupby("problem_id")
     mean_P = by_problem["perplexity"].mean().to_numpy(dtype=np.float64)
     return {
-        scope: without_interval(mean_interval(mean_P[in_scope_P]))
-        for scope, in_scope_P in scopes_by_task(by_problem["task"].first().to_numpy(dtype=str))
+        scope: drop_interval(mean_interval(mean_P[in_scope_P]))
+        for scope, in_scope_P in list_task_scopes(by_problem["task"].first().to_numpy(dtype=str))
     }
 
 
@@ -127,14 +127,14 @@ def perplexity_base_samples(scores: PanelScores) -> Results:
 
 def _by_flow(evidence: Evidence) -> Loaded[tuple[PanelScores, dict[str, Bool[np.ndarray, " problem"]] | str]]:
     """Load the panel and the problems that improved and that declined, or the reason why these are unknown."""
-    scores, why = panel_scores(evidence)
+    scores, why = load_panel_scores(evidence)
     flows = _flows(evidence, next(iter(scores.values()))) if scores else ""
     return {i: (own, flows) for i, own in scores.items()}, why
 
 
 def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray, " problem"]] | str:
     # Equally many samples of both: then a problem that did not change is as likely to improve as to decline.
-    counts, why = common_counts(evidence)
+    counts, why = load_common_counts(evidence)
     last_id = evidence.checkpoint_ids[-1]
     if last_id == evidence.base_id:
         return "the series has no checkpoint after the base"
@@ -220,4 +220,4 @@ def _mean(
 ) -> Result:
     """Return the mean over the counted responses of the problems in scope, or ``why_none`` without a response."""
     means = scores.intervals(perplexity_R, [("all", in_scope_P)], is_counted_R=is_counted_R)
-    return without_interval(means["all"]) if means else why_none
+    return drop_interval(means["all"]) if means else why_none

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from oversharp.diagnostics.measures.contract import Evidence
-from oversharp.diagnostics.measures.counts import clusters_among, sampled_counts, scopes_by_task
+from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
+from oversharp.diagnostics.measures.counts import list_task_scopes, load_sampled_counts, select_clusters
 from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from oversharp.diagnostics.statistics.units import Interval
@@ -72,22 +72,19 @@ class PanelScores:
         """Return the mean over problems of the problem means, with a 95 % t interval, in each scope with a response."""
         mean_P, has_mean_P = self.problem_means(values_R, is_counted_R)
         return {
-            scope: mean_interval(mean_P[chosen_P], bounds=bounds, cluster_P=clusters_among(self.cluster_P, chosen_P))
+            scope: mean_interval(mean_P[chosen_P], bounds=bounds, cluster_P=select_clusters(self.cluster_P, chosen_P))
             for scope, chosen_P in ((scope, in_scope_P & has_mean_P) for scope, in_scope_P in scopes)
             if chosen_P.any()
         }
 
     def task_scopes(self) -> list[Scope]:
         """Return ``all``, and ``task:NAME`` if there is more than one task."""
-        return scopes_by_task(self.task_P)
+        return list_task_scopes(self.task_P)
 
 
-def panel_scores(evidence: Evidence) -> Loaded[PanelScores]:
+@cached_per_evidence
+def load_panel_scores(evidence: Evidence) -> Loaded[PanelScores]:
     """Load the view ``panel_logps``."""
-    return evidence.once(_panel_scores)
-
-
-def _panel_scores(evidence: Evidence) -> Loaded[PanelScores]:
     frame = evidence.frames["panel_logps"]
     ids = evidence.checkpoint_ids
     response = ["problem_id", "sample_index"]
@@ -120,7 +117,7 @@ def _panel_scores(evidence: Evidence) -> Loaded[PanelScores]:
     return scores, why
 
 
-PANEL = Input(load=panel_scores, needs=("panel_logps",), missing=NO_PANEL)
+PANEL = Input(load=load_panel_scores, needs=("panel_logps",), missing=NO_PANEL)
 
 
 def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple[list[Scope], str | None]:
@@ -130,7 +127,7 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
     Empty bins are omitted. The samples are not those of the panel, so noise in a problem's rate does not select its
     panel responses. Uses the view ``sampled_counts``.
     """
-    counts, why = sampled_counts(evidence)
+    counts, why = load_sampled_counts(evidence)
     if evidence.base_id in why:
         return [], f"base: {why[evidence.base_id]}"
     base = counts[evidence.base_id]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
-from oversharp.diagnostics.measures.counts import reasons
+from oversharp.diagnostics.measures.counts import find_incomplete
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
 from oversharp.diagnostics.statistics.intervals import mean_interval, ratio_interval
 
@@ -23,7 +23,7 @@ def _load(evidence: Evidence) -> Loaded[tuple[pd.DataFrame, np.ndarray | None]]:
     frame = frame.assign(entropy_mean=frame["entropy_sum"] / frame["n_tokens"], responses=1)
     by_problem = frame.groupby(["checkpoint_id", "problem_id"])
     # How many samples are scored is a setting of the audit, the same for every problem and checkpoint.
-    why = reasons(evidence, frame, frame["responses"], expected=int(by_problem.size().max()))
+    why = find_incomplete(evidence, frame, frame["responses"], expected=int(by_problem.size().max()))
     sums = by_problem[["entropy_mean", "entropy_sum", "n_tokens", "responses"]].sum()
     own = {i: sums.loc[i] for i in evidence.checkpoint_ids if i not in why}
     return {i: (rows, evidence.clusters(rows.index)) for i, rows in own.items()}, why

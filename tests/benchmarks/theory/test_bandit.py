@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from benchmarks.papers.theory.bandit import bandit_logit_update, confidence_ratio
 from benchmarks.papers.theory.softmax_dynamics import probability_change
-from oversharp.diagnostics.theory.influence import reinforce_logit_gradient
 
 objectives = st.sampled_from(["reinforce", "mle"])
 
@@ -59,7 +58,8 @@ def test_likelihood_favours_the_rarer_of_two_correct_actions_and_reinforce_the_l
 
 def test_a_negative_gradient_on_a_peaky_policy_feeds_the_greedy_action_alone():
     policy_V = np.array([0.9, 0.04, 0.03, 0.03])
-    change_V = probability_change(policy_V, 0.5 * reinforce_logit_gradient(policy_V, 1, -1.0))
+    gradient_V = -policy_V[1] * (np.eye(4)[1] - policy_V)  # of A·π(y) in the logits, A = −1 ([C] Eq 8)
+    change_V = probability_change(policy_V, 0.5 * gradient_V)
     assert change_V[0] > 0
     assert (change_V[1:] < 0).all()
 

@@ -38,7 +38,7 @@ def test_who_imported_is_not_told_to_run_the_same_audit_again(context: Context) 
     checkpoints = context.source.series[0].checkpoints
     recorded = tuple(replace(one, checkpoints=checkpoints.assign(kind="recorded")) for one in context.source.series)
     imported = replace(context.source, series=recorded)
-    why = ("not drawn at another temperature: --controls does",)
+    why = ("not sampled at another temperature; run the audit with --controls",)
     assert missing_value(context.source, "x", why).how == "the same audit with --controls"
     assert missing_value(imported, "x", why).how == "`oversharp audit` of the checkpoints with --controls"
     panel = ("no panel; run the audit with --panel 4",)  # which an audit has unless it is told otherwise

@@ -1,8 +1,9 @@
 """Counterfactual counts: samples as they would be without truncation, parse failures or false accepts. Pure.
 
-A response may be truncated; otherwise its answer may be unparsed; then a grader accepts it or not. Each of these can be
-undone in the counts: truncated samples are then as often correct as the others, and unparsed samples as parsed ones.
-A checkpoint's truncation and parse failures can also be applied to another distribution, such as the sharpened base.
+A response may be truncated; otherwise its answer may be unparsed; otherwise a grader accepts it or not. The counts can
+undo each of these causes: truncated samples are then correct as often as the others, and unparsed samples as often as
+parsed ones. A checkpoint's truncation and parse failures can also be applied to another distribution, such as the
+sharpened base.
 """
 
 from __future__ import annotations
@@ -19,175 +20,189 @@ from scipy.stats import binom, hypergeom
 #: Causes that can be undone in the counts.
 Undoable = Literal["cut_off", "unread", "grader"]
 PerProblem = Float[np.ndarray, " problem"]
-#: Pseudo-counts of correct samples, accepted at the rate of all problems: a problem with few correct samples gives no
-#: good estimate of how often correct answers are rejected.
-_OF_ALL_PROBLEMS = 2.0
+#: Pseudo-count of correct samples that are accepted at the rate over all problems: few correct samples give a poor
+#: estimate of how often correct answers are rejected.
+_PSEUDO_COUNT = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Graded:
-    """Samples of every problem by one grader. Truncated and unparsed (``unread``) ones are not correct."""
+    """Samples of every problem by one grader. Truncated and unparsed samples are not correct."""
 
     n_P: Int[np.ndarray, " problem"]
     correct_P: Int[np.ndarray, " problem"]
-    cut_P: Int[np.ndarray, " problem"]
-    unread_P: Int[np.ndarray, " problem"]
+    truncated_P: Int[np.ndarray, " problem"]
+    unparsed_P: Int[np.ndarray, " problem"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gradings:
-    """Samples of one checkpoint by its grader, and by a second one if there is one."""
+    """Samples of one checkpoint by its grader, and by a second grader if there is one."""
 
     own: Graded
     second: Graded | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """One checkpoint's samples of every problem: all, not truncated, parsed; correct, accepted by the first grader.
+class SampleCounts:
+    """One checkpoint's samples of every problem, counted by which causes applied to them.
 
-    An unknown cause removes nothing, and neither does a cause in a problem without a parsed sample, unless it uses the
-    parsed samples of another checkpoint (``is_lent_P``).
+    ``ended_P`` are not truncated, ``parsed_P`` have a parsed answer, ``accepted_P`` are accepted by the first grader.
+    An unknown cause removes nothing. In a problem without a parsed sample no cause removes anything, unless the problem
+    uses the parsed samples of another checkpoint (``is_borrowed_P``).
     """
 
     n_P: Int[np.ndarray, " problem"]
     ended_P: Int[np.ndarray, " problem"]
-    read_P: Int[np.ndarray, " problem"]
+    parsed_P: Int[np.ndarray, " problem"]
     correct_P: Int[np.ndarray, " problem"]
     accepted_P: Int[np.ndarray, " problem"]
-    is_read_P: Bool[np.ndarray, " problem"]
-    is_lent_P: Bool[np.ndarray, " problem"]
+    has_parsed_P: Bool[np.ndarray, " problem"]
+    is_borrowed_P: Bool[np.ndarray, " problem"]
 
 
-def said(gradings: Gradings, causes: Sequence[Undoable]) -> Said:
-    """Return the samples with these causes; the second grader decides correctness if ``causes`` has the grader."""
-    return _nothing_taken_where_unread(_as_taken(gradings, causes))
+def count_samples(gradings: Gradings, causes: Sequence[Undoable]) -> SampleCounts:
+    """Count the samples that these causes remove; with the cause ``grader``, the second grader decides correctness."""
+    return _keep_unparsed_problems(_count(gradings, causes))
 
 
-def said_by_both(base: Gradings, late: Gradings, causes: Sequence[Undoable]) -> tuple[Said, Said]:
-    """Return the same of two checkpoints; one without a parsed sample of a problem uses the other's.
+def count_samples_of_both(
+    base: Gradings, late: Gradings, causes: Sequence[Undoable]
+) -> tuple[SampleCounts, SampleCounts]:
+    """Count the samples of two checkpoints. One without a parsed sample of a problem uses the other's.
 
-    The cause that removed all its samples is then the only known change there.
+    The cause that removed all its samples is then the only known change of that problem.
     """
-    was, now = _as_taken(base, causes), _as_taken(late, causes)
-    return _nothing_taken_where_unread(_lent(was, now)), _nothing_taken_where_unread(_lent(now, was))
+    base_counts, late_counts = _count(base, causes), _count(late, causes)
+    return (
+        _keep_unparsed_problems(_borrow_parsed(base_counts, late_counts)),
+        _keep_unparsed_problems(_borrow_parsed(late_counts, base_counts)),
+    )
 
 
-def _as_taken(gradings: Gradings, causes: Sequence[Undoable]) -> Said:
+def _count(gradings: Gradings, causes: Sequence[Undoable]) -> SampleCounts:
     graded = gradings.second if "grader" in causes and gradings.second is not None else gradings.own
-    left_P = graded.n_P - graded.cut_P * ("cut_off" in causes)
-    # what the first grader accepted was read, whatever the second says of it
-    read_P = np.maximum(left_P - graded.unread_P * ("unread" in causes), gradings.own.correct_P)
-    ended_P = np.maximum(left_P, read_P)
-    return Said(
+    left_P = graded.n_P - graded.truncated_P * ("cut_off" in causes)
+    # a response that the first grader accepted was parsed, even if the second grader could not parse it
+    parsed_P = np.maximum(left_P - graded.unparsed_P * ("unread" in causes), gradings.own.correct_P)
+    ended_P = np.maximum(left_P, parsed_P)
+    return SampleCounts(
         n_P=graded.n_P,
         ended_P=ended_P,
-        read_P=read_P,
+        parsed_P=parsed_P,
         correct_P=graded.correct_P,
         accepted_P=gradings.own.correct_P,
-        is_read_P=read_P > 0,
-        is_lent_P=np.zeros(len(read_P), dtype=bool),
+        has_parsed_P=parsed_P > 0,
+        is_borrowed_P=np.zeros(len(parsed_P), dtype=bool),
     )
 
 
-def _nothing_taken_where_unread(one: Said) -> Said:
-    untaken_P = (one.read_P == 0) & ~one.is_lent_P
-    ended_P, read_P = (np.where(untaken_P, one.n_P, count_P) for count_P in (one.ended_P, one.read_P))
-    return replace(one, ended_P=ended_P, read_P=read_P)
+def _keep_unparsed_problems(counts: SampleCounts) -> SampleCounts:
+    """Return the counts with no sample removed from problems without a parsed sample."""
+    is_kept_P = (counts.parsed_P == 0) & ~counts.is_borrowed_P
+    ended_P, parsed_P = (np.where(is_kept_P, counts.n_P, count_P) for count_P in (counts.ended_P, counts.parsed_P))
+    return replace(counts, ended_P=ended_P, parsed_P=parsed_P)
 
 
-def _lent(one: Said, other: Said) -> Said:
-    """Return ``one`` with the parsed samples of ``other`` in problems where it has none."""
-    is_lent_P = ~one.is_read_P & other.is_read_P
-    read_P, correct_P, accepted_P = (
-        np.where(is_lent_P, lent_P, own_P)
-        for lent_P, own_P in (
-            (other.read_P, one.read_P),
-            (other.correct_P, one.correct_P),
-            (other.correct_P, one.accepted_P),
-        )
+def _borrow_parsed(counts: SampleCounts, other: SampleCounts) -> SampleCounts:
+    """Return ``counts`` with the parsed samples of ``other`` in problems where it has none."""
+    is_borrowed_P = ~counts.has_parsed_P & other.has_parsed_P
+    return replace(
+        counts,
+        parsed_P=np.where(is_borrowed_P, other.parsed_P, counts.parsed_P),
+        correct_P=np.where(is_borrowed_P, other.correct_P, counts.correct_P),
+        accepted_P=np.where(is_borrowed_P, other.correct_P, counts.accepted_P),
+        is_borrowed_P=is_borrowed_P,
     )
-    return replace(one, read_P=read_P, correct_P=correct_P, accepted_P=accepted_P, is_lent_P=is_lent_P)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fate:
+class Effect:
     """Effect of the present causes on k samples of every problem.
 
-    ``read_PJ``: the probability that j of them are parsed, j = 0 … k. ``none_accepted_P``: that no wrong one is
-    accepted.
+    ``parsed_PJ`` is the probability that j of them are parsed, j = 0 … k; ``no_false_accept_P`` the probability that no
+    wrong sample is accepted.
     """
 
-    read_PJ: Float[np.ndarray, "problem count"]
-    none_accepted_P: PerProblem | float = 1.0
+    parsed_PJ: Float[np.ndarray, "problem count"]
+    no_false_accept_P: PerProblem | float = 1.0
 
-    def pass_at_k(self, missed_PJ: Float[np.ndarray, "problem count"]) -> PerProblem:
-        """Return pass@k of distributions for which ``missed_PJ`` is the probability that j samples are all wrong."""
-        return 1.0 - (self.read_PJ * missed_PJ).sum(axis=1) * self.none_accepted_P
+    def pass_at_k(self, all_wrong_PJ: Float[np.ndarray, "problem count"]) -> PerProblem:
+        """Return pass@k of distributions for which ``all_wrong_PJ`` is the probability that j samples are all wrong."""
+        return 1.0 - (self.parsed_PJ * all_wrong_PJ).sum(axis=1) * self.no_false_accept_P
 
-    def of(self, place_U: Int[np.ndarray, " place"]) -> Fate:
-        """Return the same of these problems, each as often as it occurs."""
-        none = self.none_accepted_P
-        return Fate(read_PJ=self.read_PJ[place_U], none_accepted_P=none if isinstance(none, float) else none[place_U])
+    def take(self, problem_U: Int[np.ndarray, " row"]) -> Effect:
+        """Return the effect on these problems, which may repeat."""
+        no_false_accept = self.no_false_accept_P
+        if not isinstance(no_false_accept, float):
+            no_false_accept = no_false_accept[problem_U]
+        return Effect(parsed_PJ=self.parsed_PJ[problem_U], no_false_accept_P=no_false_accept)
 
 
-def drawn_of(one: Said, present: frozenset[Undoable]) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many samples of every problem these causes apply to, and how many they leave."""
+def count_drawn_and_kept(counts: SampleCounts, present: frozenset[Undoable]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of samples of every problem before and after these causes remove some."""
     if not present & {"cut_off", "unread"}:
-        return one.read_P, one.read_P
-    is_cut = "cut_off" in present
-    drawn_P = one.n_P if is_cut else np.where(one.ended_P > 0, one.ended_P, one.read_P)
+        return counts.parsed_P, counts.parsed_P
+    is_truncated = "cut_off" in present
+    drawn_P = counts.n_P if is_truncated else np.where(counts.ended_P > 0, counts.ended_P, counts.parsed_P)
     if "unread" not in present:
-        return drawn_P, one.ended_P
-    return drawn_P, np.where(one.is_lent_P & (is_cut | (one.ended_P > 0)), 0, one.read_P)
+        return drawn_P, counts.ended_P
+    return drawn_P, np.where(counts.is_borrowed_P & (is_truncated | (counts.ended_P > 0)), 0, counts.parsed_P)
 
 
-def own_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Fate:
-    """Return the effect on k of the checkpoint's own samples, without replacement; with all causes, observed."""
-    drawn_P, left_P = drawn_of(one, present)
-    return Fate(read_PJ=np.asarray(hypergeom.pmf(np.arange(k + 1), drawn_P[:, None], left_P[:, None], k_P[:, None])))
-
-
-def lent_fate(one: Said, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Fate:
-    """Return the effect on k samples of another distribution, which loses the same share as the checkpoint's."""
-    drawn_P, left_P = drawn_of(one, present)
-    if "grader" not in present:
-        return own_fate(one, present, k_P, k)
-    kept_P = _kept(one)
-    wrong_P, extra_P = np.maximum(one.n_P - one.correct_P, 0), np.maximum(one.accepted_P - one.correct_P, 0)
-    none_accepted_P = missed(wrong_P, extra_P, k)[np.arange(len(k_P)), k_P]
-    return Fate(
-        read_PJ=np.asarray(binom.pmf(np.arange(k + 1), k_P[:, None], (kept_P * left_P / drawn_P)[:, None])),
-        none_accepted_P=none_accepted_P,
+def own_effect(counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Effect:
+    """Return the effect on k of the checkpoint's own samples, drawn without replacement."""
+    drawn_P, left_P = count_drawn_and_kept(counts, present)
+    return Effect(
+        parsed_PJ=np.asarray(hypergeom.pmf(np.arange(k + 1), drawn_P[:, None], left_P[:, None], k_P[:, None]))
     )
 
 
-def _kept(one: Said) -> PerProblem:
+def applied_effect(
+    counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int
+) -> Effect:
+    """Return the effect on k samples of another distribution, which loses the same share of its samples."""
+    drawn_P, left_P = count_drawn_and_kept(counts, present)
+    if "grader" not in present:
+        return own_effect(counts, present, k_P, k)
+    share_P = _accepted_share(counts)
+    wrong_P, false_accept_P = (
+        np.maximum(counts.n_P - counts.correct_P, 0),
+        np.maximum(counts.accepted_P - counts.correct_P, 0),
+    )
+    no_false_accept_P = all_wrong(wrong_P, false_accept_P, k)[np.arange(len(k_P)), k_P]
+    return Effect(
+        parsed_PJ=np.asarray(binom.pmf(np.arange(k + 1), k_P[:, None], (share_P * left_P / drawn_P)[:, None])),
+        no_false_accept_P=no_false_accept_P,
+    )
+
+
+def _accepted_share(counts: SampleCounts) -> PerProblem:
     """Return the share of each problem's correct samples that the first grader accepts."""
-    also_P = np.minimum(one.correct_P, one.accepted_P)
-    overall = also_P.sum() / max(int(one.correct_P.sum()), 1)
-    return (also_P + _OF_ALL_PROBLEMS * overall) / (one.correct_P + _OF_ALL_PROBLEMS)
+    both_P = np.minimum(counts.correct_P, counts.accepted_P)
+    overall = both_P.sum() / max(int(counts.correct_P.sum()), 1)
+    return (both_P + _PSEUDO_COUNT * overall) / (counts.correct_P + _PSEUDO_COUNT)
 
 
-def graded_as(
-    one: Said, correct_RP: Int[np.ndarray, "split problem"], rng: np.random.Generator
+def resample_accepted(
+    counts: SampleCounts, correct_RP: Int[np.ndarray, "split problem"], rng: np.random.Generator
 ) -> Int[np.ndarray, "split problem"]:
-    """Return how many of ``correct_RP`` other correct samples the first grader accepts, by the grades of ``one``.
+    """Return how many of ``correct_RP`` other correct samples the first grader would accept.
 
-    Drawn without replacement from its correct samples; beyond these, accepted at its rate.
+    They get the grades of the correct samples of ``counts``, drawn without replacement, and beyond these its rate.
     """
-    also_P = np.minimum(one.correct_P, one.accepted_P)
-    from_RP = np.minimum(correct_RP, one.correct_P)
-    drawn_RP = rng.hypergeometric(also_P, one.correct_P - also_P, from_RP)
-    return np.asarray(drawn_RP + rng.binomial(correct_RP - from_RP, _kept(one)))
+    both_P = np.minimum(counts.correct_P, counts.accepted_P)
+    drawn_RP = np.minimum(correct_RP, counts.correct_P)
+    accepted_RP = rng.hypergeometric(both_P, counts.correct_P - both_P, drawn_RP)
+    return np.asarray(accepted_RP + rng.binomial(correct_RP - drawn_RP, _accepted_share(counts)))
 
 
-def missed(
+def all_wrong(
     n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
 ) -> Float[np.ndarray, "problem count"]:
-    """Return the probability that j fresh samples are all wrong, j = 0 … k; unbiased up to n, beyond it that of n.
+    """Return the unbiased probability that j fresh samples are all wrong, j = 0 … k; for j > n that of n.
 
-    >>> missed(np.array([4, 2]), np.array([1, 0]), 3).round(4).tolist()
+    >>> all_wrong(np.array([4, 2]), np.array([1, 0]), 3).round(4).tolist()
     [[1.0, 0.75, 0.5, 0.25], [1.0, 1.0, 1.0, 1.0]]
     """
     j_PJ = np.minimum(np.arange(k + 1), n_P[:, None])

@@ -1,7 +1,7 @@
-"""Groups of problems that carry a change: lost, gained, guessed, a way gone. Pure.
+"""Groups of problems that a change is attributed to: lost, gained, guessed, a way lost. Pure.
 
-A problem's samples are split in two at random, many times: one part determines the group of the problem, the other the
-size of its change. Two samples of one distribution then have parts of mean 0, however few the samples are.
+The samples of a problem are split in two at random, many times. The first part determines the group of the problem, the
+second part the size of its change. Two samples of one distribution then have parts of mean 0, at any number of samples.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
-from oversharp.diagnostics.measures.coverage.budget.distributions import Fate, PerProblem, Said, missed
+from oversharp.diagnostics.measures.coverage.budget.distributions import Effect, PerProblem, SampleCounts, all_wrong
 
-#: Groups by how often problems were solved by the base and are by the checkpoint.
+#: Groups by how often the base and the checkpoint solve a problem.
 GROUPS = ("guesses", "lost", "gained", "ways", "unexplained")
-#: Quantile of false accepts: more correct samples than this are no guesses, in 99 % of problems.
-_GUESSED = 0.99
+#: Quantile of the number of false accepts: in 99 % of problems, more correct samples than this are no false accepts.
+_FALSE_ACCEPT_QUANTILE = 0.99
 #: A way is gone if this many of its samples were expected for each sample of unknown way.
 _EXPECTED_PER_UNKNOWN = 2.0
 #: Least samples of a way at the base to decide whether it is gone.
@@ -30,7 +30,7 @@ _SPLITS = 32
 class Ways:
     """Correct samples of each way of the base, one row per problem and way.
 
-    ``unknown_P``: correct samples of the checkpoint of unknown way; any of them may be of any way.
+    ``unknown_P`` counts correct samples of the checkpoint whose way is unknown; each may be of any way.
     """
 
     problem_W: Int[np.ndarray, " way"]
@@ -40,8 +40,8 @@ class Ways:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
-    """Samples of one checkpoint that measure the change, in every split: all, correct and accepted ones."""
+class MeasuredPart:
+    """Second part of one checkpoint's samples, which measures the change: all, correct and accepted, by split."""
 
     n_P: Int[np.ndarray, " problem"]
     correct_RP: Int[np.ndarray, "split problem"]
@@ -49,131 +49,140 @@ class Counted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grouped:
-    """The groups of the problems in every split, as places in ``GROUPS``, and the samples that count there."""
+class ProblemGroups:
+    """Group of each problem in every split, as a place in ``GROUPS``, and the samples that measure the change."""
 
     group_RP: Int[np.ndarray, "split problem"]
-    base: Counted
-    late: Counted
+    base: MeasuredPart
+    late: MeasuredPart
 
     @property
     def share(self) -> Float[np.ndarray, "group problem"]:
-        """The share of the splits in which a problem is of each group."""
+        """The share of the splits in which a problem is in each group."""
         return np.stack([(self.group_RP == place).mean(axis=0) for place in range(len(GROUPS))])
 
-    def meaned(self, value_RP: Float[np.ndarray, "split problem"]) -> Float[np.ndarray, "group problem"]:
-        """Return the mean over the splits of a value, counted only where a problem is of each group."""
+    def group_means(self, value_RP: Float[np.ndarray, "split problem"]) -> Float[np.ndarray, "group problem"]:
+        """Return the mean over the splits of a value, which counts as 0 outside the group."""
         return np.stack([np.where(self.group_RP == place, value_RP, 0.0).mean(axis=0) for place in range(len(GROUPS))])
 
 
-def guessed_at_most(n_P: Int[np.ndarray, " problem"], guess_rate: float) -> Int[np.ndarray, " problem"]:
-    """Return the number of correct samples among n that false accepts alone exceed in 1 % of problems.
+def false_accept_limit(n_P: Int[np.ndarray, " problem"], guess_rate: float) -> Int[np.ndarray, " problem"]:
+    """Return the number of correct samples among n that false accepts alone exceed in at most 1 % of problems.
 
-    >>> guessed_at_most(np.array([32, 128]), 0.005).tolist()
+    >>> false_accept_limit(np.array([32, 128]), 0.005).tolist()
     [2, 3]
     """
-    return np.asarray(binom.ppf(_GUESSED, n_P, guess_rate), dtype=np.int64) if guess_rate > 0 else np.zeros_like(n_P)
+    return (
+        np.asarray(binom.ppf(_FALSE_ACCEPT_QUANTILE, n_P, guess_rate), dtype=np.int64)
+        if guess_rate > 0
+        else np.zeros_like(n_P)
+    )
 
 
-def grouped(
-    base: Said, late: Said, k: int, *, guess_rate: float, ways: Ways | None, rng: np.random.Generator
-) -> Grouped:
+def group_problems(
+    base: SampleCounts, late: SampleCounts, k: int, *, guess_rate: float, ways: Ways | None, rng: np.random.Generator
+) -> ProblemGroups:
     """Split the parsed samples at random, and determine the group of every problem by the first part.
 
-    The first part leaves k samples to the second, and has at least one eighth and at most seven eighths of all. A
-    problem is solved if it has more correct ones than false accepts explain, or one of a way of the base.
+    The first part leaves k samples for the second, and has between one eighth and seven eighths of all. A problem is
+    solved if more of its samples are correct than false accepts explain, or if a correct sample uses a way of the base.
     """
-    told_base_P, told_late_P = (_telling(one.read_P, k) for one in (base, late))
-    hits_base_RP, counted_base = _split(base, told_base_P, rng)
-    hits_late_RP, counted_late = _split(late, told_late_P, rng)
-    solved_base_RP = hits_base_RP > guessed_at_most(told_base_P, guess_rate)
-    solved_late_RP = hits_late_RP > guessed_at_most(told_late_P, guess_rate)
-    gone_RP = np.zeros_like(solved_base_RP)
+    base_first_P, late_first_P = (_first_part_size(counts.parsed_P, k) for counts in (base, late))
+    base_hits_RP, base_rest = _split_samples(base, base_first_P, rng)
+    late_hits_RP, late_rest = _split_samples(late, late_first_P, rng)
+    base_solved_RP = base_hits_RP > false_accept_limit(base_first_P, guess_rate)
+    late_solved_RP = late_hits_RP > false_accept_limit(late_first_P, guess_rate)
+    lost_way_RP = np.zeros_like(base_solved_RP)
     if ways is not None and len(ways.problem_W):
-        gone_RP, kept_RP = _told_of_ways(ways, (base, late), (hits_base_RP, hits_late_RP), rng)
-        solved_late_RP |= kept_RP & solved_base_RP
-    # in the order of GROUPS
-    place_RP = np.where(gone_RP, 3, 4)
-    place_RP = np.where(~solved_base_RP, np.where(solved_late_RP, 2, 0), np.where(solved_late_RP, place_RP, 1))
-    place_RP = np.where(base.is_read_P & late.is_read_P, place_RP, 4)
-    return Grouped(group_RP=place_RP, base=counted_base, late=counted_late)
+        lost_way_RP, kept_way_RP = _compare_ways(ways, (base, late), (base_hits_RP, late_hits_RP), rng)
+        late_solved_RP |= kept_way_RP & base_solved_RP
+    # numbers are places in GROUPS
+    group_RP = np.where(lost_way_RP, 3, 4)
+    group_RP = np.where(~base_solved_RP, np.where(late_solved_RP, 2, 0), np.where(late_solved_RP, group_RP, 1))
+    group_RP = np.where(base.has_parsed_P & late.has_parsed_P, group_RP, 4)
+    return ProblemGroups(group_RP=group_RP, base=base_rest, late=late_rest)
 
 
-def _telling(n_P: Int[np.ndarray, " problem"], k: int) -> Int[np.ndarray, " problem"]:
+def _first_part_size(n_P: Int[np.ndarray, " problem"], k: int) -> Int[np.ndarray, " problem"]:
     return np.clip(n_P - k, n_P // 8, 7 * n_P // 8)
 
 
-def _split(one: Said, told_P: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Counted]:
-    """Return the correct samples in the first part, and the counts of the second."""
-    size = (_SPLITS, len(told_P))
-    hits_RP = rng.hypergeometric(one.correct_P, one.read_P - one.correct_P, told_P, size=size)
-    also_P = np.minimum(one.accepted_P, one.correct_P)
-    extra_P = one.accepted_P - also_P
-    also_RP = rng.hypergeometric(also_P, one.correct_P - also_P, hits_RP)
-    extra_RP = rng.hypergeometric(extra_P, one.read_P - one.correct_P - extra_P, told_P - hits_RP)
-    return hits_RP, Counted(
-        n_P=one.read_P - told_P,
-        correct_RP=one.correct_P - hits_RP,
-        accepted_RP=one.accepted_P - also_RP - extra_RP,
+def _split_samples(
+    counts: SampleCounts, first_P: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, MeasuredPart]:
+    """Return the number of correct samples in the first part, and the counts of the second part."""
+    size = (_SPLITS, len(first_P))
+    hits_RP = rng.hypergeometric(counts.correct_P, counts.parsed_P - counts.correct_P, first_P, size=size)
+    both_P = np.minimum(counts.accepted_P, counts.correct_P)
+    false_P = counts.accepted_P - both_P
+    both_RP = rng.hypergeometric(both_P, counts.correct_P - both_P, hits_RP)
+    false_RP = rng.hypergeometric(false_P, counts.parsed_P - counts.correct_P - false_P, first_P - hits_RP)
+    return hits_RP, MeasuredPart(
+        n_P=counts.parsed_P - first_P,
+        correct_RP=counts.correct_P - hits_RP,
+        accepted_RP=counts.accepted_P - both_RP - false_RP,
     )
 
 
-def _told_of_ways(
-    ways: Ways, sides: tuple[Said, Said], hits: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
+def _compare_ways(
+    ways: Ways,
+    counts: tuple[SampleCounts, SampleCounts],
+    first_hits: tuple[np.ndarray, np.ndarray],
+    rng: np.random.Generator,
 ) -> tuple[Bool[np.ndarray, "split problem"], Bool[np.ndarray, "split problem"]]:
-    """Return whether the first part lacks a way of the base, and whether it still has one."""
-    went_RW = _told_by_row(ways.problem_W, ways.base_W, sides[0].correct_P, hits[0], rng)
-    late_W = np.concatenate([ways.late_W, ways.unknown_P])  # of unknown way: one row more of every problem
+    """Return whether the checkpoint's first part lacks a way of the base, and whether it has a way of the base."""
+    base_RW = _split_ways(ways.problem_W, ways.base_W, counts[0].correct_P, first_hits[0], rng)
+    late_W = np.concatenate([ways.late_W, ways.unknown_P])  # unknown ways are one more row of every problem
     row_W = np.concatenate([ways.problem_W, np.arange(len(ways.unknown_P))])
-    still_RW, unknown_RP = np.split(
-        _told_by_row(row_W, late_W, sides[1].correct_P, hits[1], rng), [len(ways.problem_W)], axis=1
+    late_RW, unknown_RP = np.split(
+        _split_ways(row_W, late_W, counts[1].correct_P, first_hits[1], rng), [len(ways.problem_W)], axis=1
     )
-    gone_RW = (went_RW >= _LEAST_OF_A_WAY) & (still_RW == 0)
-    gone_RW &= went_RW > _EXPECTED_PER_UNKNOWN * unknown_RP[:, ways.problem_W]
-    return _any_of_problem(gone_RW, ways), _any_of_problem((went_RW > 0) & (still_RW > 0), ways)
+    lost_RW = (base_RW >= _LEAST_OF_A_WAY) & (late_RW == 0)
+    lost_RW &= base_RW > _EXPECTED_PER_UNKNOWN * unknown_RP[:, ways.problem_W]
+    return _any_by_problem(lost_RW, ways), _any_by_problem((base_RW > 0) & (late_RW > 0), ways)
 
 
-def _any_of_problem(is_RW: Bool[np.ndarray, "split way"], ways: Ways) -> Bool[np.ndarray, "split problem"]:
-    found_PR = np.zeros((len(ways.unknown_P), len(is_RW)), dtype=bool)
-    np.logical_or.at(found_PR, ways.problem_W, is_RW.T)
-    return found_PR.T
+def _any_by_problem(is_RW: Bool[np.ndarray, "split way"], ways: Ways) -> Bool[np.ndarray, "split problem"]:
+    any_PR = np.zeros((len(ways.unknown_P), len(is_RW)), dtype=bool)
+    np.logical_or.at(any_PR, ways.problem_W, is_RW.T)
+    return any_PR.T
 
 
-def _told_by_row(
+def _split_ways(
     problem_W: np.ndarray, n_W: np.ndarray, correct_P: np.ndarray, hits_RP: np.ndarray, rng: np.random.Generator
 ) -> Int[np.ndarray, "split way"]:
-    """Return how many of each way's samples are among the correct ones of the first part, drawn way by way."""
-    told_RW = np.zeros((len(hits_RP), len(n_W)), dtype=np.int64)
+    """Return the number of samples of each way in the first part, drawn way by way from its correct samples."""
+    first_RW = np.zeros((len(hits_RP), len(n_W)), dtype=np.int64)
     left_P, hits_RP = correct_P.copy(), hits_RP.copy()
-    for rows in _one_of_each_problem(problem_W):
+    for rows in _rows_of_distinct_problems(problem_W):
         problem = problem_W[rows]
         n = np.minimum(n_W[rows], left_P[problem])
-        told_RW[:, rows] = rng.hypergeometric(n, left_P[problem] - n, hits_RP[:, problem])
+        first_RW[:, rows] = rng.hypergeometric(n, left_P[problem] - n, hits_RP[:, problem])
         left_P[problem] -= n
-        hits_RP[:, problem] -= told_RW[:, rows]
-    return told_RW
+        hits_RP[:, problem] -= first_RW[:, rows]
+    return first_RW
 
 
-def _one_of_each_problem(problem_W: np.ndarray) -> Iterator[Int[np.ndarray, " way"]]:
-    """Yield sets of rows in which no problem occurs twice, until every row is yielded."""
+def _rows_of_distinct_problems(problem_W: np.ndarray) -> Iterator[Int[np.ndarray, " way"]]:
+    """Yield sets of rows without a repeated problem, until every row is yielded."""
     order = np.argsort(problem_W, kind="stable")
     _, first, size = np.unique(problem_W[order], return_index=True, return_counts=True)
-    for turn in range(int(size.max(initial=0))):
-        yield order[(first + turn)[size > turn]]
+    for repeat in range(int(size.max(initial=0))):
+        yield order[(first + repeat)[size > repeat]]
 
 
-def by_split(
-    n_P: Int[np.ndarray, " problem"], correct_RP: Int[np.ndarray, "split problem"], fates: list[Fate], k: int
+def pass_at_k_by_split(
+    n_P: Int[np.ndarray, " problem"], correct_RP: Int[np.ndarray, "split problem"], effects: list[Effect], k: int
 ) -> list[Float[np.ndarray, "split problem"]]:
-    """Return pass@k in every split under each of the fates; equal counts of a problem are computed once."""
+    """Return pass@k in every split under each effect; equal counts of a problem are computed once."""
     most = int(n_P.max(initial=0)) + 1
     key_RP = np.arange(len(n_P)) * most + correct_RP
-    found_U, place = np.unique(key_RP, return_inverse=True)
-    problem_U = found_U // most
-    missed_UJ = missed(n_P[problem_U], found_U % most, k)
-    return [fate.of(problem_U).pass_at_k(missed_UJ)[place].reshape(correct_RP.shape) for fate in fates]
+    key_U, place = np.unique(key_RP, return_inverse=True)
+    problem_U = key_U // most
+    all_wrong_UJ = all_wrong(n_P[problem_U], key_U % most, k)
+    return [effect.take(problem_U).pass_at_k(all_wrong_UJ)[place].reshape(correct_RP.shape) for effect in effects]
 
 
-def whole(one: Said, fate: Fate, k: int, *, accepted: bool) -> PerProblem:
-    """Return pass@k of all parsed samples under ``fate``."""
-    return fate.pass_at_k(missed(one.read_P, one.accepted_P if accepted else one.correct_P, k))
+def pass_at_k_of_all(counts: SampleCounts, effect: Effect, k: int, *, accepted: bool) -> PerProblem:
+    """Return pass@k of all parsed samples under ``effect``."""
+    return effect.pass_at_k(all_wrong(counts.parsed_P, counts.accepted_P if accepted else counts.correct_P, k))

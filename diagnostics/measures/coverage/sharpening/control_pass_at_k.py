@@ -1,4 +1,4 @@
-"""Pass@k of samples at other temperatures, and of the base's samples reweighted."""
+"""Pass@k of samples at other temperatures, and of the base's reweighted samples."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
-from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, pass_at_k_of, sampled_counts
+from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, compute_pass_at_k, load_sampled_counts
 from oversharp.diagnostics.measures.coverage.sharpening.controls import EXPONENTS, load_controls
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import share_interval
 
-MISSING = "not drawn at another temperature: --controls does"
+MISSING = "not sampled at another temperature; run the audit with --controls"
 
 
 @per_series(
@@ -29,13 +29,13 @@ MISSING = "not drawn at another temperature: --controls does"
 def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Pass@k of the controls: the base at lower temperatures and reweighted, a checkpoint at higher temperatures.
 
-    Meaning: the points of the sharpening frontiers, and pass@k of a checkpoint at a higher temperature. The scope
-    names the temperature, as ``T=0.6``, or for the base the exponent, as ``power=2``: its sampled responses reweighted
-    to p², if they hold 90 % of its probability. Do not pool them with the audit's own samples: the settings and the
-    random numbers differ.
+    Meaning: the points of the sharpening frontiers, and pass@k of a checkpoint at a higher temperature. The scope is
+    the temperature, such as ``T=0.6``, or for the base the exponent, such as ``power=2``: its samples reweighted to p²,
+    if they cover 90 % of its probability. Do not pool these samples with the audit's own: the settings and the random
+    numbers differ.
     Unit: probability. Estimator: mean over problems of the unbiased estimate; 95 % t interval over problems with a
-    variance floor. n counts problems. k are 1 and the powers of two up to the number of samples; of the power, up to
-    half of them.
+    variance floor. n counts problems. k are the powers of two up to the number of samples, for ``power`` up to half of
+    it.
     Limits: only with ``--controls``. Top-p or top-k of the audit's own samples truncate these too.
     Source: ours; pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
@@ -52,28 +52,28 @@ def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         if own.empty:
             yield checkpoint_id, MISSING
         for temperature, rows in own.sort_values("problem_id").groupby("temperature"):
-            yield checkpoint_id, _at_temperature(evidence, rows, f"T={temperature:g}", n_problems)
+            yield checkpoint_id, _pass_at_temperature(evidence, rows, f"T={temperature:g}", n_problems)
     if len(evidence.frames.get("sampled_counts", ())):
-        yield evidence.base_id, _reweighted(evidence)
+        yield evidence.base_id, _pass_reweighted(evidence)
 
 
-def _at_temperature(evidence: Evidence, rows: pd.DataFrame, scope: str, n_problems: int) -> Results:
+def _pass_at_temperature(evidence: Evidence, rows: pd.DataFrame, scope: str, n_problems: int) -> Results:
     if len(rows) < n_problems or (rows["n"] != rows["n_planned"]).any():
-        return {scope: "its samples are incomplete"}
+        return {scope: "the samples are incomplete"}
     n_P, correct_P = rows["n"].to_numpy(np.int64), rows["n_correct"].to_numpy(np.int64)
     cluster_P = evidence.clusters(rows["problem_id"])
     return {
-        (scope, k): share_interval(pass_at_k_of(n_P, correct_P, k), cluster_P=cluster_P)
+        (scope, k): share_interval(compute_pass_at_k(n_P, correct_P, k), cluster_P=cluster_P)
         for k in (2**power for power in range(int(n_P.min()).bit_length()))
     }
 
 
-def _reweighted(evidence: Evidence) -> dict[tuple[str, int | None], Result]:
-    """Return pass@k of the base's sampled responses reweighted; empty if it is unknown."""
+def _pass_reweighted(evidence: Evidence) -> dict[tuple[str, int | None], Result]:
+    """Return pass@k of the base's reweighted samples, or nothing if it is unknown."""
     power = next(control for control in load_controls(evidence) if control.name == "power")
     if power.rate_SP is None:
         return {}
-    cluster_P = sampled_counts(evidence)[0][evidence.base_id].cluster_P
+    cluster_P = load_sampled_counts(evidence)[0][evidence.base_id].cluster_P
     return {
         (f"power={exponent:g}", k): share_interval(1.0 - (1.0 - rate_P) ** k, cluster_P=cluster_P)
         for exponent, rate_P in zip(EXPONENTS[1:], power.rate_SP, strict=True)

@@ -1,4 +1,8 @@
-"""The base sampled sharper by three controls, and every checkpoint compared with each of them."""
+"""The base sharpened by three controls, and every checkpoint compared with each of them.
+
+The controls are samples at lower temperatures, samples reweighted to a power of their probability, and the answers of
+several draws that agree. Source: Quenouille 1956 (the jackknife).
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,35 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, Int
 
-from oversharp.diagnostics.measures.contract import Evidence
-from oversharp.diagnostics.measures.counts import Counts, pass_at_k_of, sampled_counts
-from oversharp.diagnostics.measures.coverage.sharpening.agreement import agreeing_pass_at_k, agreeing_shares
-from oversharp.diagnostics.measures.declare import comparisons
+from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
+from oversharp.diagnostics.measures.counts import Counts, compute_pass_at_k, load_sampled_counts
+from oversharp.diagnostics.measures.declare import compare_with_base
 from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, against_frontier
 from oversharp.diagnostics.statistics.keys import inference_ks
 
 SEED = 0
 #: Exponents of the power distribution, which sharpen the base.
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
-#: Numbers of draws that agree, and the fewest samples of a problem at which the error of that point is below 0.5 points
-#: in pass@1 and in pass@k at k = n/16, for four kinds of distributions (benchmarks/results/agreeing.md).
+#: Numbers of draws that agree, and the fewest samples of a problem for which the error of that point is below half a
+#: percentage point in pass@1 and in pass@k at k = n/16, for four kinds of distributions
+#: (benchmarks/results/agreeing.md).
 AGREEING = {1: 1, 2: 32, 3: 64, 4: 128, 8: 256}
-#: Least probability that the distinct sampled responses of a problem cover, so that their power distribution is known.
+#: Least probability that the distinct samples must cover for their power distribution to be known.
 LEAST_MASS = 0.9
-#: Attempts per sample of the base. pass@k of an estimated share is biased down at large k; the jackknife removes most
-#: of the bias while k is small compared with the samples.
+#: k per sample of the base. pass@k of an estimated share is biased down at large k; the jackknife removes most of the
+#: bias if k is small compared with the number of samples.
 ATTEMPTS_PER_SAMPLE = 1 / 16
+NOT_SAMPLED_LOWER = "the base was not sampled at a lower temperature; run the audit with --controls"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
     """One way to sharpen the base; ``points`` is None if it is unknown, for the reason ``why``.
 
-    ``k`` is the number of attempts of the plane's coverage. ``rate_SP``: success rates of the problems at the points
-    after the base, each between 0 and 1; None if these points were sampled.
+    ``k`` is that of the pass@k in ``points``. ``rate_SP`` has the success rates of the problems at the points after the
+    base, from 0 to 1; None if these points were sampled.
     """
 
     name: str
@@ -45,31 +51,23 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlComparison:
-    """Every complete checkpoint but the base against one control, with the reason ``why`` for each of the others."""
+    """Every complete checkpoint but the base against one control, and the reason ``why`` for each other checkpoint."""
 
     control: Control
     against: Mapping[str, AgainstFrontier]
     why: Mapping[str, str]
 
 
-def load_controls(evidence: Evidence) -> tuple[Control, ...]:
-    """Return the three controls, known or not: temperature, power, answers."""
-    return evidence.once(_controls)
-
-
+@cached_per_evidence
 def compare_controls(evidence: Evidence) -> tuple[ControlComparison, ...]:
     """Compare all checkpoints with all controls."""
-    return evidence.once(_compare_controls)
-
-
-def _compare_controls(evidence: Evidence) -> tuple[ControlComparison, ...]:
     return tuple(_compare(evidence, control) for control in load_controls(evidence))
 
 
 def _compare(evidence: Evidence, control: Control) -> ControlComparison:
-    counts, reasons = sampled_counts(evidence)
-    why = {i: why_not for i, why_not in comparisons(evidence, reasons) if why_not}
-    complete = [i for i, why_not in comparisons(evidence, reasons) if not why_not]
+    counts, reasons = load_sampled_counts(evidence)
+    why = {i: why_not for i, why_not in compare_with_base(evidence, reasons) if why_not}
+    complete = [i for i, why_not in compare_with_base(evidence, reasons) if not why_not]
     if control.points is None or not complete:
         return ControlComparison(control=control, against={}, why={**dict.fromkeys(complete, control.why), **why})
     against = against_frontier(
@@ -83,56 +81,58 @@ def _compare(evidence: Evidence, control: Control) -> ControlComparison:
     return ControlComparison(control=control, against=dict(zip(complete, against, strict=True)), why=why)
 
 
-def _controls(evidence: Evidence) -> tuple[Control, ...]:
-    counts, why = sampled_counts(evidence)
-    makers: Mapping[str, Callable[[Evidence, Counts, int], Control]] = {
-        "temperature": _by_temperature,
-        "power": _by_power,
-        "answers": _by_answers,
+@cached_per_evidence
+def load_controls(evidence: Evidence) -> tuple[Control, ...]:
+    """Return the controls temperature, power and answers, known or not."""
+    counts, why = load_sampled_counts(evidence)
+    builders: Mapping[str, Callable[[Evidence, Counts, int], Control]] = {
+        "temperature": _control_by_temperature,
+        "power": _control_by_power,
+        "answers": _control_by_answers,
     }
-    complete = [i for i, why_not in comparisons(evidence, why) if not why_not]
+    complete = [i for i, why_not in compare_with_base(evidence, why) if not why_not]
     if not complete:
-        return tuple(Control(name=name, points=None) for name in makers)
+        return tuple(Control(name=name, points=None) for name in builders)
     k_most = inference_ks(min(counts[i].fewest for i in (evidence.base_id, *complete)))[-1]
-    made = [make(evidence, counts[evidence.base_id], k_most) for make in makers.values()]
-    return tuple(one if one.points is None or one.k > 1 else _too_small(one) for one in made)
+    controls = [build(evidence, counts[evidence.base_id], k_most) for build in builders.values()]
+    return tuple(
+        control if control.points is None or control.k > 1 else _too_small(control.name) for control in controls
+    )
 
 
-def _too_small(control: Control) -> Control:
-    """Return the control as unknown: at k = 1 both axes of the plane are pass@1."""
-    return Control(name=control.name, points=None, why="too few samples for a pass@k beyond pass@1")
+def _too_small(name: str) -> Control:
+    """Return an unknown control: at k = 1 both axes of its plane would be pass@1."""
+    return Control(name=name, points=None, why="too few samples for a pass@k beyond pass@1")
 
 
 # ---------------------------------------------------------------- temperature: sampled
 
 
-def _by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Control:
-    drawn = _frame(evidence, "control_counts")
-    drawn = drawn[drawn["checkpoint_id"] == evidence.base_id] if len(drawn) else drawn
+def _control_by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Control:
+    rows = _frame(evidence, "control_counts")
+    rows = rows[rows["checkpoint_id"] == evidence.base_id] if len(rows) else rows
     tables = {
         float(temperature): own.set_index("problem_id").reindex(list(base.problem_ids))
-        for temperature, own in (drawn.groupby("temperature") if len(drawn) else ())
+        for temperature, own in (rows.groupby("temperature") if len(rows) else ())
     }
-    whole = {t: one for t, one in tables.items() if (one["n"] == one["n_planned"]).all()}
-    if not whole:
-        why = "the base was not drawn at a lower temperature: --controls does"
-        return Control(
-            name="temperature", points=None, why=why if not tables else "the colder draws of the base are incomplete"
-        )
-    colder = sorted(whole, reverse=True)
-    own_temperature = float(drawn["own_temperature"].iloc[0])
-    k = _power_of_two(min(k_most, *(int(one["n"].min()) for one in whole.values())))
-    rows = {t: (one["n"].to_numpy(np.int64), one["n_correct"].to_numpy(np.int64)) for t, one in whole.items()}
+    complete = {t: table for t, table in tables.items() if (table["n"] == table["n_planned"]).all()}
+    if not complete:
+        why = NOT_SAMPLED_LOWER if not tables else "the base's samples at lower temperatures are incomplete"
+        return Control(name="temperature", points=None, why=why)
+    temperatures = sorted(complete, reverse=True)
+    own_temperature = float(rows["own_temperature"].iloc[0])
+    k = _power_of_two(min(k_most, *(int(table["n"].min()) for table in complete.values())))
+    counts = [(complete[t]["n"].to_numpy(np.int64), complete[t]["n_correct"].to_numpy(np.int64)) for t in temperatures]
     points = FrontierPoints(
-        sharpness_S=1.0 - np.array([own_temperature, *colder]) / own_temperature,
-        x_SP=np.stack([base.pass_at_k(1), *(pass_at_k_of(*rows[t], 1) for t in colder)]),
-        y_SP=np.stack([base.pass_at_k(k), *(pass_at_k_of(*rows[t], k) for t in colder)]),
-        limit_P=_greedy(evidence, base),
+        sharpness_S=1.0 - np.array([own_temperature, *temperatures]) / own_temperature,
+        x_SP=np.stack([base.pass_at_k(1), *(compute_pass_at_k(n_P, correct_P, 1) for n_P, correct_P in counts)]),
+        y_SP=np.stack([base.pass_at_k(k), *(compute_pass_at_k(n_P, correct_P, k) for n_P, correct_P in counts)]),
+        limit_P=_greedy_grades(evidence, base),
     )
     return Control(name="temperature", points=points, k=k)
 
 
-def _greedy(evidence: Evidence, base: Counts) -> np.ndarray | None:
+def _greedy_grades(evidence: Evidence, base: Counts) -> np.ndarray | None:
     """Return whether the base's greedy response to each problem is correct, or None if a response is missing."""
     rows = _frame(evidence, "greedy_grades")
     rows = rows[rows["checkpoint_id"] == evidence.base_id] if len(rows) else rows
@@ -145,19 +145,21 @@ def _greedy(evidence: Evidence, base: Counts) -> np.ndarray | None:
 # ---------------------------------------------------------------- power: reweighted
 
 
-def _by_power(evidence: Evidence, base: Counts, k_most: int) -> Control:
+def _control_by_power(evidence: Evidence, base: Counts, k_most: int) -> Control:
     rows = _frame(evidence, "base_responses")
     if not len(rows) or rows["logp_sum_raw"].isna().any():
-        return Control(name="power", points=None, why="the log-probabilities of the base's samples are not known")
+        return Control(name="power", points=None, why="the log-probabilities of the base's samples are unknown")
     if not rows["own_law"].all():
-        return Control(name="power", points=None, why="the base was not drawn at temperature 1, untruncated")
+        return Control(name="power", points=None, why="the base was not sampled at temperature 1 without truncation")
     problem_R = pd.Index(base.problem_ids).get_indexer(rows["problem_id"])
     logp_R, correct_R = rows["logp_sum_raw"].to_numpy(np.float64), rows["correct"].to_numpy(np.float64)
     n_problems = len(base.problem_ids)
     mass = float(np.bincount(problem_R, np.exp(logp_R), n_problems).mean())
     if mass < LEAST_MASS:
-        held = f"the base's different samples hold {100 * mass:.0f} % of its probability"
-        why = f"{held}; {100 * LEAST_MASS:.0f} % are needed"
+        why = (
+            f"the base's distinct samples cover {100 * mass:.0f} % of its probability; "
+            f"{100 * LEAST_MASS:.0f} % are needed"
+        )
         return Control(name="power", points=None, why=why)
     most_P = np.full(n_problems, -np.inf)
     np.maximum.at(most_P, problem_R, logp_R)
@@ -166,7 +168,7 @@ def _by_power(evidence: Evidence, base: Counts, k_most: int) -> Control:
         [_share(np.exp(exponent * relative_R), correct_R, problem_R, n_problems) for exponent in EXPONENTS[1:]]
     )
     limit_P = _share((relative_R == 0.0).astype(np.float64), correct_R, problem_R, n_problems)
-    # the base itself is counted: its own distribution lacks what was never sampled, and that is mostly wrong
+    # the base is counted, not reweighted: responses that were never sampled are missing, and most of these are wrong
     points = FrontierPoints(
         sharpness_S=1.0 - 1.0 / np.array(EXPONENTS),
         x_SP=np.stack([base.pass_at_k(1), *share_SP]),
@@ -186,12 +188,12 @@ def _share(weight_R: np.ndarray, correct_R: np.ndarray, problem_R: np.ndarray, n
 # ---------------------------------------------------------------- answers: counted
 
 
-def _by_answers(evidence: Evidence, base: Counts, k_most: int) -> Control:
+def _control_by_answers(evidence: Evidence, base: Counts, k_most: int) -> Control:
     rows = _frame(evidence, "answer_counts")
     rows = rows[rows["checkpoint_id"] == evidence.base_id] if len(rows) else rows
     named = rows[rows["answer"] != "NA"] if len(rows) else rows
     if not len(named) or (rows["correct"].astype(bool) & (rows["answer"] == "NA")).any():
-        return Control(name="answers", points=None, why="what the base's samples answer is not known")
+        return Control(name="answers", points=None, why="the answers of the base's samples are unknown")
     if (named.groupby("problem_id")["answer"].nunique() < 2).all():
         return Control(name="answers", points=None, why="no problem has two different answers")
     by_answer = named.groupby(["problem_id", "answer"], as_index=False).agg(n=("n", "sum"), correct=("correct", "max"))
@@ -200,20 +202,92 @@ def _by_answers(evidence: Evidence, base: Counts, k_most: int) -> Control:
     n_P = rows.groupby("problem_id")["n"].sum().reindex(list(base.problem_ids)).fillna(0).to_numpy(np.int64)
     n_problems, least = len(n_P), int(n_P[n_P > 0].min())
     k = _power_of_two(min(k_most, max(1, int(least * ATTEMPTS_PER_SAMPLE))))
-    told = [draws for draws, fewest in AGREEING.items() if draws > 1 and fewest <= least]
-    if not told:
-        return _too_small(Control(name="answers", points=None))
-    pass_at = [agreeing_pass_at_k(n_R, correct_R, problem_R, n_P, draws=draws, k=k) for draws in told]
+    agreeing = [draws for draws, fewest in AGREEING.items() if draws > 1 and fewest <= least]
+    if not agreeing:
+        return _too_small("answers")
+    pass_at = [agreeing_pass_at_k(n_R, correct_R, problem_R, n_P, draws=draws, k=k) for draws in agreeing]
     most_P = np.zeros(n_problems, dtype=np.int64)
     np.maximum.at(most_P, problem_R, n_R)
     points = FrontierPoints(
-        sharpness_S=1.0 - 1.0 / np.array([1, *told], dtype=np.float64),
-        x_SP=np.stack([base.pass_at_k(1), *(one for one, _ in pass_at)]),
-        y_SP=np.stack([base.pass_at_k(k), *(one for _, one in pass_at)]),
+        sharpness_S=1.0 - 1.0 / np.array([1, *agreeing], dtype=np.float64),
+        x_SP=np.stack([base.pass_at_k(1), *(pass_1_P for pass_1_P, _ in pass_at)]),
+        y_SP=np.stack([base.pass_at_k(k), *(pass_k_P for _, pass_k_P in pass_at)]),
         limit_P=_share((n_R == most_P[problem_R]).astype(np.float64), correct_R, problem_R, n_problems),
     )
-    shares = [agreeing_shares(n_R, correct_R, problem_R, n_problems, draws=draws) for draws in told]
+    shares = [agreeing_shares(n_R, correct_R, problem_R, n_problems, draws=draws) for draws in agreeing]
     return Control(name="answers", points=points, k=k, rate_SP=np.stack(shares))
+
+
+def agreeing_pass_at_k(
+    count_A: Int[np.ndarray, " answer"],
+    is_correct_A: Float[np.ndarray, " answer"],
+    problem_A: Int[np.ndarray, " answer"],
+    n_P: Int[np.ndarray, " problem"],
+    *,
+    draws: int,
+    k: int,
+) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
+    """Return pass@1 and pass@k of each problem for ``draws`` draws that agree, by the first-order jackknife.
+
+    m draws agree on answer a with a probability proportional to p_a^m, so the answer is correct with q = Σ_correct
+    p_a^m / Σ p_a^m. The plug-in estimate of 1 − (1 − q)^k is biased by 1 to 3 percentage points at k = n/16 for many
+    distributions; the jackknife removes the bias of order 1/n. Samples of one answer are exchangeable, so it costs one
+    evaluation per distinct answer. ``count_A`` has the samples of every distinct answer. ``n_P`` are all samples,
+    including those without an answer, which never agree. Unit: probability; unbiased values of single problems may be
+    outside 0 to 1. A problem has 0 if no answer occurs ``draws`` times. Errors by n, k and draws:
+    benchmarks/results/agreeing.md.
+    Source: Quenouille 1956 (the jackknife); unbiased p^m by falling factorials.
+
+    >>> pass_1_P, pass_2_P = agreeing_pass_at_k(  # plug-in estimates: 380 / 512 = .742 and 1 - (132 / 512)² = .934
+    ...     np.array([20, 12]), np.array([1.0, 0.0]), np.array([0, 0]), np.array([64]), draws=2, k=2)
+    >>> pass_1_P.round(3).tolist(), pass_2_P.round(3).tolist()
+    ([0.755], [0.962])
+    """
+    weight_A = _choices(count_A, draws)
+    lost_A = weight_A - _choices(count_A - 1, draws)
+    n_problems = len(n_P)
+    all_P = np.bincount(problem_A, weight_A, n_problems)
+    right_P = np.bincount(problem_A, weight_A * is_correct_A, n_problems)
+    share_P = _ratio(right_P, all_P)
+    share_without_A = _ratio(right_P[problem_A] - lost_A * is_correct_A, all_P[problem_A] - lost_A)
+    silent_P = n_P - np.bincount(problem_A, count_A, n_problems)
+
+    def jackknife(estimate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        whole_P = estimate(share_P)
+        without_P = (
+            np.bincount(problem_A, count_A * estimate(share_without_A), n_problems) + silent_P * whole_P
+        ) / np.maximum(n_P, 1)
+        return np.asarray(n_P * whole_P - (n_P - 1) * without_P)
+
+    return jackknife(lambda share: share), jackknife(lambda share: 1.0 - (1.0 - share) ** k)
+
+
+def agreeing_shares(
+    count_A: Int[np.ndarray, " answer"],
+    is_correct_A: Float[np.ndarray, " answer"],
+    problem_A: Int[np.ndarray, " answer"],
+    n_problems: int,
+    *,
+    draws: int,
+) -> Float[np.ndarray, " problem"]:
+    """Return the share of correct choices among all choices of ``draws`` samples that agree, 0 without such a choice.
+
+    >>> agreeing_shares(np.array([3, 2, 1]), np.array([1.0, 0.0, 1.0]), np.array([0, 0, 1]), 2, draws=2).tolist()
+    [0.75, 0.0]
+    """
+    return _share(_choices(count_A, draws), is_correct_A, problem_A, n_problems)
+
+
+def _choices(count_A: Int[np.ndarray, " answer"], draws: int) -> Float[np.ndarray, " answer"]:
+    """Return the number of ordered choices of ``draws`` samples, c (c − 1) …, the numerator of an unbiased p^m."""
+    return np.asarray(np.prod([np.maximum(count_A - taken, 0) for taken in range(draws)], axis=0, dtype=np.float64))
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(part, 0.0) / np.where(whole > 0.0, whole, 1.0))
+
+
+# ---------------------------------------------------------------- helpers
 
 
 def _power_of_two(k: int) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from oversharp.diagnostics.theory.coupling import target_shifts
-from oversharp.diagnostics.theory.influence import group_advantages
+from oversharp.diagnostics.theory.coupling import group_advantages, target_shifts
 
 #: Weight of the KL term. The trainer's is unknown to the audit.
 BETA = 1.0
@@ -52,10 +51,12 @@ class TrainingBatch:
         return np.unique(self.mode_S, return_counts=True)[1]
 
 
-def batch_of(problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]) -> TrainingBatch:
+def make_batch(
+    problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]
+) -> TrainingBatch:
     """Make the batch of the draws ``mode_S`` at one problem.
 
-    >>> batch = batch_of("q", np.array([7, 7, 9, 8]), np.array([True, True, False, False]))
+    >>> batch = make_batch("q", np.array([7, 7, 9, 8]), np.array([True, True, False, False]))
     >>> batch.advantage_S.tolist(), batch.targets.tolist(), batch.counts.tolist()
     ([1.0, 1.0, -1.0, -1.0], [0.5, 0.5, -0.25, -0.25], [2, 1, 1])
     """

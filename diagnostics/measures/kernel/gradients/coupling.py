@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from oversharp.diagnostics.measures.contract import Evidence, Result
+from oversharp.diagnostics.measures.contract import Evidence, Result, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
-from oversharp.diagnostics.measures.kernel.gradients.batch import TrainingBatch, batch_of
+from oversharp.diagnostics.measures.kernel.gradients.batch import TrainingBatch, make_batch
 from oversharp.diagnostics.statistics.intervals import mean_interval, share_interval
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.theory.coupling import cosine_kernel, kernel_of_means
@@ -103,7 +103,7 @@ class Coupling:
         problem_S = self.rows.problem_N[draw_S]
         for problem_id in np.unique(problem_S):
             position_S = draw_S[problem_S == problem_id]
-            yield batch_of(str(problem_id), position_S, self.rows.correct_N[position_S])
+            yield make_batch(str(problem_id), position_S, self.rows.correct_N[position_S])
 
     def aligned_kernel(self, batch: TrainingBatch) -> Float[np.ndarray, "draw draw"]:
         """Return the batch's kernel with the sign of every advantage in its gradient, as in [A] 2.3."""
@@ -116,12 +116,9 @@ class Coupling:
         return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]
 
 
-def couplings(evidence: Evidence) -> Loaded[Coupling]:
+@cached_per_evidence
+def load_couplings(evidence: Evidence) -> Loaded[Coupling]:
     """Load the kernel of every checkpoint that has one."""
-    return evidence.once(_couplings)
-
-
-def _couplings(evidence: Evidence) -> Loaded[Coupling]:
     runs, members, pairs = (evidence.frames[view] for view in ("kernel_runs", "kernel_members", "kernel_pairs"))
     why_of = runs.set_index("checkpoint_id")["why"]
     members_of = dict(iter(members.groupby("checkpoint_id")))
@@ -136,26 +133,26 @@ def _couplings(evidence: Evidence) -> Loaded[Coupling]:
     return found, why
 
 
-def fixed_rows(evidence: Evidence) -> Loaded[Rows]:
+def load_fixed_rows(evidence: Evidence) -> Loaded[Rows]:
     """Load the fixed members of every kernel."""
-    found, why = couplings(evidence)
+    found, why = load_couplings(evidence)
     fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in found.items()}
     empty = {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
     return fixed, {**why, **empty}
 
 
-def live_rows(evidence: Evidence) -> Loaded[Rows]:
+def load_live_rows(evidence: Evidence) -> Loaded[Rows]:
     """Load the fixed members of every kernel that have a gradient."""
-    fixed, why = fixed_rows(evidence)
+    fixed, why = load_fixed_rows(evidence)
     live = {checkpoint_id: rows.live() for checkpoint_id, rows in fixed.items()}
     empty = {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)}
     return live, {**empty, **why}
 
 
 KERNEL_VIEWS = ("kernel_runs", "kernel_members", "kernel_pairs")
-COUPLINGS = Input(load=couplings, needs=KERNEL_VIEWS, missing=NO_KERNEL)
-FIXED_ROWS = Input(load=fixed_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
-LIVE_ROWS = Input(load=live_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
+COUPLINGS = Input(load=load_couplings, needs=KERNEL_VIEWS, missing=NO_KERNEL)
+FIXED_ROWS = Input(load=load_fixed_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
+LIVE_ROWS = Input(load=load_live_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
 
 
 def coupling_of(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:

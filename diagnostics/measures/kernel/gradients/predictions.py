@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 from oversharp.diagnostics.measures.kernel.gradients.batch import NO_ADVANTAGE
 from oversharp.diagnostics.measures.kernel.gradients.coupling import NO_FIXED, NO_OWN, Coupling, match_rows
-from oversharp.diagnostics.theory.influence import first_order_influence
+from oversharp.diagnostics.theory.coupling import first_order_influence
 
 TRAINING, OWN = "training batch", "own samples"
 SCOPES = (TRAINING, OWN)

@@ -11,10 +11,10 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.measures.contract import Evidence
+from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
-from oversharp.diagnostics.measures.kernel.gradients.batch import BETA, TrainingBatch, batch_of
-from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, own_samples
+from oversharp.diagnostics.measures.kernel.gradients.batch import BETA, TrainingBatch, make_batch
+from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, load_own_samples
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
 
@@ -62,21 +62,18 @@ def partitions(rows: pd.DataFrame) -> list[Partition]:
     for problem_id, place_S in zip(problem_ids, np.split(order_R, ends), strict=True):
         label: dict[str, int] = {}
         mode_S = np.array([label.setdefault(one, len(label)) for one in response_R[place_S]], dtype=np.int64)
-        made.append(_partition(batch_of(str(problem_id), mode_S, correct_R[place_S]), logp_R[place_S]))
+        made.append(_partition(make_batch(str(problem_id), mode_S, correct_R[place_S]), logp_R[place_S]))
     return made
 
 
-def own_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
+@cached_per_evidence
+def load_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
     """Load the partitions of every checkpoint whose own samples the base has all scored."""
-    return evidence.once(_own_partitions)
-
-
-def _own_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
-    complete, why = own_samples(evidence, "base_logp_sum")
+    complete, why = load_own_samples(evidence, "base_logp_sum")
     return {checkpoint_id: partitions(rows) for checkpoint_id, rows in complete.items()}, why
 
 
-PARTITIONS = Input(load=own_partitions, needs=("own_logps",), missing=NO_OWN_LOGPS)
+PARTITIONS = Input(load=load_partitions, needs=("own_logps",), missing=NO_OWN_LOGPS)
 
 
 def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Partition:

@@ -8,16 +8,16 @@ import numpy as np
 import pandas as pd
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
-from oversharp.diagnostics.measures.declare import per_series, steps
+from oversharp.diagnostics.measures.declare import pair_steps, per_series
 from oversharp.diagnostics.measures.kernel.gradients.batch import BETA
 from oversharp.diagnostics.measures.kernel.gradients.coupling import mean_over_problems
 from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import (
     Partition,
-    own_partitions,
+    load_partitions,
     welch_difference,
 )
-from oversharp.diagnostics.measures.modes.exact import exact_modes
-from oversharp.diagnostics.measures.panel.own import own_samples
+from oversharp.diagnostics.measures.modes.exact import load_exact_modes
+from oversharp.diagnostics.measures.panel.own import load_own_samples
 
 REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 DIFFERENCE = "difference"
@@ -67,11 +67,11 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.scope, round(f.value, 4)) for f in z_prime_fall(evidence) if f.value is not None]
     [('realised, Z above 1', -0.6931), ('predicted, Z above 1', -0.2704)]
     """
-    modes, why_modes = exact_modes(evidence)
-    samples, why_samples = own_samples(evidence, "base_logp_sum")
-    batches, _ = own_partitions(evidence)
+    modes, why_modes = load_exact_modes(evidence)
+    samples, why_samples = load_own_samples(evidence, "base_logp_sum")
+    batches, _ = load_partitions(evidence)
     name_M = evidence.frames["mode_logps"][["problem_id", "mode"]].drop_duplicates().sort_values(["problem_id", "mode"])
-    for before_id, after_id, why_not in steps(evidence, why_modes):
+    for before_id, after_id, why_not in pair_steps(evidence, why_modes):
         if why_not is None and before_id in why_samples:
             why_not = f"the checkpoint before: {why_samples[before_id]}"
         if why_not is not None:

@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from oversharp.diagnostics.measures.contract import Evidence
-from oversharp.diagnostics.measures.counts import Counts, common_counts
+from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
+from oversharp.diagnostics.measures.counts import Counts, load_common_counts
 from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.ways.contract import MOST_SAMPLES
 
 #: From fine to coarse. The first is the way itself.
 LEVELS = ("way", "written", "operations", "final", "strategy")
 SCOPES = ("all", *LEVELS[1:])
-MISSING = f"no correct sample was read for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
+MISSING = f"no correct sample was parsed for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
 NO_PAIR = "no problem has two correct samples with a known way"
 #: Columns that measures read of the view.
 WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -54,13 +54,10 @@ class WayRows:
         return rows[~rows["first_half"].astype(bool)] if self.is_base else rows
 
 
-def way_rows(evidence: Evidence) -> Loaded[WayRows]:
+@cached_per_evidence
+def load_ways(evidence: Evidence) -> Loaded[WayRows]:
     """Load the views ``way_counts`` and ``problem_counts``."""
-    return evidence.once(_way_rows)
-
-
-def _way_rows(evidence: Evidence) -> Loaded[WayRows]:
-    counts, why = common_counts(evidence)
+    counts, why = load_common_counts(evidence)
     frame = evidence.frames["way_counts"]
     rows_of = dict(iter(frame.groupby("checkpoint_id", observed=True)))
     leading = _leading_ways(rows_of.get(evidence.base_id, frame[:0]))
@@ -78,7 +75,7 @@ def _leading_ways(base_rows: pd.DataFrame) -> pd.Series:
     return ordered.drop_duplicates("problem_id").set_index("problem_id")["way"]
 
 
-WAYS = Input(load=way_rows, needs=("problem_counts", "way_counts"), missing=MISSING, columns=WAY_COLUMNS)
+WAYS = Input(load=load_ways, needs=("problem_counts", "way_counts"), missing=MISSING, columns=WAY_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)

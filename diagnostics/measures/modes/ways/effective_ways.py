@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
-from oversharp.diagnostics.measures.counts import label_counts, reciprocal
+from oversharp.diagnostics.measures.counts import count_labels, reciprocal
 from oversharp.diagnostics.measures.declare import per_checkpoint
 from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, NO_PAIR, SCOPES, WAYS, WayRows
 from oversharp.diagnostics.statistics.entropy import simpson_index
@@ -43,7 +43,7 @@ def effective_ways(ways: WayRows) -> Results:
 
 
 def _effective(ways: WayRows, level: str) -> Result:
-    counts = label_counts(ways.evidence, ways.at_level(level), "way", least=2)
+    counts = count_labels(ways.evidence, ways.at_level(level), "way", least=2)
     if not counts.n_problems:
         return NO_PAIR
     index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)

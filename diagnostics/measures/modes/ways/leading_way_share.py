@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
-from oversharp.diagnostics.measures.modes.ways.counts import WAYS, WayRows, way_rows
+from oversharp.diagnostics.measures.modes.ways.counts import WAYS, WayRows, load_ways
 from oversharp.diagnostics.statistics.intervals import share_interval
 
 
 def _load(evidence: Evidence) -> Loaded[WayRows]:
     """Load the ways; without the base's, no way is known to lead."""
-    ways, why = way_rows(evidence)
+    ways, why = load_ways(evidence)
     if evidence.base_id in why:
         why = {i: why.get(i, f"base: {why[evidence.base_id]}") for i in evidence.checkpoint_ids}
     return ways, why

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result
-from oversharp.diagnostics.measures.counts import rarefaction, too_few_samples, within_reach
+from oversharp.diagnostics.measures.counts import explain_too_few, keep_reliable_interval, rarefaction
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
-from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, WAYS, WayRows, way_rows
+from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, WAYS, WayRows, load_ways
 from oversharp.diagnostics.statistics.intervals import sparse_interval
 
 NONE_KNOWN = "no correct sample has a known way"
@@ -15,7 +15,7 @@ NONE_KNOWN = "no correct sample has a known way"
 
 def _load(evidence: Evidence) -> Loaded[WayRows]:
     """Load the ways; nothing is known if no checkpoint has a known way."""
-    ways, why = way_rows(evidence)
+    ways, why = load_ways(evidence)
     frame = evidence.frames["way_counts"]
     if frame[frame["level"] == LEVELS[0]]["way"].notna().any():
         return ways, why
@@ -49,10 +49,10 @@ def ways_rarefaction(ways: WayRows, k: int) -> Result:
     >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in ways_rarefaction(evidence)]  # 1 − 1/6, and 1 − 3/6
     [('base', 1, 0.75), ('base', 2, 1.3333), ('late', 1, 1.0), ('late', 2, 1.0)]
     """
-    if why_not := too_few_samples(k, ways.counts.fewest):
+    if why_not := explain_too_few(k, ways.counts.fewest):
         return why_not
     rows = ways.at_level(LEVELS[0])
     counts = rows[rows["way"].notna()].groupby(["problem_id", "way"], observed=True)["n"].sum().reset_index()
     place_W = pd.Index(ways.counts.problem_ids).get_indexer(counts["problem_id"])
     seen_P = rarefaction(ways.counts.n_P, place_W, counts["n"].to_numpy(dtype="int64"), k)
-    return within_reach(sparse_interval(seen_P, cluster_P=ways.counts.cluster_P), k, ways.counts.fewest)
+    return keep_reliable_interval(sparse_interval(seen_P, cluster_P=ways.counts.cluster_P), k, ways.counts.fewest)
