@@ -37,8 +37,7 @@ from benchmarks.reading.ways_generated import APPROACHES, Problem, drawn_problem
 from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.engine.ways import read_ways
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.minority_ways_p import minority_ways_p
-from oversharp.diagnostics.measures.modes.ways.ways_fallen import ways_fallen
+from oversharp.diagnostics.measures.modes.ways.losses import minority_ways_p, ways_fallen
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.ways import get_reader

@@ -24,7 +24,7 @@ from benchmarks.calibration.demo_truth import mode_logp
 from benchmarks.reading.ways_generated import IN_WORDS, JOINTS, OPENINGS, REMARKS
 from benchmarks.speed.results import digits
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.minority_ways_p import minority_ways_p
+from oversharp.diagnostics.measures.modes.ways.losses import minority_ways_p
 from oversharp.diagnostics.records.progress import ConsoleProgress
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks import countdown

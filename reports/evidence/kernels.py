@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oversharp.diagnostics.measures.kernel.gradients.coupling import Coupling, coupling_of
+from oversharp.diagnostics.measures.kernel.gradients.coupling import Coupling, build_coupling
 from oversharp.diagnostics.measures.kernel.gradients.predictions import SCOPES, Prediction, predict_step
 from oversharp.diagnostics.store.load import Frames
 from oversharp.reports import numbers
@@ -78,6 +78,6 @@ def read_kernels(store: Frames, series: SeriesSource) -> SeriesKernels:
             for view in ("kernel_members", "kernel_pairs")
         )
         if not members.empty and not pairs.empty:
-            at_step[step] = coupling_of(members, pairs)
+            at_step[step] = build_coupling(members, pairs)
     why = {int(row["step"]): str(row["why"]) for row in runs.to_dict("records") if isinstance(row["why"], str)}
     return SeriesKernels(at_step=at_step, why=why, asked_for=not runs.empty)

@@ -11,7 +11,6 @@ from oversharp.reports.records import Missing
 
 #: Endings of stored reasons, and the hint for each; AUDIT and AGAIN are replaced by the phrases below.
 _ENDINGS = (
-    (r"; kernel_certificate says why, or run the audit with (?P<flags>--[^;()]*[^;() ])", r"AUDIT with \g<flags>"),
     (r"; run the audit (?:again )?with (?P<flags>[^;()]*[^;() ])", r"AUDIT with \g<flags>"),
     (r"; (?:the audit needs a teacher-forced pass)", "AUDIT with --entropy-samples 16"),
     (r"(?:; |, )?run the audit again to complete them", "AGAIN, which adds the missing parts"),

@@ -2,7 +2,7 @@ import pytest
 
 from oversharp.diagnostics.measures.counts import ONE_MODE
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.modes.effective_modes import effective_modes
+from oversharp.diagnostics.measures.modes.answers import effective_modes
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

@@ -2,7 +2,7 @@ import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_ways
 from oversharp.diagnostics.measures.modes.ways.counts import NO_PAIR, SCOPES
-from oversharp.diagnostics.measures.modes.ways.effective_ways import effective_ways
+from oversharp.diagnostics.measures.modes.ways.diversity import effective_ways
 
 
 def effective(rows, n):

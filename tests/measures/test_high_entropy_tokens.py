@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures.tokens.high_entropy_tokens import high_entropy_tokens
+from oversharp.diagnostics.measures.tokens.entropy import high_entropy_tokens
 from tests.measures.samples import response
 
 

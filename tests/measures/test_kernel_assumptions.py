@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures.kernel.assumptions import SCOPES
 from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
+from oversharp.diagnostics.measures.kernel.theorem import ASSUMPTIONS
 from tests.measures.kernels import at_base
 
 
@@ -13,7 +13,7 @@ def shares(kernel, rows):
 
 def test_orthogonal_gradients_fulfil_everything():
     rows = [("q", "own", True), ("q", "own", False)]
-    assert shares(np.eye(2), rows) == dict.fromkeys(SCOPES, 1.0)
+    assert shares(np.eye(2), rows) == dict.fromkeys(ASSUMPTIONS, 1.0)
 
 
 @pytest.mark.parametrize(

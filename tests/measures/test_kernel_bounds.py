@@ -55,5 +55,5 @@ def test_a_repeated_mode_breaks_case_2():
 
 def test_without_an_unseen_correct_response_case_1_is_unknown():
     findings = at_base("kernel_bound_failures", np.eye(2), [("q", "own", True), ("q", "own panel", False)])
-    assert findings["unseen fails"].why == "no unseen correct response beside a batch with advantages"
+    assert findings["unseen fails"].why == "no unseen correct response for a batch with advantages"
     assert findings["seen fails"].n == 1

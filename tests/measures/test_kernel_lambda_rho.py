@@ -3,7 +3,7 @@ import pytest
 
 from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
 from oversharp.diagnostics.measures.kernel.gradients.pairs import fieller
-from oversharp.diagnostics.measures.kernel.lambda_rho import NOT_ABOVE, NOT_SIGNIFICANT
+from oversharp.diagnostics.measures.kernel.rho import NOT_ABOVE, NOT_SIGNIFICANT
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from tests.measures.kernels import at_base
 

@@ -128,7 +128,7 @@ def test_reasons_for_no_prediction(found):
     kernel = np.eye(3)
     still = predicted(kernel, rows, None)
     assert still["own samples"].why.startswith("fewer than three fixed responses, or none of them moved")
-    assert still["training batch"].why == "the run directory holds no responses of the trainer between the two"
+    assert still["training batch"].why == "the run directory contains no responses of the trainer between the two"
     broken = found(kernel_prediction(tiny_kernels({"base": kernel}, rows, why={"late": "NaN in the weights"})))
     assert broken["late", "own samples"].why == "NaN in the weights"
     assert ("base", "own samples") not in broken

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures.kernel.gradients.examples import gradients
-from oversharp.diagnostics.measures.kernel.gradients.pairs import NO_RELATED, NO_TWO, ONE_GROUP, jackknife
+from oversharp.diagnostics.measures.kernel.gradients.pairs import NO_PAIR, NO_RELATED, ONE_GROUP, jackknife
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from tests.measures.kernels import at_base
 
@@ -68,13 +68,13 @@ def test_a_panel_of_one_pair_has_a_value_without_interval():
     findings = at_base("kernel_rho", gradients((1, 0), (-1, 0)), [("q", "panel", True), ("q", "panel", False)])
     assert (findings[WITHIN].value, findings[WITHIN].low) == (-1.0, None)
     alone = at_base("kernel_rho", [[1.0]], [("q", "panel", True)])
-    assert alone[WITHIN].why == NO_TWO
+    assert alone[WITHIN].why == NO_PAIR
 
 
 def test_a_missing_kind_of_pair_names_the_mend():
     assert 'field "group" in --problems' in ONE_GROUP
     assert "--kernel-problems" in NO_RELATED
-    assert "--panel" in NO_TWO
+    assert "--panel" in NO_PAIR
 
 
 def test_only_correct_pairs_of_one_problem_count():
@@ -95,4 +95,4 @@ def test_each_group_of_pairs_has_its_extremes():
         assert (findings[f"min {group}"].value, findings[f"max {group}"].value) == pytest.approx(extremes)
     assert findings[f"min {RELATED}"].n == 2
     lone = at_base("kernel_rho_extremes", [[1.0]], rows[:1])
-    assert (lone[f"max {UNRELATED}"].why, lone[f"min {WITHIN}"].why) == (ONE_GROUP, NO_TWO)
+    assert (lone[f"max {UNRELATED}"].why, lone[f"min {WITHIN}"].why) == (ONE_GROUP, NO_PAIR)

@@ -23,7 +23,7 @@ def test_shifts_are_those_of_the_smallest_step_that_fits_the_batch():
 def test_a_panel_response_that_was_sampled_is_seen():
     rows = [("q", "own panel", True), ("q", "own", False)]
     findings = at_base("kernel_shift", gradients((1, 0), (0, 1)), rows)
-    assert findings["unseen correct"].why == "no such response in the kernel beside a batch with advantages"
+    assert findings["unseen correct"].why == "no such response in the kernel for a batch with advantages"
 
 
 def test_other_groups_are_not_related():
@@ -40,6 +40,6 @@ def test_batches_of_one_grade_ask_for_nothing():
     for correct in (True, False):
         rows = [("q", "own own", correct), ("q", "panel", True)]
         finding = at_base("kernel_shift", gradients((1, 0), (0, 1)), rows)["seen correct"]
-        assert finding.why.startswith("at no problem are the own samples part correct and part not")
+        assert finding.why.startswith("the own samples of each problem are all correct or all wrong")
     none = at_base("kernel_shift", gradients((1,)), [("q", "panel", True)])["seen correct"]
     assert "temperature 1" in none.why

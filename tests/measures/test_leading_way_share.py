@@ -1,5 +1,5 @@
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.leading_way_share import leading_way_share
+from oversharp.diagnostics.measures.modes.ways.diversity import leading_way_share
 
 
 def shares(rows, n=8):

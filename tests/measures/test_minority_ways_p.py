@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.minority_ways_p import minority_ways_p
+from oversharp.diagnostics.measures.modes.ways.losses import minority_ways_p
 
 N = 32
 

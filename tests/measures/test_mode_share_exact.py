@@ -3,7 +3,7 @@ import math
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.modes.mode_share_exact import mode_share_exact
+from oversharp.diagnostics.measures.modes.exact_shares import mode_share_exact
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 

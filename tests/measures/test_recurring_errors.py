@@ -1,7 +1,7 @@
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.modes.recurring_errors import recurring_errors
+from oversharp.diagnostics.measures.modes.answers import recurring_errors
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.tokens.token_entropy import token_entropy
+from oversharp.diagnostics.measures.tokens.entropy import token_entropy
 
 COLUMNS = "checkpoint_id problem_id sample_index entropy_sum n_tokens"
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures.tokens.token_entropy_by_position import token_entropy_by_position
+from oversharp.diagnostics.measures.tokens.entropy import token_entropy_by_position
 from tests.measures.samples import response
 
 

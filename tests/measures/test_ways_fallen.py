@@ -1,7 +1,7 @@
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.ways_fallen import ways_fallen
+from oversharp.diagnostics.measures.modes.ways.losses import ways_fallen
 
 BASE = [("base", f"q{i}", way, True, 16) for i in range(10) for way in "ab"]
 
@@ -28,4 +28,4 @@ def test_a_way_falls_where_luck_cannot_explain_it(late, expected):
 
 def test_a_base_without_a_known_way_has_nothing_to_lose():
     found = ways_fallen(tiny_ways([("base", "q", None, True, 4), ("late", "q", "a", True, 4)]))
-    assert {f.why for f in found} == {"the base goes no known way"}
+    assert {f.why for f in found} == {"no correct sample of the base has a known way"}

@@ -1,7 +1,7 @@
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.ways_rarefaction import NONE_KNOWN, ways_rarefaction
+from oversharp.diagnostics.measures.modes.ways.diversity import NONE_KNOWN, ways_rarefaction
 
 
 def shown(rows, n, ks):

@@ -1,5 +1,5 @@
 from oversharp.diagnostics.measures.examples import tiny_ways
-from oversharp.diagnostics.measures.modes.ways.ways_unknown import ways_unknown
+from oversharp.diagnostics.measures.modes.ways.diversity import ways_unknown
 
 
 def test_the_share_is_a_mean_over_problems_with_a_correct_sample():

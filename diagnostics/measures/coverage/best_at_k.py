@@ -1,4 +1,4 @@
-"""The best of k responses by a reward that another tool recorded: its reward, and how often it is correct."""
+"""Best of k responses by a recorded reward: its reward, and the probability that it is correct."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from oversharp.diagnostics.measures.contract import Plot
 from oversharp.diagnostics.measures.declare import in_sql
 
 _SQL = """
-WITH asked AS (
+WITH ks AS (
     SELECT unnest($ks::INTEGER[]) AS k
 ),
 rewards AS (
     SELECT checkpoint_id, step, problem_id, {reward} AS reward, count(*) AS n, {worth} AS worth
     FROM {view}
-    WHERE series = $series AND NOT greedy AND {recorded}
+    WHERE series = $series AND NOT greedy AND {condition}
     GROUP BY checkpoint_id, step, problem_id, {reward}
 ),
 ranked AS (
@@ -22,8 +22,8 @@ ranked AS (
         sum(n) OVER (PARTITION BY checkpoint_id, step, problem_id)::DOUBLE AS total
     FROM rewards
 ),
-chances AS (
-    -- that the best of k has this reward: drawn without replacement, and with
+probabilities AS (
+    -- probability that the best of k samples has this reward, drawn without and with replacement
     SELECT
         r.*,
         a.k,
@@ -31,21 +31,21 @@ chances AS (
             THEN exp(lgamma(upto + 1) - lgamma(upto - k + 1) - lgamma(total + 1) + lgamma(total - k + 1)) ELSE 0 END
         - CASE WHEN upto - n >= k
             THEN exp(lgamma(upto - n + 1) - lgamma(upto - n - k + 1) - lgamma(total + 1) + lgamma(total - k + 1))
-            ELSE 0 END AS once,
-        pow(upto / total, k) - pow((upto - n) / total, k) AS again
+            ELSE 0 END AS without_replacement,
+        pow(upto / total, k) - pow((upto - n) / total, k) AS with_replacement
     FROM ranked AS r
-    JOIN asked AS a ON a.k <= r.total
+    JOIN ks AS a ON a.k <= r.total
 ),
 problems AS (
-    -- in a stated order: a parallel sum of doubles has other last bits every time
-    SELECT checkpoint_id, step, problem_id, k, scope, sum(worth * chance ORDER BY reward) AS value
+    -- in a fixed order: a parallel sum of doubles is not reproducible
+    SELECT checkpoint_id, step, problem_id, k, scope, sum(worth * probability ORDER BY reward) AS value
     FROM (
-        SELECT *, 'all' AS scope, once AS chance FROM chances
-        {biased}
+        SELECT *, 'all' AS scope, without_replacement AS probability FROM probabilities
+        {with_replacement}
     )
     GROUP BY ALL
 ),
-counted AS (
+by_checkpoint AS (
     SELECT checkpoint_id, step, count(DISTINCT problem_id) AS n_problems, {least} AS least, {most} AS most
     FROM rewards
     GROUP BY ALL
@@ -61,11 +61,11 @@ moments AS (
         n_problems,
         count(*) AS n,
         avg(value ORDER BY problem_id) AS value,
-        -- (P−1)s² + r² over P²: one more problem that deviates by all that rewards can
+        -- variance ((P−1)s² + r²) / P², with a floor of one more problem that deviates by the range r of rewards
         1.959964 * sqrt((count(*) - 1) * var_samp(value ORDER BY problem_id) + (most - least) ** 2) / count(*)
             AS half_width
     FROM problems
-    JOIN counted USING (checkpoint_id, step)
+    JOIN by_checkpoint USING (checkpoint_id, step)
     GROUP BY checkpoint_id, step, scope, k, least, most, n_problems
 )
 SELECT
@@ -80,12 +80,14 @@ FROM moments
 WHERE n = n_problems  -- every problem has k samples
 ORDER BY step, scope, k
 """
-_WITH_REPLACEMENT = "UNION ALL SELECT *, 'with_replacement' AS scope, again AS chance FROM chances"
+_WITH_REPLACEMENT = (
+    "UNION ALL SELECT *, 'with_replacement' AS scope, with_replacement AS probability FROM probabilities"
+)
 
 
 @in_sql(
     needs=("graded_samples",),
-    missing="no other tool recorded rewards of k samples of every problem",
+    missing="no other tool recorded rewards for k samples of every problem",
     title="Best@k of the recorded reward",
     unit="reward",
     section="coverage",
@@ -95,9 +97,9 @@ def best_at_k() -> str:
     """Best@k: the highest of the rewards that another tool recorded for k responses, averaged over problems.
 
     Meaning: scope ``all`` is the expected reward of the best of k fresh responses; if every reward is 0 or 1 it is
-    pass@k. Scope ``with_replacement`` is what verl logs as ``best@k/mean``: it draws the k responses of a problem from
-    its n with replacement, so the same response may be drawn twice. That is too low for the best of k different
-    responses, most of all for k near n: 1 − (1 − c/n)^k instead of 1 − C(n−c, k)/C(n, k). Compare curves of one scope.
+    pass@k. Scope ``with_replacement`` is the value that verl logs as ``best@k/mean``. It draws the k responses of a
+    problem from its n with replacement, so the same response may be drawn twice, and is too low for k different
+    responses, most for k near n: 1 − (1 − c/n)^k instead of 1 − C(n−c, k)/C(n, k). Compare curves of one scope.
     Unit: reward, as the tool recorded it. Estimator: the exact mean over all choices of k samples; 95 % normal
     interval over problems with a floor, from 30 problems on, of ``all`` alone. n counts problems.
     Limits: only for dumps whose rewards were imported. verl takes 1,000 random draws instead of the exact mean, so its
@@ -117,8 +119,8 @@ def best_at_k() -> str:
         view="graded_samples",
         reward="reward",
         worth="min(reward)",
-        recorded="state IS NULL",
-        biased=_WITH_REPLACEMENT,
+        condition="state IS NULL",
+        with_replacement=_WITH_REPLACEMENT,
         least="min(worth)",
         most="max(worth)",
     )
@@ -126,23 +128,23 @@ def best_at_k() -> str:
 
 @in_sql(
     needs=("regraded_samples",),
-    missing="no series whose rewards another tool recorded was graded again; `oversharp regrade` does that",
+    missing="no series with recorded rewards was regraded; `oversharp regrade` does that",
     title="Best-of-k by the recorded reward",
     unit="probability",
     section="coverage",
-    plot=Plot(x="k", group="checkpoint", y_label="chance that the chosen one is correct", log_x=True),
+    plot=Plot(x="k", group="checkpoint", y_label="probability that the chosen response is correct", log_x=True),
 )
 def best_of_k() -> str:
     """Best-of-k: the probability that the response with the highest recorded reward of k responses is correct.
 
     Meaning: the accuracy of choosing among k responses by that reward, judged by the verifier of this series and
-    averaged over problems. pass@k is what a perfect reward would reach, ``majority_at_k`` needs no reward. A curve
-    that falls as k grows is a reward that prefers wrong responses: over-optimised, or hacked.
+    averaged over problems. A perfect reward would reach pass@k; ``majority_at_k`` needs no reward. If the curve
+    falls as k grows, the reward prefers wrong responses: it is over-optimised, or hacked.
     Unit: probability. Estimator: the exact mean over all choices of k samples; among responses that share the highest
     reward one is chosen at random. 95 % normal interval over problems with a floor, from 30 problems on; n counts
     problems.
-    Limits: after ``oversharp regrade`` of samples with recorded rewards. If the reward is 0 or 1 itself, this compares
-    two verifiers: see ``verifier_disagreement``.
+    Limits: after ``oversharp regrade`` of samples with recorded rewards. If the reward is itself 0 or 1, this
+    compares two verifiers: see ``verifier_disagreement``.
     Source: Gao et al. 2022 (arXiv 2210.10760), best-of-n sampling; the estimator is that of pass@k.
 
     >>> import duckdb, pandas as pd
@@ -157,8 +159,8 @@ def best_of_k() -> str:
         view="regraded_samples",
         reward="own_reward",
         worth="avg(correct::INTEGER)",
-        recorded="own_verifier LIKE 'recorded:%'",
-        biased="",
+        condition="own_verifier LIKE 'recorded:%'",
+        with_replacement="",
         least="0",
         most="1",
     )

@@ -19,7 +19,7 @@ from oversharp.diagnostics.statistics.units import named_clusters
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Differences of probabilities, late less base, at the complete checkpoints but the base, for ascending ``ks``.
+    """Differences of pass@k, late minus base, at the complete checkpoints but the base, for ascending ``ks``.
 
     ``cluster_P`` has the clusters of the problems if the audit has clusters. ``why`` has the reason for every
     checkpoint but the base that is not in ``checkpoint_ids``.
@@ -33,17 +33,17 @@ class Changes:
 
     @property
     def over(self) -> Literal["problems", "clusters"]:
-        """The units that an interval takes as independent."""
+        """The independent units of an interval."""
         return "problems" if self.cluster_P is None else "clusters"
 
     @property
     def by_unit(self) -> Float[np.ndarray, "checkpoint unit k"]:
-        """The same changes, one for each of those units."""
+        """The changes by independent unit."""
         return np.stack([by_cluster(change_PK, self.cluster_P) for change_PK in self.change_TPK])
 
 
 def load_changes(evidence: Evidence) -> Changes:
-    """Load the view ``sampled_counts``. k goes up to half of the fewest samples of any problem at any checkpoint."""
+    """Compute the changes for k up to half of the fewest samples of any problem at any checkpoint."""
     counts, why = load_sampled_counts(evidence)
     compared = dict(compare_with_base(evidence, why))
     complete = [checkpoint_id for checkpoint_id, why_not in compared.items() if not why_not]

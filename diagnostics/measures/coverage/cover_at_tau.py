@@ -1,4 +1,4 @@
-"""Cover@τ, the share of problems that are solved reliably: at every checkpoint, and its difference from the base."""
+"""Cover@τ, the share of problems solved reliably: at every checkpoint, and its difference from the base."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.measures.declare import against_base, per_checkpoint
 from oversharp.diagnostics.statistics.intervals import share_interval, yes_no_interval
 from oversharp.diagnostics.statistics.units import Interval
 
-#: τ in percent: in whole numbers 3 of 30 are 10 %.
+#: τ in percent, so that comparisons use integers.
 PERCENTS = (10, 25, 50, 90)
 SCOPES = tuple(f"tau {percent / 100:g}" for percent in PERCENTS)
 
@@ -28,18 +28,18 @@ SCOPES = tuple(f"tau {percent / 100:g}" for percent in PERCENTS)
     plot=Plot(x="step", group="scope", y_label="share of problems solved at a rate of τ", y_range=(0.0, 1.0)),
 )
 def cover_at_tau(counts: Counts) -> Results:
-    """Cover@τ: the share of problems of which at least a share τ of the samples is correct.
+    """Cover@τ: the share of problems with at least a share τ of correct samples.
 
-    Meaning: coverage without lucky guesses. Pass@k counts a problem as solved once any of k guesses hits, so at large
-    k it rewards guessing; Cover@τ requires a success rate. Small τ is breadth, τ near 1 depth: pass@k is a mean of
-    Cover@τ over τ that at large k weighs only τ near 0. Scopes are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and
+    Meaning: coverage without lucky guesses. Pass@k counts a problem as solved if any of k samples is correct, so at
+    large k it rewards guessing; Cover@τ requires a success rate. Small τ measures breadth, τ near 1 depth. Pass@k is a
+    mean of Cover@τ over τ that at large k weighs only τ near 0. Scopes are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and
     ``tau 0.9``.
     Unit: share of problems. Estimator: the share with c/n ≥ τ, c of n samples correct; 95 % exact binomial interval
     over problems. Equally many samples of a problem at every checkpoint.
     Limits: the estimate is the share at this n, not the share of problems whose true success rate is at least τ: rates
     near τ fall on either side of it by chance. If most rates are near 0 and 1, the two differ by up to 0.02 at n = 16
     and 0.01 at n = 64; if most are in between, by 0.07 and 0.02. Compare checkpoints at equal n only, as the audit
-    does. If answers can be guessed (one option of four), a τ up to the chance of a guess counts guesses. Unknown with
+    does. If answers can be guessed (one option of four), Cover@τ with τ up to that chance counts guesses. Unknown with
     fewer than 1/τ or 1/(1 − τ) samples.
     Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ.
 
@@ -71,14 +71,14 @@ def cover_at_tau(counts: Counts) -> Results:
 def cover_at_tau_delta(base: Counts, late: Counts) -> Results:
     """Cover@τ against base: the paired difference, problem by problem.
 
-    Meaning: how many more (above 0) or fewer problems are solved at a rate of at least τ since the base. A gain at
-    τ = 0.9 with a loss at τ = 0.1 is sharpening that gave up problems; lucky guesses do not contribute. Scopes are
-    ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and ``tau 0.9``. The base has no row.
+    Meaning: the share of problems that gained (above 0) or lost (below 0) a success rate of at least τ since the base.
+    A gain at τ = 0.9 with a loss at τ = 0.1 is sharpening that lost problems; lucky guesses do not contribute. Scopes
+    are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and ``tau 0.9``. The base has no row.
     Unit: share of problems (difference, −1 to 1). Estimator: mean over problems of the difference of c/n ≥ τ; 95 %
     paired t interval over problems with a variance floor of two problems.
     Limits: some problems whose rate is near τ cross it by chance, equally in both directions if nothing changed. One
-    interval per τ and checkpoint, without a correction for multiple comparisons: a single one below 0 is no verdict.
-    Unknown with fewer than 1/τ or 1/(1 − τ) samples.
+    interval per τ and checkpoint, without a correction for multiple comparisons: a single interval below 0 is no
+    verdict. Unknown with fewer than 1/τ or 1/(1 − τ) samples.
     Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ; the difference is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

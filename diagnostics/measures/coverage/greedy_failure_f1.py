@@ -15,8 +15,8 @@ from oversharp.diagnostics.statistics.units import Interval
 Z = 1.959964
 LEAST_PROBLEMS = 30
 MISSING = (
-    "some problem lacks its greedy response or planned samples, "
-    "or F1 is 0/0 because no problem is of the kind to be found and none is predicted to be"
+    "some problem lacks its greedy response or some planned samples, "
+    "or F1 is 0/0, because no problem is positive and none is predicted to be"
 )
 
 
@@ -46,9 +46,9 @@ def greedy_failure_f1(problems: pd.DataFrame) -> Results:
     needs both.
     Unit: F1 score, 0 to 1. 95 % normal interval over problems (ratio estimator with a variance floor), from 30
     problems on; n counts problems. The success rate is that of the samples which a problem has at every checkpoint.
-    Limits: F1 rises with the share of positives alone: a filter that always says yes reaches 2s/(1+s) at share s. The
-    paper takes 16 samples at temperature 0.6 and top-p 0.95; here they are the audit's, at its temperature and top-p,
-    so levels differ from Table 5. Few samples mislabel problems near 0.6. If no problem is positive and none is
+    Limits: F1 rises with the share of positives alone: a filter that accepts everything reaches 2s/(1+s) at share s.
+    The paper takes 16 samples at temperature 0.6 and top-p 0.95; here they are the audit's, at its temperature and
+    top-p, so levels differ from Table 5. Few samples mislabel problems near 0.6. If no problem is positive and none is
     predicted to be, F1 is 0/0 and unknown.
     Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 
@@ -88,15 +88,15 @@ def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.n
     # F1 = 2 TP / (2 TP + FP + FN), a ratio of two sums over problems, linearised
     above_P, below_P = 2 * (predicted_P & positive_P), predicted_P.astype(int) + positive_P
     deviation_P = (above_P - f1 * below_P) / (int(below_P.sum()) / n)
-    # (P−1)s² + 1 over P²: one more problem that deviates by a full point
+    # variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
     half_width = Z * math.sqrt((n - 1) * _variance(deviation_P) + 1) / n
     return Interval(mean=f1, low=max(0.0, f1 - half_width), high=min(1.0, f1 + half_width), n=n)
 
 
 def _problems(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
-    """Return each problem of each checkpoint by problem id, with the columns greedy_correct, solvable and complete.
+    """Return a row per checkpoint and problem, with the columns greedy_correct, solvable and complete.
 
-    ``solvable`` is a success rate of at least 0.6; ``complete`` has its greedy response and all planned samples.
+    ``solvable`` is a success rate of at least 0.6; ``complete`` means a greedy response and all planned samples.
     """
     keys = ["checkpoint_id", "problem_id"]
     solved = greedy[[*keys, "correct"]].rename(columns={"correct": "greedy_correct"})
@@ -107,7 +107,7 @@ def _problems(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
 
 
 def _variance(values_P: Float[np.ndarray, " problem"]) -> float:
-    """Return the sample variance, bit by bit that of SQL's var_samp (Welford 1962)."""
+    """Return the sample variance, equal to SQL's var_samp to the last bit (Welford 1962)."""
     mean = squares = 0.0
     for count, value in enumerate(values_P.tolist(), start=1):
         before, mean = mean, mean + (value - mean) / count

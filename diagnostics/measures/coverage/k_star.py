@@ -1,4 +1,4 @@
-"""k*, where the curve of pass@k crosses that of the base."""
+"""k*, at which the pass@k curve falls below the base's."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from oversharp.diagnostics.statistics.units import Interval, few_clusters
     of_base=False,
 )
 def k_star(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """k*: the number of attempts from which on a checkpoint solves fewer problems than the base.
+    """k*: the number of attempts above which a checkpoint solves fewer problems than the base.
 
-    Meaning: with fewer than k* attempts per problem the checkpoint is ahead, with more the base is. A k* that falls
-    over training is coverage traded for accuracy; k* = 1 is worse at any number of attempts.
+    Meaning: with fewer than k* attempts per problem the checkpoint is better, with more the base is. If k* falls over
+    training, coverage was traded for accuracy; at k* = 1 the checkpoint is worse at any number of attempts.
     Unit: samples (attempts per problem), 1 or more. Estimator: where the mean over problems of the difference of
     unbiased pass@k falls below 0 for good, interpolated on log₂ k. The 95 % interval over problems runs from the first
     to the last k at which the interval of the mean difference (paired t with a variance floor) contains 0. n counts
@@ -47,10 +47,10 @@ def k_star(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     changes = load_changes(evidence)
     results: dict[str, Result] = dict(changes.why)
     if changes.checkpoint_ids:
-        found = crossings(changes.by_unit, changes.ks)
+        all_crossings = crossings(changes.by_unit, changes.ks)
         results |= {
             checkpoint_id: _result(crossing, changes)
-            for checkpoint_id, crossing in zip(changes.checkpoint_ids, found, strict=True)
+            for checkpoint_id, crossing in zip(changes.checkpoint_ids, all_crossings, strict=True)
         }
     for checkpoint_id in evidence.checkpoint_ids:
         if checkpoint_id in results:

@@ -21,8 +21,7 @@ from oversharp.diagnostics.measures.counts import (
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import share_interval
 
-#: Random orders of a problem's samples. The spread between problems is so much larger than the one between 50 orders
-#: that more orders would hardly narrow an interval.
+#: Random orders of a problem's samples. More orders would hardly narrow an interval: problems differ far more.
 DRAWS = 50
 SEED = 20_260_229
 #: By problem: the counts of answers, which are correct, and the number of samples without an answer.
@@ -32,7 +31,7 @@ _Votes = Mapping[str, tuple[np.ndarray, np.ndarray, int]]
 def majority_shares(
     count_A: Int[np.ndarray, " answer"],
     correct_A: Bool[np.ndarray, " answer"],
-    silent: int,
+    no_answer: int,
     ks: Sequence[int],
     *,
     rng: np.random.Generator,
@@ -40,23 +39,23 @@ def majority_shares(
 ) -> Float[np.ndarray, " k"]:
     """Return the probability that a vote among k of one problem's samples, without replacement, is correct.
 
-    ``count_A`` are the samples of each answer; ``silent`` samples have no answer and do not vote. Ties are broken at
+    ``count_A`` are the samples of each answer; ``no_answer`` samples do not vote. Ties are broken at
     random; without a vote nothing is correct. ``ks`` ascend, up to the number of samples. Unit: probability.
 
     >>> rng = np.random.default_rng(0)
     >>> majority_shares(np.array([3, 1]), np.array([True, False]), 0, [1, 4], rng=rng).tolist()
     [0.75, 1.0]
     """
-    once_A = (count_A == 1) & ~correct_A  # wrong answers that lead with one vote or never: they are counted together
+    once_A = (count_A == 1) & ~correct_A  # wrong answers with one sample are interchangeable, so they share a label
     count_C, correct_C, n_once = count_A[~once_A], correct_A[~once_A], int(once_A.sum())
-    n = int(count_A.sum()) + silent
-    label_N = rng.permutation(np.repeat(np.arange(len(count_C) + 2), np.concatenate([count_C, [n_once, silent]])))
-    drawn = [k for k in ks if k not in (1, n)]  # the others are known without drawing
+    n = int(count_A.sum()) + no_answer
+    label_N = rng.permutation(np.repeat(np.arange(len(count_C) + 2), np.concatenate([count_C, [n_once, no_answer]])))
+    drawn = [k for k in ks if k not in (1, n)]  # k = 1 and k = n need no random orders
     shares: dict[int, float] = {1: float(count_A[correct_A].sum() / n)}
     if n in ks and n > 1:
         shares[n] = _won(count_C[:, None], np.array([n_once]), correct_C).item()
     if drawn:
-        # one count over all k and orders: a call per k took three times as long
+        # one call for all k and orders: a call per k took three times as long
         n_labels = len(count_C) + 2
         place_DN = _firsts(draws, tuple(drawn)) * n_labels + label_N[_orders(n, draws)[:, : drawn[-1]]]
         size = len(drawn) * n_labels * draws
@@ -88,7 +87,7 @@ def _won(
 ) -> Float[np.ndarray, "*k draw"]:
     """Return the share of correct answers among the leading ones; ``once`` further wrong answers have one vote each."""
     most_D = votes_CD.max(axis=-2, initial=1)
-    # bytes are added up ten times as fast as truth values
+    # summing bytes is ten times as fast as summing booleans
     leads_CD = (votes_CD == most_D[..., None, :]).view(np.uint8)
     n_leading_D = leads_CD.sum(axis=-2, dtype=np.int32) + np.where(most_D == 1, once_D, 0)
     return np.asarray(leads_CD[..., correct_C, :].sum(axis=-2, dtype=np.int32) / np.maximum(1, n_leading_D))
@@ -106,11 +105,11 @@ def _won(
 def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Maj@k: the probability that the most frequent answer of k responses is correct, averaged over problems.
 
-    Meaning: the accuracy of self-consistency. At k = 1 it is the accuracy; if the correct answer is each problem's
-    most frequent one it tends to 1. Sharpening over answers moves pass@1 towards the base's own maj@k: a gain up to
-    there is also had without training, by a vote of the base's samples.
+    Meaning: the accuracy of self-consistency. At k = 1 it is the accuracy; it tends to 1 if the correct answer of each
+    problem is the most frequent. Sharpening over answers moves pass@1 towards maj@k of the base: a vote over the base's
+    samples gives the same gain without training.
     Unit: probability. Estimator: mean over the first k of a problem's samples in 50 orders by a fixed seed, so
-    unbiased; answers with equally many votes share; 95 % t interval over problems with a variance floor. Equally many
+    unbiased; tied answers share the vote; 95 % t interval over problems with a variance floor. Equally many
     samples of a problem at every checkpoint.
     Limits: wrong answers are one vote only if the grader parses them as the same text (0.5 and 1/2 are two), correct
     ones if they are of one mode; if many modes are correct, they split the vote. Responses without a parsed answer do
@@ -130,7 +129,7 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     for checkpoint_id in evidence.checkpoint_ids:
         incomplete = why.get(checkpoint_id)
         own = {} if incomplete else votes[checkpoint_id]
-        fewest = min((int(count_A.sum()) + silent for count_A, _, silent in own.values()), default=0)
+        fewest = min((int(count_A.sum()) + no_answer for count_A, _, no_answer in own.values()), default=0)
         ks = sorted({k for k in evidence.ks if k <= fewest})
         shares = dict(zip(ks, _shares(own, ks).T, strict=True))
         results: dict[int, Result] = {}
@@ -145,10 +144,10 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _shares(own: _Votes, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
-    # one start for all checkpoints: equal counts of a problem give equal shares
+    # the same seed at all checkpoints: equal counts of a problem give equal shares
     rows = [
-        majority_shares(count_A, correct_A, silent, ks, rng=np.random.default_rng((SEED, place)))
-        for place, (count_A, correct_A, silent) in enumerate(own.values())
+        majority_shares(count_A, correct_A, no_answer, ks, rng=np.random.default_rng((SEED, place)))
+        for place, (count_A, correct_A, no_answer) in enumerate(own.values())
     ]
     return np.array(rows).reshape(len(rows), len(ks))
 
@@ -160,13 +159,13 @@ def _votes(frame: pd.DataFrame) -> dict[str, dict[str, tuple[np.ndarray, np.ndar
     """
     keys = ["checkpoint_id", "problem_id"]
     vote = frame["mode"].where(frame["correct"].astype(bool) & frame["mode"].notna(), frame["answer"])
-    silent = frame[vote.isna()].groupby(keys)["n"].sum().to_dict()
+    no_answer = frame[vote.isna()].groupby(keys)["n"].sum().to_dict()
     counted = frame.assign(vote=vote).groupby([*keys, "vote", "correct"], sort=True)["n"].sum().reset_index()
     places_of = counted.groupby(keys).indices
     n_A, correct_A = counted["n"].to_numpy(dtype=np.int64), counted["correct"].to_numpy(dtype=bool)
-    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray, int]]] = {}
-    for checkpoint_id, problem_id in sorted(set(places_of) | set(silent)):
-        at = places_of.get((checkpoint_id, problem_id), np.zeros(0, dtype=np.int64))
-        counts = (n_A[at], correct_A[at], int(silent.get((checkpoint_id, problem_id), 0)))
-        found.setdefault(str(checkpoint_id), {})[str(problem_id)] = counts
-    return found
+    votes: dict[str, dict[str, tuple[np.ndarray, np.ndarray, int]]] = {}
+    for checkpoint_id, problem_id in sorted(set(places_of) | set(no_answer)):
+        place = places_of.get((checkpoint_id, problem_id), np.zeros(0, dtype=np.int64))
+        counts = (n_A[place], correct_A[place], int(no_answer.get((checkpoint_id, problem_id), 0)))
+        votes.setdefault(str(checkpoint_id), {})[str(problem_id)] = counts
+    return votes

@@ -79,7 +79,7 @@ def pass_at_k_delta(base: Counts, late: Counts, k: int) -> Results:
 
 
 def _by_task(counts: Counts, base: Counts | None, k: int) -> Results:
-    """Compute pass@k by task, less that of ``base`` if there is one; a reason for scope ``all`` if k > n."""
+    """Return pass@k by task, minus that of ``base`` if there is one, or the reason if k > n."""
     fewest = counts.fewest if base is None else min(counts.fewest, base.fewest)
     if why_not := explain_too_few(k, fewest):
         return why_not

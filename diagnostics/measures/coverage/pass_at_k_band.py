@@ -1,4 +1,4 @@
-"""One band around the paired difference of pass@k at every checkpoint and every k."""
+"""Simultaneous band of the paired difference of pass@k at every checkpoint and every k."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SEED = 0
 def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Pass@k against base in one band: the paired differences at every checkpoint and every k at once.
 
-    Meaning: the same differences as ``pass_at_k_delta``, with intervals that hold simultaneously. Of the separate
-    intervals there, some miss in most series that did not change; this band contains all true differences at once in
-    95 % of series. Below 0 at one place means a loss, however many places were examined.
+    Meaning: the same differences as ``pass_at_k_delta``, with simultaneous intervals. In most series without any
+    change, some of those separate intervals exclude 0; this band contains all true differences in 95 % of series. If it
+    is below 0 anywhere, there is a loss, with no further correction.
     Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates;
     simultaneous 95 % band by a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a variance
     floor. n counts problems.
-    Limits: k are the powers of two up to half of the fewest samples of any problem, beyond which the spread of pass@k
-    cannot be estimated, whatever k the user set. The band is wider than ``pass_at_k_delta``: it has less power at any
-    single place. No band for one problem. All checkpoints share the base's samples, so its sampling error shifts the
-    whole curve within the band.
+    Limits: k are the powers of two up to half of the fewest samples of any problem, beyond which the variance of pass@k
+    cannot be estimated, regardless of the k that the user set. The band is wider than ``pass_at_k_delta``: it has less
+    power at any single place. No band for one problem. All checkpoints share the base's samples, so its sampling error
+    shifts the whole curve within the band.
     Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv
     2107.03374).
 

@@ -36,12 +36,12 @@ SHARES = (25, 50, 75)
 def pass_hat_k(counts: Counts, k: int) -> Result:
     """Pass^k: the probability that all of k responses are correct, averaged over problems.
 
-    Meaning: reliability, the other end of pass@k: at k = 1 both are the accuracy, then pass@k rises with k and pass^k
-    falls. Sharpening raises it. A model that lost coverage while pass^k rose became reliable on fewer problems.
+    Meaning: reliability. At k = 1 both pass^k and pass@k are the accuracy; as k grows, pass@k rises and pass^k falls.
+    Sharpening raises it. A model that lost coverage while pass^k rose became reliable on fewer problems.
     Unit: probability. Estimator: unbiased C(c, k)/C(n, k) per problem, c of n samples correct; 95 % t interval over
     problems with a variance floor.
-    Limits: unknown for k > n. No interval for n/2 < k. Assumes independent draws: a user who tries again after a
-    failure has other chances. A response that could not be graded counts as not correct.
+    Limits: unknown for k > n. No interval for n/2 < k. Assumes independent samples, not
+    retries after a failure. A response that could not be graded counts as not correct.
     Source: Yao et al. 2024 (arXiv 2406.12045), pass^k.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -79,7 +79,7 @@ def g_pass_at_k(counts: Counts, k: int) -> Results:
     >>> [(f.scope, round(f.value, 4)) for f in g_pass_at_k(evidence)]
     [('tau 0.25', 0.8929), ('tau 0.5', 0.6071), ('tau 0.75', 0.3929), ('mean', 0.25)]
     """
-    # in whole numbers: 0.55 * 20 is more than 11
+    # in integers: as a float, 0.55 * 20 is more than 11
     results = {
         f"tau {percent / 100:g}": _estimate(counts, k, partial(at_least_table, k=k, least=-(-percent * k // 100)))
         for percent in SHARES

@@ -9,7 +9,7 @@ from oversharp.diagnostics.statistics.units import Interval
 
 
 def _load(evidence: Evidence) -> Loaded[float]:
-    """Load the certificate of every stored kernel, and the stored reason if there is none."""
+    """Load the certificate of every stored kernel, and the stored reason for a missing one."""
     runs = evidence.frames["kernel_runs"].set_index("checkpoint_id")
     certificates = {str(i): float(value) for i, value in runs["certificate"].dropna().items()}
     stored = {i: runs["why"].get(i) for i in evidence.checkpoint_ids if i not in certificates}
@@ -20,7 +20,7 @@ def _load(evidence: Evidence) -> Loaded[float]:
     input=Input(
         load=_load,
         needs=("kernel_runs",),
-        missing="no kernel was asked for; run the audit with --kernel-problems 8",
+        missing="no kernel was requested; run the audit with --kernel-problems 8",
     ),
     title="Certificate of the gradient kernel",
     unit="relative difference",
@@ -32,10 +32,10 @@ def kernel_certificate(certificate: float) -> Interval:
 
     Meaning: for random signs c, cᵀKc must equal the squared norm of one ordinary gradient, that of Σ c_i log π_i. The
     largest relative difference over several sign vectors, as stored with the kernel. It detects a missing parameter, a
-    wrong product or a padded position. Rounding in float32 leaves 1e-9 to 1e-7; above 1e-6 no kernel is stored.
+    wrong product or a padded position. Rounding in float32 causes 1e-9 to 1e-7; above 1e-6 no kernel is stored.
     Unit: relative difference; n counts kernels. No interval: it is a check, not an estimate.
-    Limits: random signs detect an error that moves the norm of sums, not one in a single entry far below the diagonal.
-    A checkpoint without a kernel has the reason here.
+    Limits: random signs detect an error that changes the norm of sums, not an error in one entry far below the
+    diagonal. A checkpoint without a kernel has the reason here.
     Source: ours; the quadratic form is that of Hutchinson 1990 (Commun. Stat. Simul. 19:433).
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels

@@ -26,7 +26,7 @@ SCOPES = ("eta", "residual")
     signed=True,
 )
 def kernel_decay(rows: Rows) -> Results:
-    """Decay η between related problems: the part of the coupling within a problem that reaches the next one.
+    """Decay η between related problems: the share of the coupling within a problem that reaches a related problem.
 
     Meaning: Assumption 2.2 of [A] says that the kernel of a response at another problem is η times that at its own.
     For every fixed response s of a problem q and every related problem q′: the mean cosine of s with the correct
@@ -65,15 +65,16 @@ def kernel_decay(rows: Rows) -> Results:
 def _mean_cosines(
     rows: Rows,
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row problem"], Bool[np.ndarray, "row problem"]]:
-    """Return each row's mean cosine with the other correct rows of its problem and with the correct rows of each
-    problem, and a mask of related problems with both.
+    """Return each row's mean cosine with the other correct rows of its problem, and with those of each problem.
+
+    The mask has the related problems for which both exist.
     """
     problem_ids, problem_S = np.unique(rows.problem_N, return_inverse=True)
     one_hot_SP = problem_S[:, None] == np.arange(len(problem_ids))
     correct_SP = one_hot_SP & rows.correct_N[:, None]
     sum_SP = rows.cosines @ correct_SP
     count_P = correct_SP.sum(axis=0)
-    # A row is not its own neighbour: a correct one has cosine 1 with itself.
+    # exclude the cosine of a correct row with itself, which is 1
     others_S = count_P[problem_S] - rows.correct_N
     own_S = (sum_SP[np.arange(len(rows)), problem_S] - rows.correct_N) / np.maximum(others_S, 1)
     related_P = np.array([rows.related_N[problem_S == problem][0] for problem in range(len(problem_ids))])

@@ -1,22 +1,41 @@
-"""ρ, the cosine between the gradients of two fixed responses: its mean, its extremes, and among correct responses."""
+"""Coupling ρ, the cosine between gradients of two responses: mean, extremes, null test, and its ratio to λ."""
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
+from scipy.stats import t as student_t
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.declare import per_checkpoint
-from oversharp.diagnostics.measures.kernel.gradients.coupling import LIVE_ROWS, Rows, number
+from oversharp.diagnostics.measures.kernel.gradients.coupling import (
+    COUPLINGS,
+    LIVE_ROWS,
+    NO_OWN,
+    Coupling,
+    Rows,
+    mean_diagonal,
+    number,
+    off_diagonal,
+)
 from oversharp.diagnostics.measures.kernel.gradients.pairs import (
-    NO_TWO_CORRECT,
+    NO_CORRECT_PAIR,
+    NO_PAIR,
     RELATED,
     UNRELATED,
     WITHIN,
+    fieller,
     pair_groups,
     pair_mean,
 )
+from oversharp.diagnostics.statistics.intervals import ratio_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 GROUPS = (WITHIN, RELATED, UNRELATED)
+ERROR = "standard error"
+RATIO_SCOPES = ("cosine", "cosine correct", "sum", "per token")
+NOT_ABOVE = "ρ is not above 0, so λ/ρ has no meaning"
+NOT_SIGNIFICANT = "the interval of ρ contains 0, so λ/ρ has no upper bound; more --kernel-problems narrow the interval"
 
 
 @per_checkpoint(
@@ -35,12 +54,12 @@ def kernel_rho(rows: Rows) -> Results:
 
     Meaning: the mean cosine K_ij/√(K_ii·K_jj) between fixed responses. Positive: raising one raises the other; 0: they
     move independently. Scopes: two responses ``within problems``, of ``related problems`` (one group), of ``unrelated
-    problems`` (different groups). Over-sharpening spreads between problems only if this is above 0.
+    problems`` (different groups). Over-sharpening can spread between problems only if this is above 0.
     Unit: cosine, −1 to 1. Averaged within a problem (or a pair of problems), then over these. 95 % interval over
     problems: Student's t within problems, the delete-one-problem jackknife between them. n counts problems.
-    Limits: correct and wrong responses are mixed here, and a step on a wrong one is subtracted from it:
-    ``kernel_rho_correct`` is restricted to the correct ones. Whatever all responses share (the language, the format,
-    the prompt of one problem) is coupling too.
+    Limits: this mixes correct and wrong responses, although a step on a wrong response is subtracted;
+    ``kernel_rho_correct`` uses correct responses only. Features that all responses share (language, format, the prompt
+    of a problem) also count as coupling.
     Source: [A] (arXiv 2601.15609), section 2.3, ρ; the cosine is ours, because K_ij grows with the lengths.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -49,7 +68,7 @@ def kernel_rho(rows: Rows) -> Results:
     >>> [(f.scope, f.value, f.why) for f in findings][:2]
     [('within problems', 1.0, None), ('related problems', 0.0, None)]
     >>> findings[2].why
-    'all problems are one group; give them a field "group" in --problems to tell related from unrelated'
+    'all problems are one group; give them a field "group" in --problems to separate related from unrelated'
     """
     return {group.scope: group.why or pair_mean(rows.cosines, rows, group) for group in pair_groups(rows)}
 
@@ -64,16 +83,16 @@ def kernel_rho(rows: Rows) -> Results:
     signed=True,
 )
 def kernel_rho_correct(rows: Rows) -> Result:
-    """Coupling of correct responses: how far raising one correct response raises the others of its problem.
+    """Coupling of correct responses: how much raising one correct response raises the others of its problem.
 
     Meaning: the mean cosine of gradients between the correct fixed responses of a problem (distinct texts: modes, and
     correct panel responses). Above 0, learning one solution lifts the others; at 0 or below, the others gain nothing or
     lose. Compare it with ``kernel_rho_null``, which is 0 for any model.
     Unit: cosine, −1 to 1; averaged within a problem first. 95 % t interval over problems with at least two correct
     responses; n counts them.
-    Limits: correct responses share the prompt, the format and often most of their text, and that is coupling too. With
-    modes in the kernel they are all enumerated correct responses or the first of them; without modes, the correct ones
-    that the base happened to sample.
+    Limits: correct responses share the prompt, the format and often most of their text, which also counts as coupling.
+    With modes in the kernel they are all enumerated correct responses or the first of them, otherwise the correct panel
+    responses.
     Source: Assumption 2.1 of [A] (arXiv 2601.15609), as a number; the null test is ours.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -84,7 +103,7 @@ def kernel_rho_correct(rows: Rows) -> Result:
     """
     correct = rows.take(np.flatnonzero(rows.correct_N))
     within = pair_groups(correct)[0]
-    return NO_TWO_CORRECT if within.why else pair_mean(correct.cosines, correct, within)
+    return NO_CORRECT_PAIR if within.why else pair_mean(correct.cosines, correct, within)
 
 
 @per_checkpoint(
@@ -104,8 +123,8 @@ def kernel_rho_extremes(rows: Rows) -> Results:
     Meaning: the smallest and the largest cosine between the gradients of two fixed responses: scopes ``min`` and
     ``max`` ``within problems``, of ``related problems``, of ``unrelated problems``.
     Unit: cosine, −1 to 1; n counts pairs. No interval: extremes of a fixed set.
-    Limits: extremes follow single pairs, and two wordings of one solution are nearly one response. More responses make
-    them more extreme, so compare audits of equal size only. ``kernel_rho`` is the mean.
+    Limits: extremes depend on single pairs, and two wordings of one solution are nearly one response. They grow with
+    the number of responses, so compare audits of equal size only. ``kernel_rho`` is the mean.
     Source: [A] (arXiv 2601.15609), section 2.3, ρ_min and ρ_max; the cosine is ours.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -120,3 +139,115 @@ def kernel_rho_extremes(rows: Rows) -> Results:
         results[f"min {group.scope}"] = group.why or number(cosine_E.min(), len(cosine_E))
         results[f"max {group.scope}"] = group.why or number(cosine_E.max(), len(cosine_E))
     return results
+
+
+@per_checkpoint(
+    input=COUPLINGS,
+    scopes=("all", ERROR),
+    title="Null test: coupling of own samples",
+    unit="fraction of the diagonal",
+    section="kernel",
+    rank=30,
+    plot=Plot(x="step", group="scope", y_label="mean K_ij / mean K_ii, own samples"),
+    signed=True,
+)
+def kernel_rho_null(coupling: Coupling) -> Results:
+    """Null test of the kernel: the mean coupling of own samples of one problem, which must be 0.
+
+    Meaning: for responses that a model samples at temperature 1, E[∇ log π] = 0, so the kernel of two independent
+    draws is 0 on average, for any model. The mean off-diagonal over the mean diagonal, over all pairs of own draws of
+    a problem, including repeated draws. An interval that excludes 0 means that the samples do not come from these
+    weights at temperature 1, or that the kernel is wrong. Scopes: ``all``, and ``standard error``, that of ``all`` over
+    problems: a test that passes with a large one has little power.
+    Unit: fraction of the diagonal, signed. ``all`` has a 95 % t interval over problems (ratio estimator); n counts
+    problems.
+    Limits: the mean has few large terms, so few problems give a wide interval. One interval in twenty excludes 0 by
+    chance, and more for a sharp model: rare responses then balance the mean, and few samples miss them. Only own
+    samples at temperature 1 and without truncation of the distribution are in the kernel. Responses truncated at the
+    token limit bias it little, because their prefixes also have mean 0.
+    Source: ours; E[∇ log π] = 0 is the score identity.
+
+    >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
+    >>> rows = [("q1", "own own", True), ("q1", "own own", False)]
+    >>> findings = kernel_rho_null(tiny_kernels({"base": gradients((1, 0), (-1, 0))}, rows))
+    >>> [(f.scope, f.value and round(f.value, 4), f.n) for f in findings]  # pairs: two at 1, four at −1
+    [('all', -0.3333, 1), ('standard error', None, None)]
+    """
+    mean = _mean_coupling(coupling)
+    if isinstance(mean, str):
+        return {"all": mean, ERROR: mean}
+    results: dict[str, Result] = {"all": mean}
+    if mean.low is None or mean.high is None:
+        return results | {ERROR: "one problem has no standard error; run the audit with more --kernel-problems"}
+    standard_error = (mean.high - mean.low) / 2.0 / float(student_t.ppf(0.975, mean.n - 1))
+    return {"all": mean, ERROR: number(standard_error, mean.n)}
+
+
+def _mean_coupling(coupling: Coupling) -> Interval | str:
+    problem_S = coupling.rows.problem_N[coupling.own_S]
+    kernels = [
+        coupling.rows.kernel_NN[np.ix_(position_S, position_S)]
+        for problem_id in np.unique(problem_S)
+        if len(position_S := coupling.own_S[problem_S == problem_id]) > 1
+    ]
+    if not kernels:
+        return "no problem has two own samples in the kernel" if len(coupling.own_S) else NO_OWN
+    diagonal_P = np.array([mean_diagonal(kernel_SS) for kernel_SS in kernels])
+    if not diagonal_P.sum() > 0.0:
+        return "the gradient of every own sample is 0"
+    off_P = np.array([float(off_diagonal(kernel_SS).mean()) for kernel_SS in kernels])
+    return ratio_interval(off_P, diagonal_P, floor=False)
+
+
+@per_checkpoint(
+    input=LIVE_ROWS,
+    scopes=RATIO_SCOPES,
+    title="λ/ρ within problems",
+    unit="ratio",
+    section="kernel",
+    rank=80,
+    folded=True,
+    plot=Plot(x="step", group="scope", y_label="λ/ρ within problems"),
+)
+def kernel_lambda_rho(rows: Rows) -> Results:
+    """λ/ρ: how much more a response gains from a step on itself than from a step on another response.
+
+    Meaning: mean diagonal over mean off-diagonal of the kernel between fixed responses to one problem, pooled over
+    problems with at least two. A large ratio means that a step on a response affects only that response; near 1, all
+    responses of a problem move together. Scopes: ``cosine`` (primary), ``cosine correct`` over the correct responses
+    alone, and ``sum`` and ``per token`` for the kernel of summed and of averaged log-probabilities.
+    Unit: ratio, at least 1, because no two vectors have an inner product above the mean of their squares. 95 %
+    interval of Fieller over problems, which for a cosine is 1 over the interval of ρ; n counts problems.
+    Limits: unknown for ρ ≤ 0, where it has no meaning, and if the interval of ρ contains 0, where it has no upper
+    bound. A model's own samples have negative and positive inner products equally often (``kernel_rho_null``), so ρ
+    need not be positive. One problem has a ratio without interval. Appendix G of [A] forms the same ratio across
+    problems.
+    Source: [A] (arXiv 2601.15609), section 2.3 and Corollary 2.2.
+
+    >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
+    >>> rows = [("q1", "panel", True), ("q1", "panel", False)]
+    >>> evidence = tiny_kernels({"base": gradients((1, 0), (1, 1))}, rows)
+    >>> [(f.scope, f.value and round(f.value, 4), f.n) for f in kernel_lambda_rho(evidence)]
+    [('cosine', 1.4142, 1), ('cosine correct', None, None), ('sum', 1.5, 1), ('per token', 1.5, 1)]
+    """
+    correct = rows.take(np.flatnonzero(rows.correct_N))
+    return {
+        "cosine": _lambda_over_rho([own.cosines for own in _problems(rows)], NO_PAIR),
+        "cosine correct": _lambda_over_rho([own.cosines for own in _problems(correct)], NO_CORRECT_PAIR),
+        "sum": _lambda_over_rho([own.kernel_NN for own in _problems(rows)], NO_PAIR),
+        "per token": _lambda_over_rho([own.per_token for own in _problems(rows)], NO_PAIR),
+    }
+
+
+def _problems(rows: Rows) -> list[Rows]:
+    return [own for own in rows.by_problem() if len(own) > 1]
+
+
+def _lambda_over_rho(kernels: list[Float[np.ndarray, "row row"]], why_none: str) -> Result:
+    if not kernels:
+        return why_none
+    lambda_P = np.array([mean_diagonal(kernel_NN) for kernel_NN in kernels])
+    rho_P = np.array([float(off_diagonal(kernel_NN).mean()) for kernel_NN in kernels])
+    if rho_P.sum() <= 0.0:
+        return NOT_ABOVE
+    return fieller(lambda_P, rho_P, least=1.0) or NOT_SIGNIFICANT

@@ -21,15 +21,15 @@ from oversharp.diagnostics.measures.kernel.gradients.coupling import FIXED_ROWS,
     plot=Plot(x="step", group="scope", y_label="‖∇ log π‖², summed over tokens", log_y=True),
 )
 def kernel_lambda(rows: Rows) -> Results:
-    """Self-influence λ: how far a step on a response moves its own log-probability.
+    """Self-influence λ: how much a step on a response changes its own log-probability.
 
     Meaning: λ is the diagonal of the gradient kernel, ‖∇ log π(y|x)‖², over the fixed responses (the panel and the
     modes). A step of size ε along a response's own gradient moves its log-probability by ε·λ. Scopes ``min`` and
     ``max`` are the extremes that the bounds of [A] use.
     Unit: squared gradient norm of log π summed over tokens (nats² per squared parameter); n counts responses. No
     interval: extremes of a fixed set.
-    Limits: λ grows with the length of a response and falls as the model becomes certain of it, so it compares
-    checkpoints, not models. Extremes follow single responses; ``kernel_lambda_per_token`` corrects for length.
+    Limits: λ grows with the length of a response and falls as the model becomes certain of it, so compare checkpoints,
+    not models. Extremes depend on single responses; ``kernel_lambda_per_token`` corrects for length.
     Source: [A] (arXiv 2601.15609), section 2.3, λ_min and λ_max.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -57,7 +57,7 @@ def kernel_lambda_per_token(rows: Rows) -> Results:
     responses. Scopes ``min`` and ``max``.
     Unit: squared gradient norm of the mean log π per token; n counts responses. No interval: extremes of a fixed set.
     Limits: falls roughly as 1/T, because gradients of distant tokens hardly align: neither normalisation makes λ a
-    constant of the model. Extremes follow single responses.
+    constant of the model. Extremes depend on single responses.
     Source: [A] (arXiv 2601.15609), section 2.3, λ_min and λ_max, with the log-probability of [C] (The Reasoning
     Boundary Paradox), Eq 16.
 
@@ -71,6 +71,6 @@ def kernel_lambda_per_token(rows: Rows) -> Results:
 
 
 def _extremes(rows: Rows, divisor_N: Float[np.ndarray, " row"]) -> Results:
-    # A sum of squares that rounding left below 0 is 0; so is the gradient of what the model is certain of.
+    # rounding can make a sum of squares negative; the gradient of a certain response is 0
     diagonal_N = np.maximum(np.diag(rows.kernel_NN), 0.0) / divisor_N
     return {"min": number(diagonal_N.min(), len(rows)), "max": number(diagonal_N.max(), len(rows))}

@@ -12,7 +12,7 @@ from oversharp.diagnostics.measures.kernel.gradients.coupling import (
     NO_OWN,
     RESOLUTION,
     Coupling,
-    mean_over_problems,
+    average_over_problems,
 )
 from oversharp.diagnostics.theory.coupling import induced_shift
 
@@ -30,13 +30,13 @@ SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "relat
     signed=True,
 )
 def kernel_shift(coupling: Coupling) -> Results:
-    """Exact shift: the effect of the checkpoint's own samples, learned as one batch, on each kind of response.
+    """Exact shift: the effect of training on the checkpoint's own samples as one batch, by kind of response.
 
     Meaning: the smallest step of the weights that moves the log-probability of every own sample of a problem by
-    y = N·A/G also moves everything else, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples),
+    y = N·A/G also moves all other responses, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples),
     ``unseen correct`` and ``unseen wrong`` (fixed responses to the same problem that were not sampled), ``related
-    correct`` (correct fixed responses of the other problems of the group). Over-sharpening: seen ones rise while unseen
-    correct ones rise less or fall.
+    correct`` (correct fixed responses of the other problems of the group). In over-sharpening seen responses rise, and
+    unseen correct ones rise less or fall.
     Unit: nats at β = 1; a trainer's β divides them. Mean within a problem, then over the problems whose own samples
     are partly correct, partly wrong; 95 % t interval over these; n counts them.
     Limits: first order and minimum norm: no optimiser takes this step. K⁺ drops eigenvalues below 1e-6 of the largest,
@@ -50,15 +50,15 @@ def kernel_shift(coupling: Coupling) -> Results:
     >>> [(f.scope, round(f.value, 4)) for f in findings if f.value is not None]  # α = ½/4 and −½/1
     [('seen correct', 0.5), ('seen wrong', -0.5), ('unseen correct', -0.25)]
     """
-    batches = coupling.informative()
+    batches = coupling.informative_batches()
     values: dict[str, list[float]] = {scope: [] for scope in SCOPES}
     for batch in batches:
         for scope, position_T in _targets(coupling, batch).items():
             if len(position_T):
                 values[scope].append(float(_shift(coupling, batch, position_T).mean()))
-    why = "no such response in the kernel beside a batch with advantages" if batches else NO_ADVANTAGE
+    why = "no such response in the kernel for a batch with advantages" if batches else NO_ADVANTAGE
     why = why if len(coupling.own_S) else NO_OWN
-    return {scope: mean_over_problems(values[scope], why_none=why) for scope in SCOPES}
+    return {scope: average_over_problems(values[scope], why_none=why) for scope in SCOPES}
 
 
 def _targets(coupling: Coupling, batch: TrainingBatch) -> dict[str, np.ndarray]:
@@ -66,13 +66,13 @@ def _targets(coupling: Coupling, batch: TrainingBatch) -> dict[str, np.ndarray]:
     correct_F = rows.correct_N[fixed_F]
     here_F = rows.problem_N[fixed_F] == batch.problem_id
     unseen_F = here_F & ~np.isin(fixed_F, batch.mode_S)
-    kin_F = ~here_F & (rows.related_N[fixed_F] == rows.related_N[batch.mode_S[0]])
+    related_F = ~here_F & (rows.related_N[fixed_F] == rows.related_N[batch.mode_S[0]])
     return {
         "seen correct": np.unique(batch.mode_S[batch.correct_S]),
         "seen wrong": np.unique(batch.mode_S[~batch.correct_S]),
         "unseen correct": fixed_F[unseen_F & correct_F],
         "unseen wrong": fixed_F[unseen_F & ~correct_F],
-        "related correct": fixed_F[kin_F & correct_F],
+        "related correct": fixed_F[related_F & correct_F],
     }
 
 

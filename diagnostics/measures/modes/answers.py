@@ -1,23 +1,30 @@
-"""Diversity of the final answers of one problem's samples: entropy and agreement."""
+"""Diversity of answers and modes among the samples of one problem."""
 
 from __future__ import annotations
 
-from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import (
     ANSWER_COLUMNS,
     NO_SAMPLES,
+    ONE_MODE,
     LabelCounts,
     count_labels_by_checkpoint,
     find_incomplete,
+    has_second_mode,
+    reciprocal,
 )
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
+from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
 from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
 from oversharp.diagnostics.statistics.units import Interval
 
+NO_WRONG_PAIR = "no problem has two wrong samples that state an answer"
+NO_CORRECT_PAIR = "no problem has two correct samples with a named mode"
 
-def _answers(why_single: str) -> Input[LabelCounts]:
-    """Make the input of all distinct final answers; ``why_single`` is the reason for one sample per problem."""
+
+def _distinct_answers(why_single: str) -> Input[LabelCounts]:
+    """Return the input of all distinct final answers; ``why_single`` is the reason with one sample per problem."""
 
     def load(evidence: Evidence) -> Loaded[LabelCounts]:
         frame = evidence.frames["answer_counts"]
@@ -29,7 +36,7 @@ def _answers(why_single: str) -> Input[LabelCounts]:
 
 
 @per_checkpoint(
-    input=_answers("one sample per problem has no entropy"),
+    input=_distinct_answers("one sample per problem has no entropy"),
     scopes=("all", "plug_in"),
     title="Answer entropy",
     unit="nats",
@@ -65,18 +72,18 @@ def answer_entropy(counts: LabelCounts) -> Results:
             room_above=float(unseen_room(*answers).mean()),
             cluster_P=counts.cluster_P,
         ),
-        # A description: an interval around it would not include its bias.
+        # without interval, which would not include the bias
         "plug_in": Interval(mean=float(plug_in_P.mean()), low=None, high=None, n=len(plug_in_P)),
     }
 
 
 @per_checkpoint(
-    input=_answers("one sample per problem has no pairs"),
+    input=_distinct_answers("one sample per problem has no pairs"),
     title="Answer agreement (Simpson)",
     unit="probability",
     section="entropy",
     rank=60,
-    plot=Plot(x="step", y_label="chance that two samples agree", y_range=(0.0, 1.0)),
+    plot=Plot(x="step", y_label="probability that two samples agree", y_range=(0.0, 1.0)),
 )
 def answer_simpson(counts: LabelCounts) -> Interval:
     """Answer agreement: the probability that two samples of one problem give the same final answer.
@@ -97,3 +104,86 @@ def answer_simpson(counts: LabelCounts) -> Interval:
     """
     index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
     return share_interval(index_P, cluster_P=counts.cluster_P)
+
+
+def _load_wrong_answers(evidence: Evidence) -> Loaded[LabelCounts]:
+    """Count the wrong answers, over problems with at least two such samples."""
+    frame = evidence.frames["answer_counts"]
+    wrong = frame[~frame["correct"].astype(bool) & (frame["answer"] != NO_ANSWER)]
+    counts = count_labels_by_checkpoint(evidence, wrong, "answer", least=2)
+    empty = {i: NO_WRONG_PAIR for i, own in counts.items() if not own.n_problems}
+    return counts, empty | find_incomplete(evidence, frame, frame["n"])
+
+
+@per_checkpoint(
+    input=Input(load=_load_wrong_answers, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS),
+    title="Errors that recur",
+    unit="probability",
+    section="entropy",
+    plot=Plot(x="step", y_label="probability that two errors are the same", y_range=(0.0, 1.0)),
+)
+def recurring_errors(counts: LabelCounts) -> Interval:
+    """Recurring errors: the probability that two wrong samples of a problem give the same wrong answer.
+
+    Meaning: at 1 one mistake recurs in every wrong sample, near 0 every mistake differs. If it rises, wrong answers
+    become more confident, and a majority vote over the samples is misled more often.
+    Unit: probability (unbiased Simpson index of the wrong answers, mean over problems). 95 % t interval over problems
+    with a variance floor; n counts problems with at least two wrong samples that state an answer.
+    Limits: responses without a parsed answer are excluded. Problems that are solved more often have fewer wrong
+    samples and drop out of the mean, so the problems differ between checkpoints. Answers with few possible values,
+    such as multiple choice, recur by chance.
+    Source: GRPO repeats its errors, [B] (arXiv 2510.04028), section 4.3; greedy responses that fail alike, [C] (The
+    Reasoning Boundary Paradox), Tables 6 and 7. The index is Simpson 1949, Nature 163:688.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
+    ...     ("base", "q", "41", None, False, 2), ("base", "q", "43", None, False, 2),
+    ...     ("late", "q", "41", None, False, 3), ("late", "q", "NA", None, False, 1)], n=4)
+    >>> [(f.checkpoint_id, round(f.value, 4)) for f in recurring_errors(evidence)]  # 4 of 12 ordered pairs; then all
+    [('base', 0.3333), ('late', 1.0)]
+    """
+    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
+    return share_interval(index_P, cluster_P=counts.cluster_P)
+
+
+def _load_modes(evidence: Evidence) -> Loaded[LabelCounts]:
+    """Count the modes of correct samples, over problems with at least two such samples."""
+    frame = evidence.frames["answer_counts"]
+    counts = count_labels_by_checkpoint(evidence, frame[frame["correct"].astype(bool)], "mode", least=2)
+    empty = {i: NO_CORRECT_PAIR for i, own in counts.items() if not own.n_problems}
+    one_mode = {} if has_second_mode(evidence) else dict.fromkeys(counts, ONE_MODE)
+    return counts, one_mode | empty | find_incomplete(evidence, frame, frame["n"])
+
+
+@per_checkpoint(
+    input=Input(load=_load_modes, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS),
+    title="Effective correct modes",
+    unit="modes",
+    section="modes",
+    rank=30,
+    plot=Plot(x="step", y_label="effective number of correct modes"),
+)
+def effective_modes(counts: LabelCounts) -> Result:
+    """Effective modes: the number of equally frequent correct modes with the same chance of agreement.
+
+    Meaning: 1 / mean over problems of the probability that two correct samples of one problem share their mode
+    (unbiased Simpson index). 1 means that each problem is solved in a single way.
+    Unit: modes. 95 % interval: the reciprocal of the t interval of the mean index with a variance floor; n counts
+    problems with at least two correct samples. The upper end is open (None) if the index could be 0.
+    Limits: the problems with two correct samples differ between checkpoints. Falls under moderate sharpening too, so
+    it is never a verdict alone. Needs a verifier that names the mode of a solution; unknown if no problem shows a
+    second correct mode at any checkpoint, as with verifiers whose modes are the answers.
+    Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
+    ...     ("base", "q", "42", "6 * 7", True, 2), ("base", "q", "42", "7 * 6", True, 2),
+    ...     ("late", "q", "42", "6 * 7", True, 4)], n=4)
+    >>> [(f.checkpoint_id, round(f.value, 4)) for f in effective_modes(evidence)]  # 4 of 12 ordered pairs; then all
+    [('base', 3.0), ('late', 1.0)]
+    """
+    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
+    index = share_interval(index_P, cluster_P=counts.cluster_P)
+    if index.mean == 0.0:
+        return "no two correct samples of a problem share a mode; draw more samples"
+    return reciprocal(index)

@@ -1,7 +1,8 @@
 """Exact probabilities of all correct modes, for problems whose accepted responses can be enumerated.
 
-There a response is correct if and only if it is one of the modes, so teacher forcing gives the success probability
-p⁺ = Σ π(mode | problem) without sampling noise, and Definition 2.1 of [A] (arXiv 2601.15609) is decided, not estimated.
+For such a problem a response is correct if and only if it is one of the modes. Teacher forcing therefore gives the
+success probability p⁺ = Σ π(mode | problem) without sampling noise, and decides Definition 2.1 of [A] (arXiv
+2601.15609).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
 
-#: Two fp32 scores of the same response under the same weights differ by up to this much (batch shape, kernels).
-#: A smaller fall is no fall: Definition 2.1 counts equality as moderate.
+#: Numeric noise of scoring: the largest difference of two fp32 scores of a response under the same weights (batch
+#: shape, kernels). A smaller fall is not a fall: Definition 2.1 counts equality as moderate.
 NOISE_NATS = 1e-4
 NO_MODES = "the problems do not list every accepted response (modes), so exact probabilities are unknown"
 ALL_IMPOSSIBLE = "every mode of every problem has probability 0"
@@ -24,9 +25,9 @@ ALL_IMPOSSIBLE = "every mode of every problem has probability 0"
 
 @dataclass(frozen=True, kw_only=True)
 class ExactModes:
-    """Log-probabilities of all modes at one checkpoint, sorted by problem and mode; the order is that of all others.
+    """Log-probabilities of all modes at one checkpoint, sorted by problem and mode, equally at all checkpoints.
 
-    ``problem_M`` numbers the problem of each mode; the modes of problem i start at ``start_P[i]``. ``logp_M`` is in
+    ``problem_M`` is the number of each mode's problem; the modes of problem i start at ``start_P[i]``. ``logp_M`` is in
     nats, summed over tokens. ``cluster_P`` has the cluster of each problem if the audit has clusters.
     """
 
@@ -38,11 +39,11 @@ class ExactModes:
     @property
     def why_undivided(self) -> str | None:
         """The reason why modes cannot share the probability, or None."""
-        return "every problem lists one accepted response alone" if len(self.problem_M) == self.n_problems else None
+        return "every problem lists a single accepted response" if len(self.problem_M) == self.n_problems else None
 
     @property
     def n_problems(self) -> int:
-        """Problems that list their modes."""
+        """The number of problems that list their modes."""
         return len(self.start_P)
 
     def sum_by_problem(self, values_M: Float[np.ndarray, " mode"]) -> Float[np.ndarray, " problem"]:
@@ -51,14 +52,14 @@ class ExactModes:
 
     @cached_property
     def success_probability(self) -> Float[np.ndarray, " problem"]:
-        """p⁺ of each problem; rounding in the scores cannot push it above 1."""
+        """p⁺ of each problem, at most 1 in spite of rounding."""
         return np.minimum(self.sum_by_problem(np.exp(self.logp_M)), 1.0)
 
     def conditional_shares(self) -> tuple[Float[np.ndarray, " mode"], Bool[np.ndarray, " problem"]]:
-        """Return π(mode | correct), and which problems have it (not those where every mode has probability 0)."""
+        """Return π(mode | correct), and a mask of the problems that have it: some mode has a probability above 0."""
         top_P = np.maximum.reduceat(self.logp_M, self.start_P)
         is_possible_P = np.isfinite(top_P)
-        # Relative to the likeliest mode, so that long responses do not underflow.
+        # relative to the likeliest mode, so that long responses do not underflow
         weight_M = np.exp(self.logp_M - np.where(is_possible_P, top_P, 0.0)[self.problem_M])
         total_P = self.sum_by_problem(weight_M)
         return weight_M / np.where(is_possible_P, total_P, 1.0)[self.problem_M], is_possible_P
@@ -70,7 +71,7 @@ class ExactModes:
         return np.where(is_same_M, 0.0, now_M - before_M)
 
     def by_likelihood(self) -> Int[np.ndarray, " mode"]:
-        """Return the places of the modes in order of problem, then falling probability; ties keep lexical order."""
+        """Return the places of the modes by problem and descending probability; ties keep lexical order."""
         return np.lexsort((-self.logp_M, self.problem_M))
 
 

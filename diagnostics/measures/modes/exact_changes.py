@@ -30,11 +30,11 @@ TENFOLD_NATS = math.log(10.0)
 def problems_lost_exact(base: ExactModes, late: ExactModes) -> Interval:
     """Problems lost, exactly: success probability above 0.02 under the base and below 0.002 at the checkpoint.
 
-    Meaning: problems that the base solved within some 50 samples and the checkpoint does not within some 500, decided
-    on exact probabilities: no chance, no sampling budget.
+    Meaning: problems that the base solves in about 50 samples and the checkpoint does not solve in about 500. They are
+    determined from exact probabilities, without chance and without a sampling budget.
     Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: only for problems that list all accepted responses. Both thresholds are conventions, a decade apart so
-    that no small drift crosses them.
+    Limits: only for problems that list all accepted responses. Both thresholds are conventions, a factor
+    of 10 apart, so that no small drift crosses both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the thresholds are ours.
 
     >>> import math
@@ -89,14 +89,13 @@ def problems_over_sharpened(base: ExactModes, late: ExactModes) -> Interval:
     plot=Plot(x="step", y_label="share of modes", y_range=(0.0, 1.0)),
 )
 def modes_fallen(base: ExactModes, late: ExactModes) -> Interval:
-    """Modes fallen: the share of correct modes whose probability is below the base's.
+    """Modes fallen: the share of correct modes whose probability is below that under the base.
 
-    Meaning: the share of correct modes that lost probability at all, by more than the numeric noise of scoring (1e-4
-    nats).
+    Meaning: the share of correct modes that lost any probability beyond the numeric noise of scoring (1e-4 nats).
     Unit: share of modes, pooled over problems; n counts modes. 95 % interval over problems (ratio estimator with a
     variance floor), because modes of one problem are correlated. The base has no row.
-    Limits: counts a fall of a thousandth like a fall of a million; ``modes_fallen_10x`` grades it. Only for problems
-    that list all accepted responses.
+    Limits: counts small and large falls alike; ``modes_fallen_10x`` counts only large ones. Only for problems that list
+    all accepted responses.
     Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
 
     >>> import math
@@ -122,8 +121,8 @@ def modes_fallen(base: ExactModes, late: ExactModes) -> Interval:
 def modes_fallen_10x(base: ExactModes, late: ExactModes) -> Interval:
     """Modes fallen more than tenfold: the share of correct modes with less than a tenth of the base's probability.
 
-    Meaning: the share of correct modes that are practically given up. A mode that fell tenfold needs ten times the
-    samples to be seen again.
+    Meaning: the share of correct modes that are practically lost. A mode that fell tenfold needs ten times as many
+    samples to be sampled again.
     Unit: share of modes, pooled over problems; n counts modes. 95 % interval over problems (ratio estimator with a
     variance floor), because modes of one problem are correlated. The base has no row.
     Limits: the factor is a convention. A mode that was negligible under the base counts like a leading one;

@@ -36,7 +36,7 @@ def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
     Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the probability that a mode drawn c times
     in n samples is among k of them, averaged over problems. Pass@k measures whether any correct answer is among k
-    samples, this how many: it falls with every mode that training makes rare, even while pass@k stays at 1.
+    samples, rarefaction how many modes are: it falls with every mode that becomes rare, even if pass@k stays at 1.
     Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and if five
     problems or more show one. Equally many samples of a problem at every checkpoint.
     Limits: modes that were never sampled do not count; falls under moderate sharpening too, so it is never a verdict

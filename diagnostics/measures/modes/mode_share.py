@@ -18,7 +18,7 @@ WITH correct_samples AS (
     WHERE series = $series AND NOT greedy AND correct AND mode IS NOT NULL
 ),
 second_mode AS (
-    -- without any, the leading mode would hold all shares whatever training did
+    -- without these, the share of the leading mode is always 1
     SELECT problem_id
     FROM correct_samples
     GROUP BY problem_id
@@ -38,7 +38,7 @@ placed AS (
         s.checkpoint_id,
         s.step,
         s.problem_id,
-        least(coalesce(r.position, 3), 3) AS place  -- a mode that the base's half never drew is 'other'
+        least(coalesce(r.position, 3), 3) AS place  -- a mode that the base's even half does not show is 'other'
     FROM correct_samples AS s
     LEFT JOIN base_rank AS r USING (problem_id, mode)
     WHERE NOT s.ranks_modes AND s.problem_id IN (SELECT problem_id FROM base_rank)
@@ -65,9 +65,9 @@ moments AS (
         place,
         scope,
         count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
+        -- in a fixed order: a parallel sum of doubles is not reproducible
         avg(share ORDER BY problem_id) AS share,
-        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        -- variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
         CASE
             WHEN count(*) >= 30
             THEN 1.959964 * sqrt((count(*) - 1) * var_samp(share ORDER BY problem_id) + 1) / count(*)
@@ -103,11 +103,11 @@ def mode_share() -> str:
 
     Meaning: the share of a problem's correct samples on each mode, averaged over problems with a correct sample. Scope
     ``dominant`` is the mode most frequent under the base, ``second`` the base's second, ``other`` all others; the three
-    sum to 1. A dominant share that climbs to 1 is collapse onto what the base preferred already.
-    Unit: share of samples. Base modes are ranked on the base's even-numbered samples and the base's own shares taken
-    from the odd-numbered ones: ranked and measured on the same samples, the leader would look too large by chance and
-    seem to lose share without any change. 95 % normal interval over problems with a variance floor, from 30 problems
-    on; n counts problems.
+    sum to 1. A dominant share that climbs to 1 is collapse onto what the base already preferred.
+    Unit: share of samples. Base modes are ranked on the base's even-numbered samples, and the base's own shares are
+    taken from the odd-numbered ones. If the same samples ranked and measured, the leading mode would look too large by
+    chance and seem to lose share without any change. 95 % normal interval over problems with a variance floor, from 30
+    problems on; n counts problems.
     Limits: problems without a correct sample in the base's even half, or at the checkpoint, are excluded, so the set of
     problems differs between checkpoints (n counts them). Needs a verifier that names the mode of a solution; unknown if
     no problem shows a second correct mode at any checkpoint, as with verifiers whose modes are the answers.

@@ -1,4 +1,4 @@
-"""Responses that lose probability to the gains of others."""
+"""Responses that lose probability when others gain it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPES = ("incorrect", "dominant", "minority")
 @per_series(
     needs=("mode_logps",),
     missing=NO_MODES,
-    title="Who pays for the gains",
+    title="Responses that lose probability to others",
     unit="share of problems",
     section="dynamics",
     rank=30,
@@ -28,7 +28,7 @@ SCOPES = ("incorrect", "dominant", "minority")
     of_base=False,
 )
 def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Relative negative: the responses that pay for the gains of others, from one checkpoint to the next.
+    """Relative negative: the responses that lose probability to others, from one checkpoint to the next.
 
     Meaning: per problem, which class lost most probability since the checkpoint before. Scope ``incorrect`` is all
     mass outside the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` the falls of all other
@@ -64,17 +64,17 @@ def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         if why_not:
             yield checkpoint_id, dict.fromkeys(SCOPES, why_not)
         else:
-            yield checkpoint_id, _payers(modes[base_id], modes[before_id], modes[checkpoint_id])
+            yield checkpoint_id, _shares_of_losers(modes[base_id], modes[before_id], modes[checkpoint_id])
 
 
-def _payers(base: ExactModes, before: ExactModes, after: ExactModes) -> Results:
+def _shares_of_losers(base: ExactModes, before: ExactModes, after: ExactModes) -> Results:
     lost_PS = _lost_probability(base, before, after)
     has_moved_P = lost_PS.max(axis=1) > 0.0
     if not has_moved_P.any():
         why_not = "no probability moved since the checkpoint before, beyond the numeric noise of scoring"
         return dict.fromkeys(SCOPES, why_not)
-    payer_P, cluster_P = lost_PS[has_moved_P].argmax(axis=1), select_clusters(after.cluster_P, has_moved_P)
-    return {scope: yes_no_interval(payer_P == number, cluster_P=cluster_P) for number, scope in enumerate(SCOPES)}
+    loser_P, cluster_P = lost_PS[has_moved_P].argmax(axis=1), select_clusters(after.cluster_P, has_moved_P)
+    return {scope: yes_no_interval(loser_P == number, cluster_P=cluster_P) for number, scope in enumerate(SCOPES)}
 
 
 def _lost_probability(base: ExactModes, before: ExactModes, after: ExactModes) -> Float[np.ndarray, "problem scope"]:
@@ -84,7 +84,7 @@ def _lost_probability(base: ExactModes, before: ExactModes, after: ExactModes) -
     is_dominant_M[order_M[base.start_P]] = True
     has_fallen_M = after.change_nats(before) < -NOISE_NATS
     fall_M = np.where(has_fallen_M, np.exp(before.logp_M) - np.exp(after.logp_M), 0.0)
-    # What the correct modes gained, the incorrect responses lost; a sum of probabilities is as noisy as its parts.
+    # incorrect responses lost what the correct modes gained; a sum of probabilities is as noisy as its terms
     gain_P = after.success_probability - before.success_probability
     return np.stack(
         [

@@ -13,7 +13,7 @@ from oversharp.diagnostics.measures.modes.exact import EXACT_MODES, ExactModes
 from oversharp.diagnostics.statistics.intervals import ratio_interval
 
 EDGES = (0.001, 0.01, 0.1)
-#: Spelled so that alphabetical order is the order of probabilities.
+#: In alphabetical order, which is the order of probabilities.
 SCOPES = ("base p 0-0.001", "base p 0.001-0.01", "base p 0.01-0.1", "base p 0.1-1")
 
 
@@ -35,7 +35,7 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
     Unit: probability, signed. 95 % interval over problems (ratio estimator), because modes of one problem are
     correlated; n counts modes. The base has no row. Both probabilities are exact, so no bin regresses to the mean.
     Limits: a likely mode has more to lose, an unlikely one more to gain, and a mean near 0 can hide gains together
-    with losses: ``modes_fallen`` counts the losses. Few problems with a large gain make the interval too short. Only
+    with losses: ``modes_fallen`` counts the losses. If few problems have a large gain, the interval is too narrow. Only
     for problems that list all accepted responses; a bin without modes has no row.
     Source: [C] (The Reasoning Boundary Paradox), section 5, Eq 8 and Fig 5; the bins are ours.
 
@@ -59,7 +59,7 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
         if not has_modes_P.any():
             continue
         gain_P = late.sum_by_problem(np.where(is_inside_M, gain_M, 0.0))
-        # No variance floor: gains are exact, and on the scale of an unlikely mode a full point would hide them all.
+        # no variance floor: gains are exact, and a floor of 1 would exceed the probability of unlikely modes
         interval = ratio_interval(
             gain_P[has_modes_P],
             modes_P[has_modes_P],

@@ -19,7 +19,7 @@ WITH rates AS (
     WHERE series = $series
     GROUP BY ALL
 ),
-beside_base AS (
+with_base AS (
     SELECT r.*, b.alpha AS base_alpha
     FROM rates AS r
     LEFT JOIN rates AS b
@@ -27,9 +27,9 @@ beside_base AS (
         AND b.is_base
 ),
 scopes AS (
-    SELECT checkpoint_id, step, problem_id, 'code' AS scope, rho_code AS rate FROM beside_base
+    SELECT checkpoint_id, step, problem_id, 'code' AS scope, rho_code AS rate FROM with_base
     UNION ALL
-    SELECT checkpoint_id, step, problem_id, 'prose' AS scope, rho_prose AS rate FROM beside_base
+    SELECT checkpoint_id, step, problem_id, 'prose' AS scope, rho_prose AS rate FROM with_base
     UNION ALL
     SELECT
         checkpoint_id,
@@ -39,7 +39,7 @@ scopes AS (
         -- a strategy of weight 0 needs no rate
         CASE WHEN base_alpha = 0 THEN 0 ELSE base_alpha * rho_code END
         + CASE WHEN base_alpha = 1 THEN 0 ELSE (1 - base_alpha) * rho_prose END AS rate
-    FROM beside_base
+    FROM with_base
 ),
 moments AS (
     SELECT
@@ -47,9 +47,9 @@ moments AS (
         step,
         scope,
         count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
+        -- in a fixed order: a parallel sum of doubles is not reproducible
         avg(rate ORDER BY problem_id) AS rate,
-        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        -- variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
         CASE
             WHEN count(*) >= 30
             THEN 1.959964 * sqrt((count(*) - 1) * var_samp(rate ORDER BY problem_id) + 1) / count(*)
@@ -90,8 +90,8 @@ def strategy_accuracy() -> str:
     Unit: share of samples. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
     problems with a sample of that strategy, for ``same_mixture`` those with a sample of every strategy that the base
     has there.
-    Limits: strategies as the audit's pattern detects them, as in ``strategy_share``. Problems that left a strategy
-    altogether are no longer in its mean, so means of different problems are compared; n counts them.
+    Limits: strategies as the audit's pattern detects them, as in ``strategy_share``. Problems that no
+    longer use a strategy are not in its mean, so means of different problems are compared; n counts them.
     Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixture fixed at the base's is ours.
 
     >>> import duckdb, pandas as pd

@@ -21,9 +21,9 @@ moments AS (
         checkpoint_id,
         step,
         count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
+        -- in a fixed order: a parallel sum of doubles is not reproducible
         avg(code ORDER BY problem_id) AS code,
-        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        -- variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
         CASE
             WHEN count(*) >= 30
             THEN 1.959964 * sqrt((count(*) - 1) * var_samp(code ORDER BY problem_id) + 1) / count(*)
@@ -59,7 +59,7 @@ ORDER BY step, scope
     plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
 )
 def strategy_share() -> str:
-    """Strategy share: the share of responses that solve by code, and of those in prose.
+    """Strategy share: the share of responses that solve by code, and of those that solve in prose.
 
     Meaning: a response is of the strategy ``code`` if its text matches the audit's strategy pattern (by default a
     fenced code block), otherwise ``prose``; the two scopes sum to 1. Under sharpening one strategy often crowds out the

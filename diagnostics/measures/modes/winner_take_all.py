@@ -34,7 +34,7 @@ usable AS (
 base AS (
     SELECT
         problem_id,
-        (10 * n_even_correct + n_even - 1) // n_even AS decile,  -- rounded up: 0 is 'never', 10 is 'above 90 %'
+        (10 * n_even_correct + n_even - 1) // n_even AS decile,  -- rounded up: 0 means never, 10 above 90 %
         (n_correct - n_even_correct) / (n - n_even) AS success
     FROM usable
     WHERE is_base AND 0 < n_even AND n_even < n
@@ -56,9 +56,9 @@ moments AS (
         step,
         decile,
         count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
+        -- in a fixed order: a parallel sum of doubles is not reproducible
         avg(gain ORDER BY problem_id) AS gain,
-        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        -- variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
         sqrt((count(*) - 1) * var_samp(gain ORDER BY problem_id) + 1) / count(*) AS se
     FROM gains
     GROUP BY ALL
@@ -92,7 +92,7 @@ ORDER BY step, decile
 
 @in_sql(
     needs=("graded_samples",),
-    missing="the planned graded samples are not complete here or under the base (which needs two per problem); "
+    missing="the planned graded samples are incomplete here or under the base (which needs two per problem); "
     "run the audit again to complete them",
     title="Gain in success by base success",
     unit="probability",
@@ -109,9 +109,9 @@ def winner_take_all() -> str:
     ``base 0`` are those it never solved, ``base 0-10%`` to ``base 90-100%`` the deciles (upper edge included). Gains of
     already solvable problems together with losses of hard ones are winner-take-all.
     Unit: probability, signed. 95 % t interval over problems with a variance floor; n counts problems. The base has no
-    row. Problems are binned by the base's even-numbered samples and the base's success rate is taken from the
-    odd-numbered ones: binned and compared on the same samples, lucky problems would seem to lose and unlucky ones to
-    gain without any change (regression to the mean).
+    row. Problems are binned by the base's even-numbered samples, and the base's success rate is taken from the
+    odd-numbered ones. With the same samples for both, lucky problems would seem to lose and unlucky ones to gain
+    without any change (regression to the mean).
     Limits: the bin is as noisy as half of the base's samples, so neighbouring bins mix; problems near 1 cannot gain
     much. A bin without problems has no row. A checkpoint with missing planned samples is unknown.
     Source: [C] (The Reasoning Boundary Paradox), section 5 (winner-take-all) and Eq 7; the bins and the split are ours.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import drop_interval, select_clusters
 from oversharp.diagnostics.measures.declare import compare_with_base, pair_steps, per_series
 from oversharp.diagnostics.measures.panel.scores import (
@@ -21,16 +21,24 @@ from oversharp.diagnostics.statistics.intervals import median_interval
 Pair = tuple[str, str, str | None]
 
 
-@per_series(
-    needs=("panel_logps", "sampled_counts"),
-    missing=NO_PANEL,
-    title="Interference against base",
-    unit="nats per response",
-    section="interference",
-    rank=10,
-    plot=Plot(x="step", group="scope", y_label="Δ⁺ (nats per response)"),
-    signed=True,
-    of_base=False,
+def _declare(
+    *, title: str, unit: str, rank: int, y_label: str, signed: bool = False
+) -> Callable[[Callable[[Evidence], Iterable[tuple[str, Results]]]], Measure]:
+    return per_series(
+        needs=("panel_logps", "sampled_counts"),
+        missing=NO_PANEL,
+        title=title,
+        unit=unit,
+        section="interference",
+        rank=rank,
+        plot=Plot(x="step", group="scope", y_label=y_label),
+        signed=signed,
+        of_base=False,
+    )
+
+
+@_declare(
+    title="Interference against base", unit="nats per response", rank=10, y_label="Δ⁺ (nats per response)", signed=True
 )
 def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference against base: the change in log-probability of the base's correct responses.
@@ -42,13 +50,14 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     samples than the panel. The base has no row.
     Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem,
     then over problems (Def 4.1 averages over pairs of problem and response; problems with many correct responses would
-    weigh more). n counts problems with a correct panel response. Means have no interval: if 3 % of problems move thirty
-    times as far as the rest, a t interval over 30 problems misses in 40 % of audits. Scope ``median`` is the median
-    over the problems of ``all``, with a 95 % interval that is valid for any distribution, from six problems on.
-    Limits: no test of Def 2.1 of [A]: a mode keeps its probability while its wordings exchange theirs, and one nat of
-    such phrasing noise makes Δ⁺ negative in nearly all unchanged modes. The panel is sampled at the panel temperature,
-    which favours what the base finds likely if it is below 1. Long responses change by more nats. Intervals of single
-    checkpoints have no correction for multiple comparisons.
+    weigh more). n counts problems with a correct panel response. Means have no interval: if 3 % of problems change
+    thirty times as much as the rest, a t interval over 30 problems misses the truth in 40 % of audits. Scope ``median``
+    is the median over the problems of ``all``, with a 95 % interval that is valid for any distribution, from six
+    problems on.
+    Limits: no test of Def 2.1 of [A]. Wordings of a mode can exchange probability while the mode keeps its own, and one
+    nat of such phrasing noise makes Δ⁺ negative for nearly all unchanged modes. The panel is sampled at the panel
+    temperature, which favours what the base finds likely if it is below 1. Long responses change by more nats.
+    Intervals of single checkpoints have no correction for multiple comparisons.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ and all training as the update.
 
     >>> from dataclasses import replace
@@ -69,16 +78,12 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         yield checkpoint_id, results | {"base success": why_not} if why_not else results
 
 
-@per_series(
-    needs=("panel_logps", "sampled_counts"),
-    missing=NO_PANEL,
+@_declare(
     title="Interference between checkpoints",
     unit="nats per response",
-    section="interference",
     rank=20,
-    plot=Plot(x="step", group="scope", y_label="Δ⁺ since the checkpoint before (nats per response)"),
+    y_label="Δ⁺ since the checkpoint before (nats per response)",
     signed=True,
-    of_base=False,
 )
 def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference between checkpoints: the change of the base's correct responses since the checkpoint before.
@@ -106,28 +111,19 @@ def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     return _changes(evidence, pair_steps(evidence, load_panel_scores(evidence)[1]), squared=False)
 
 
-@per_series(
-    needs=("panel_logps", "sampled_counts"),
-    missing=NO_PANEL,
-    title="Interference magnitude against base",
-    unit="nats²",
-    section="interference",
-    rank=30,
-    plot=Plot(x="step", group="scope", y_label="mean squared change (nats²)"),
-    of_base=False,
-)
+@_declare(title="Interference magnitude against base", unit="nats²", rank=30, y_label="mean squared change (nats²)")
 def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude against base: the mean squared change in log-probability of the base's responses.
 
-    Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed; no
-    loss of coverage is possible then. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several,
+    Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed,
+    and no loss of coverage is possible. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several,
     ``base 0-10%`` and so on problems by base success. The base has no row.
     Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
     responses of a problem, then over problems. n counts problems of the panel. Means have no interval, because a few
     problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
     six problems on.
-    Limits: a few responses that moved far make most of it. It has no direction: sharpening that only raises correct
-    responses has a large magnitude too. Long responses move further. The panel is sampled at the panel temperature,
+    Limits: a few responses with a large change dominate it. It has no direction: sharpening that only raises correct
+    responses also has a large magnitude. Long responses change more. The panel is sampled at the panel temperature,
     and wordings of one mode that exchange probability (phrasing noise) count as movement.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, with the base as μ and all training as the update.
 
@@ -142,21 +138,17 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     return _changes(evidence, _pairs_with_base(evidence, load_panel_scores(evidence)[1]), squared=True)
 
 
-@per_series(
-    needs=("panel_logps", "sampled_counts"),
-    missing=NO_PANEL,
+@_declare(
     title="Interference magnitude between checkpoints",
     unit="nats²",
-    section="interference",
     rank=40,
-    plot=Plot(x="step", group="scope", y_label="mean squared change since the checkpoint before (nats²)"),
-    of_base=False,
+    y_label="mean squared change since the checkpoint before (nats²)",
 )
 def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude between checkpoints: the mean squared change of the base's responses in one step.
 
     Meaning: ‖Δ‖ of the training between two neighbouring checkpoints, over correct and wrong responses, up or down. If
-    it grows, updates reach further beyond their batches: the model distinguishes problems less. Scope ``all`` is the
+    it grows, updates have more effect beyond their batches: the model distinguishes problems less. Scope ``all`` is the
     whole problem set, ``task:NAME`` one task of several, ``base 0-10%`` and so on problems by base success. The base
     has no row.
     Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
@@ -164,9 +156,9 @@ def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Resul
     problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
     six problems on.
     Limits: the paper's update is one optimiser step; here it is all of them between two checkpoints, so values compare
-    only if checkpoints are evenly spaced, and grow with the learning rate. A few responses that moved far make most of
+    only if checkpoints are evenly spaced, and grow with the learning rate. A few responses with a large change dominate
     it. The panel is sampled at the panel temperature, and wordings of one mode that exchange probability (phrasing
-    noise) count as movement. Squares do not add up: the steps' sum is not ``interference_magnitude``.
+    noise) count as movement. The steps do not sum to ``interference_magnitude``.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as μ.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -203,7 +195,7 @@ def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Ite
 def _by_scope(evidence: Evidence, before: PanelScores, after: PanelScores, *, squared: bool) -> dict[str, Result]:
     change_R = after.change_nats(before)
     values_R, is_counted_R = (change_R**2, None) if squared else (change_R, after.correct_R)
-    # A few problems that moved far dominate the mean, and a sample that lacks them does not show it.
+    # a few problems with a large change dominate the mean, and a sample may lack them
     means = after.intervals(values_R, _scopes(evidence, after), is_counted_R=is_counted_R)
     mean_P, has_mean_P = after.problem_means(values_R, is_counted_R)
     median = median_interval(mean_P[has_mean_P], cluster_P=select_clusters(after.cluster_P, has_mean_P))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import Counts, explain_too_few, load_sampled_counts
 from oversharp.diagnostics.measures.declare import per_series
-from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, load_panel_scores, positions
+from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, find_positions, load_panel_scores
 from oversharp.diagnostics.statistics.permutation import link_test, within_correlation
 from oversharp.diagnostics.statistics.units import Interval
 
@@ -56,7 +56,7 @@ def _load_trajectories(evidence: Evidence) -> _Trajectories | str:
     if not has_correct_P.any():
         return NONE_CORRECT
     panel_ids = [i for i, has in zip(first_scores.problem_ids, has_correct_P, strict=True) if has]
-    place_P, why_lacking = positions(panel_ids, first_counts.problem_ids)
+    place_P, why_lacking = find_positions(panel_ids, first_counts.problem_ids)
     if why_lacking:
         return why_lacking
     means_TP = [scores[i].problem_means(scores[i].logp_R, scores[i].correct_R)[0] for i in complete]

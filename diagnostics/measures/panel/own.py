@@ -17,9 +17,8 @@ _SCORED_BY = {"own_logp_sum": "by the checkpoint itself", "base_logp_sum": "unde
 def load_own_samples(evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]) -> Loaded[pd.DataFrame]:
     """Load the rows of the view ``own_logps`` at each checkpoint whose samples all have ``score``.
 
-    Rows are sorted by problem and sample index. Checkpoints may differ in the number of scored samples per problem (an
-    audit with fewer samples than panel responses has more of the base), but at one checkpoint all problems have
-    equally many.
+    Rows are sorted by problem and sample index. At one checkpoint all problems have equally many scored samples;
+    checkpoints may differ (an audit with fewer samples than panel responses has more of the base).
     """
     frame = evidence.frames["own_logps"].sort_values(["problem_id", "sample_index"])
     n_problems = frame["problem_id"].nunique()

@@ -16,12 +16,12 @@ from oversharp.diagnostics.statistics.units import Interval
 
 NO_NOISE = "no panel response is scored twice here, so the noise is unknown; run the audit again"
 LEAST_EFFECTIVE_SHARE = 0.8
-MOST_NATS = 700.0  # exp(709) is the largest that a double holds
+MOST_NATS = 700.0  # exp(709) is the largest double
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ScoresAndNoise:
-    """Panel scores of a checkpoint, and the ratio that scoring again causes; None if nothing is scored twice."""
+    """Panel scores of a checkpoint, and the ratio that rescoring causes; None if no response is scored twice."""
 
     scores: PanelScores
     noise: Interval | None
@@ -52,15 +52,15 @@ def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Res
 
     Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss.
     If the panel is sampled at temperature 1, a problem's mean estimates the success probability of the checkpoint
-    divided by that of the base, counting only what the base can produce: rewordings cancel, which they do not in
-    ``interference``. Scope ``noise`` is the effect of scoring again: the mean of exp(|difference|) of two scores of
+    divided by that of the base, over responses that the base can produce. Rewordings cancel, unlike in
+    ``interference``. Scope ``noise`` is the effect of rescoring: the mean of exp(|difference|) of two scores of
     the same response under the same weights. Scope ``task:NAME`` is one task of several. The base has no row.
     Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval
     over problems; n counts problems. Reported only if the effective sample size (Σw)²/Σw² of the ratios w is above
-    80 % of the number of correct responses; otherwise a few responses decide, and the reason names it.
-    Limits: a ratio between 1/noise and noise is no change. Small drifts of long responses already push the effective
-    sample size below 80 %, so it is often unknown late in training: unknown is no loss. A panel temperature other than
-    1 weighs responses differently from the base. No test of Def 2.1 of [A]: it averages over modes.
+    80 % of the number of correct responses; otherwise a few responses dominate.
+    Limits: a ratio between 1/noise and noise is no change. Small drifts of long responses reduce the effective sample
+    size below 80 %, so it is often unknown late in training; unknown does not mean a loss. A panel temperature other
+    than 1 weighs responses differently from the base. No test of Def 2.1 of [A]: it averages over modes.
     Source: importance sampling with the base as proposal; effective sample size after Kong 1992 (technical report 348,
     University of Chicago). The limits of teacher forcing concern Δ⁺ of [C] (The Reasoning Boundary Paradox), Def 4.1.
 
@@ -101,7 +101,7 @@ def _why_uneven(change_R: Float[np.ndarray, " response"]) -> str | None:
     weight_R = np.exp(change_R - change_R.max())  # relative to the largest: no overflow
     n_effective = float(weight_R.sum() ** 2 / np.sum(weight_R**2))
     if n_effective > LEAST_EFFECTIVE_SHARE * len(change_R):
-        # One response, or a panel that moved as one: even, but beyond what a double holds.
+        # one response, or equal changes: even, but exp() may overflow
         return None if change_R.max() < MOST_NATS else f"the change exceeds {MOST_NATS:.0f} nats"
     share = 100 * n_effective / len(change_R)
     return (

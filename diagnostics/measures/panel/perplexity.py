@@ -13,7 +13,7 @@ from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, load_own_samp
 from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PANEL, PanelScores, load_panel_scores
 from oversharp.diagnostics.statistics.intervals import mean_interval
 
-#: A uniform guess over a million tokens costs 14 nats; far beyond it the exponential swamps or overflows the mean.
+#: A uniform guess over a million tokens costs 14 nats. Far above that, the exponential dominates or overflows the mean.
 MOST_NATS_PER_TOKEN = 100.0
 
 
@@ -27,12 +27,12 @@ def perplexity_of(
     >>> perplexity_of(np.log([0.25, 0.5]), np.array([2, 1]))
     (array([2., 2.]), None)
     >>> perplexity_of(np.array([-500.0]), np.array([2]))[1]
-    'a response has 250 nats per token here, more than any guess costs; check the weights'
+    'a response has 250 nats per token here, far more than a uniform guess; check the weights'
     """
     nats_per_token_R = -logp_R / n_tokens_R
     most = float(nats_per_token_R.max(initial=0.0))
     if most > MOST_NATS_PER_TOKEN:
-        why = f"a response has {most:.0f} nats per token here, more than any guess costs; check the weights"
+        why = f"a response has {most:.0f} nats per token here, far more than a uniform guess; check the weights"
         return np.exp(np.minimum(nats_per_token_R, MOST_NATS_PER_TOKEN)), why
     return np.exp(nats_per_token_R), None
 
@@ -55,8 +55,8 @@ def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
     moved the model towards what the base already finds likely. Scope ``all``, and ``task:NAME`` if there are several
     tasks.
     Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
-    Limits: a sharper model falls, whether or not it lost a mode, so this is never a verdict. A mean of exponentials:
-    few unlikely responses, mostly short ones, dominate it. Responses truncated at the token limit are included, so
+    Limits: a sharper model falls, whether or not it lost a mode, so this is never a verdict. A few unlikely responses,
+    mostly short ones, dominate the mean of exponentials. Responses truncated at the token limit are included, so
     compare it with ``truncation_rate``.
     Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of the base on y ~ checkpoint. Appendix
     H takes 16 responses per problem; here it is as many as the panel has.
@@ -98,12 +98,12 @@ def perplexity_base_samples(scores: PanelScores) -> Results:
     Meaning: exp of the mean negative log-probability per token that each checkpoint, including the base, gives to the
     responses of the panel, which the base sampled once; averaged within a problem, then over problems. A rise means
     that the model moved away from its earlier responses. Scope ``all`` is every response of the panel, ``correct`` the
-    correct ones only: what is unlearned there was worth keeping.
+    correct ones only, which were worth keeping.
     Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
     Limits: a rise of ``correct`` is no proof of a lost mode: other wordings of the same solution may have gained the
     probability. ``correct`` uses the problems that the base solved in the panel, ``all`` every problem: compare each
     with its own start, not with the other. The panel is sampled at --panel-temperature and scored at temperature 1. A
-    mean of exponentials: few unlikely responses, mostly short ones, dominate it.
+    few unlikely responses, mostly short ones, dominate the mean of exponentials.
     Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 middle: PPL of the checkpoint on y ~ base.
 
     >>> from math import log
@@ -133,7 +133,7 @@ def _by_flow(evidence: Evidence) -> Loaded[tuple[PanelScores, dict[str, Bool[np.
 
 
 def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray, " problem"]] | str:
-    # Equally many samples of both: then a problem that did not change is as likely to improve as to decline.
+    # with equally many samples of both, an unchanged problem is as likely to improve as to decline
     counts, why = load_common_counts(evidence)
     last_id = evidence.checkpoint_ids[-1]
     if last_id == evidence.base_id:
@@ -174,11 +174,10 @@ def perplexity_base_samples_flow(
     developed.
     Unit: perplexity, at least 1; n counts problems with a correct panel response. No interval: a mean of exponentials
     depends on a few responses.
-    Limits: the split is made on the outcome. Of problems that did not change, some count as improved and some as
-    declined by the noise of the audit's own samples (regression to the mean), and the later values are those of
-    problems chosen by their outcome: a gap that opens after the base is no separate evidence. Both rates use equally
-    many samples: with more of the base, rare successes look like declines, and the two scopes differ without any
-    change. A problem near 1 can only decline and one near 0 only improve. A problem that the base did not solve in the
+    Limits: the split depends on the outcome. Noise of the audit's own samples puts some unchanged problems in either
+    scope (regression to the mean), so a gap that opens after the base is no separate evidence. Both rates use equally
+    many samples; with more samples of the base, rare successes would look like declines. A problem near 1 can only
+    decline and one near 0 only improve. A problem that the base did not solve in the
     panel is in neither.
     Source: [C] (The Reasoning Boundary Paradox), Fig 4 rightmost, Eq 6 and 7, appendix H. Our interpretation: the
     caption refers to the likelihood of correct solutions under the base, the text to PPL of the checkpoint over

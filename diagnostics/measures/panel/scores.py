@@ -1,8 +1,8 @@
 """The panel as arrays: responses sampled once from the base, and their log-probability under every checkpoint.
 
-A checkpoint with missing scores gets a reason, because its mean would cover other responses. Means over the panel are
-taken within a problem first, then over problems, because responses to one problem are correlated. The panel is separate
-from the samples that pass@k uses, so no response is in both.
+A checkpoint with missing scores is unknown: its mean would cover other responses. Means are taken within a problem
+first, then over problems, because responses to one problem are correlated. The samples of pass@k contain no response of
+the panel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oversharp.diagnostics.statistics.units import Interval
 NO_PANEL = "no panel; run the audit with --panel 4"
 NONE_CORRECT = "no panel response is correct; run the audit with a larger --panel"
 
-#: Name of a scope, and which problems of the panel it contains.
+#: Name of a scope, and a mask of its problems.
 Scope = tuple[str, Bool[np.ndarray, " problem"]]
 
 
@@ -31,9 +31,9 @@ Scope = tuple[str, Bool[np.ndarray, " problem"]]
 class PanelScores:
     """All responses of the panel under one checkpoint, sorted by problem and sample index.
 
-    ``problem_R`` numbers the problem of each response (0 … P−1 in the order of ``problem_ids``); ``n_tokens_R`` counts
-    response tokens, the end token included; ``logp_R`` is in nats, summed over those tokens. ``cluster_P`` has the
-    cluster of each problem if the audit has clusters.
+    ``problem_R`` is the number of each response's problem (0 … P−1 in the order of ``problem_ids``); ``n_tokens_R``
+    counts response tokens, the end token included; ``logp_R`` is in nats, summed over those tokens. ``cluster_P`` has
+    the cluster of each problem if the audit has clusters.
     """
 
     problem_ids: tuple[str, ...]
@@ -51,9 +51,9 @@ class PanelScores:
     def problem_means(
         self, values_R: Float[np.ndarray, " response"], is_counted_R: Bool[np.ndarray, " response"] | None = None
     ) -> tuple[Float[np.ndarray, " problem"], Bool[np.ndarray, " problem"]]:
-        """Return the mean over the counted responses (None: all) of each problem, and which problems have one.
+        """Return each problem's mean over the counted responses (by default all), and a mask of problems with a mean.
 
-        Problems without one have 0.
+        Problems without a counted response have 0.
         """
         is_counted_R = np.ones(len(values_R), dtype=bool) if is_counted_R is None else is_counted_R
         n_P = np.bincount(self.problem_R[is_counted_R], minlength=len(self.problem_ids))
@@ -69,7 +69,7 @@ class PanelScores:
         is_counted_R: Bool[np.ndarray, " response"] | None = None,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> dict[str, Interval]:
-        """Return the mean over problems of the problem means, with a 95 % t interval, in each scope with a response."""
+        """Return the mean of the problem means with its 95 % t interval, for each scope with a response."""
         mean_P, has_mean_P = self.problem_means(values_R, is_counted_R)
         return {
             scope: mean_interval(mean_P[chosen_P], bounds=bounds, cluster_P=select_clusters(self.cluster_P, chosen_P))
@@ -89,25 +89,25 @@ def load_panel_scores(evidence: Evidence) -> Loaded[PanelScores]:
     ids = evidence.checkpoint_ids
     response = ["problem_id", "sample_index"]
     table = frame.pivot(index=response, columns="checkpoint_id", values="logp_sum").reindex(columns=ids)
-    # The response itself is the same at every checkpoint: its tokens, its grade, its problem.
-    facts = frame.drop_duplicates(response).set_index(response).reindex(table.index)
+    # tokens, grade and problem of a response are the same at every checkpoint
+    responses = frame.drop_duplicates(response).set_index(response).reindex(table.index)
     problem_R, problem_ids = table.index.get_level_values("problem_id").factorize()
     logp_RC = table.to_numpy(dtype=np.float64)
-    # How many responses a problem has is a setting of the audit, the same for every problem.
+    # the number of responses is a setting of the audit, equal for every problem
     planned = len(problem_ids) * (1 + int(table.index.get_level_values("sample_index").max()))
     why = {
         checkpoint_id: reason
         for checkpoint_id, logp_R in zip(ids, logp_RC.T, strict=True)
         if (reason := _why_not(logp_R, planned)) is not None
     }
-    task_P = facts["task"].to_numpy(dtype=str)[np.flatnonzero(np.diff(problem_R, prepend=-1))]
+    task_P = responses["task"].to_numpy(dtype=str)[np.flatnonzero(np.diff(problem_R, prepend=-1))]
     scores = {
         checkpoint_id: PanelScores(
             problem_ids=tuple(map(str, problem_ids)),
             task_P=task_P,
             problem_R=problem_R.astype(np.int64),
-            correct_R=facts["correct"].to_numpy(dtype=bool),
-            n_tokens_R=facts["n_tokens"].to_numpy(dtype=np.int64),
+            correct_R=responses["correct"].to_numpy(dtype=bool),
+            n_tokens_R=responses["n_tokens"].to_numpy(dtype=np.int64),
             logp_R=logp_R,
             cluster_P=evidence.clusters(map(str, problem_ids)),
         )
@@ -125,23 +125,25 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
 
     ``base 0`` was never solved; ``base 0-10%`` contains rates above 0 and up to 10 %, and so on to ``base 90-100%``.
     Empty bins are omitted. The samples are not those of the panel, so noise in a problem's rate does not select its
-    panel responses. Uses the view ``sampled_counts``.
+    panel responses.
     """
     counts, why = load_sampled_counts(evidence)
     if evidence.base_id in why:
         return [], f"base: {why[evidence.base_id]}"
     base = counts[evidence.base_id]
-    place_P, why_not = positions(problem_ids, base.problem_ids)
+    place_P, why_not = find_positions(problem_ids, base.problem_ids)
     if why_not:
         return [], why_not
     n_P, correct_P = base.n_P[place_P], base.correct_P[place_P]
-    bin_P = -(-10 * correct_P // n_P)  # rounded up, in whole numbers: 3 of 10 is in the bin up to 30 %
+    bin_P = -(-10 * correct_P // n_P)  # rounded up, in integers: 3 of 10 is in the bin up to 30 %
     names = ["base 0", *(f"base {10 * i}-{10 * i + 10}%" for i in range(10))]
     return [(name, bin_P == i) for i, name in enumerate(names) if (bin_P == i).any()], None
 
 
-def positions(problem_ids: Sequence[str], sampled: Sequence[str]) -> tuple[Int[np.ndarray, " problem"], str | None]:
-    """Return the place of each panel problem among the sampled ones, or why it has none."""
+def find_positions(
+    problem_ids: Sequence[str], sampled: Sequence[str]
+) -> tuple[Int[np.ndarray, " problem"], str | None]:
+    """Return the place of each panel problem among the sampled problems, or why one is missing."""
     position = {problem_id: i for i, problem_id in enumerate(sampled)}
     lacking = [problem_id for problem_id in problem_ids if problem_id not in position]
     if lacking:

@@ -23,7 +23,7 @@ shares AS (
         checkpoint_id,
         step,
         problem_id,
-        -- the range is open: its ends are violations, and 1e-6 is how far two float32 numbers may miss such an end
+        -- the range is open, so its ends are violations; 1e-6 is the rounding of two float32 numbers
         avg((
             logp - logp_before <= ln(1 - 0.2) + 1e-6 OR logp - logp_before >= ln(1 + 0.2) - 1e-6
         )::INTEGER) AS share
@@ -35,9 +35,9 @@ moments AS (
         checkpoint_id,
         step,
         count(*) AS n,
-        -- in a stated order: a parallel sum of doubles has other last bits every time
+        -- in a fixed order: a parallel sum of doubles is not reproducible
         avg(share ORDER BY problem_id) AS share,
-        -- (P−1)s² + 1 over P²: one more problem that deviates by a full point
+        -- variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
         CASE
             WHEN count(*) >= 30
             THEN 1.959964 * sqrt((count(*) - 1) * var_samp(share ORDER BY problem_id) + 1) / count(*)
@@ -77,7 +77,7 @@ pairs AS (
         AND before.sample_index = now.sample_index
 ),
 complete AS (
-    -- scored in part under either, the share would be one of other problems
+    -- if a checkpoint is scored in part, the share would be that of other problems
     SELECT checkpoint_id, count(*) = any_value(n_responses) AS is_complete
     FROM pairs
     CROSS JOIN planned
@@ -125,7 +125,7 @@ ORDER BY step
 @in_sql(
     needs=("panel_tokens",),
     missing="no checkpoint before this one, or the panel is not scored token by token under both; "
-    "run the audit with --panel 4 and keep audit.tokens beside the store",
+    "run the audit with --panel 4 and keep audit.tokens next to the store",
     title="Clip violations on the panel",
     unit="share of tokens",
     section="trust_region",
@@ -144,8 +144,8 @@ def clip_violations_panel() -> str:
     problems.
     Limits: checkpoints are many updates apart, so the share is larger than the clip fraction per update that a trainer
     logs, and grows with the distance. Compare it with ``clip_violations_training``, which has the same distance.
-    Rounding moves ratios too, see ``scoring_noise``. A checkpoint excluded from the audit is skipped: the one after it
-    is compared with the one before it.
+    Rounding moves ratios too, see ``scoring_noise``. A checkpoint excluded from the audit is skipped, and its
+    neighbours are compared.
     Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, probing data; ε = 0.2 as there.
 
     >>> import duckdb, pandas as pd
@@ -161,7 +161,7 @@ def clip_violations_panel() -> str:
 
 @in_sql(
     needs=("training_tokens",),
-    missing="no checkpoint before this one, one of the two was left out, or the run directory holds no rollouts "
+    missing="no checkpoint before this one, one of the two was excluded, or the run directory contains no rollouts "
     "(rollouts/step_*.parquet) in between",
     title="Clip violations in training",
     unit="share of tokens",

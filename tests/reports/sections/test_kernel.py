@@ -162,7 +162,7 @@ def test_a_kernel_that_failed_keeps_its_reason(store_of: Callable[..., Path]) ->
 
 def test_own_samples_are_needed_to_foretell(section_of: Callable[..., Section]) -> None:
     (why,) = block(section_of(roles="panel"), "Last step").why
-    assert why.startswith("training batch: the run directory holds no responses of the trainer between the two; own")
+    assert why.startswith("training batch: the run directory contains no responses of the trainer between the two; own")
 
 
 def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callable[..., Section]) -> None:

@@ -1,7 +1,7 @@
-"""The draws of one problem as a training batch of [A] (arXiv 2601.15609), with their advantages.
+"""Samples of one problem as a training batch of [A] (arXiv 2601.15609), with their advantages.
 
-A mode is here a distinct response. Rewards are binary, advantages are normalised within the batch with the population's
-standard deviation; a batch that is all correct or all wrong has none.
+A mode is a distinct response. Rewards are binary, and advantages are normalised within the batch by the population's
+standard deviation. A batch that is all correct or all wrong has no advantage.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.theory.coupling import group_advantages, target_shifts
 
-#: Weight of the KL term. The trainer's is unknown to the audit.
+#: Weight of the KL term; the audit does not know the trainer's.
 BETA = 1.0
 NO_ADVANTAGE = (
-    "at no problem are the own samples part correct and part not, so no advantage differs from 0; "
+    "the own samples of each problem are all correct or all wrong, so every advantage is 0; "
     "audit more problems, or more own samples"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBatch:
-    """The draws at one problem: ``mode_S`` labels equal responses alike."""
+    """Samples of one problem; equal responses have equal labels in ``mode_S``."""
 
     problem_id: str
     mode_S: Int[np.ndarray, " draw"]
@@ -37,7 +37,7 @@ class TrainingBatch:
 
     @property
     def targets(self) -> Float[np.ndarray, " draw"]:
-        """y = N·A/G with the advantage's sign: the shift of log π that the batch asks for, in nats at β = 1."""
+        """y = N·A/G with the sign of the advantage: the shift of log π that the batch requires, in nats at β = 1."""
         return target_shifts(self.mode_S, self.advantage_S, beta=BETA, signed=True)
 
     @property
@@ -47,14 +47,14 @@ class TrainingBatch:
 
     @property
     def counts(self) -> Int[np.ndarray, " mode"]:
-        """N: how often each mode was drawn, in the order of ``first_draws``."""
+        """N, the number of draws of each mode, in the order of ``first_draws``."""
         return np.unique(self.mode_S, return_counts=True)[1]
 
 
 def make_batch(
     problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]
 ) -> TrainingBatch:
-    """Make the batch of the draws ``mode_S`` at one problem.
+    """Return the batch of the draws ``mode_S`` of one problem.
 
     >>> batch = make_batch("q", np.array([7, 7, 9, 8]), np.array([True, True, False, False]))
     >>> batch.advantage_S.tolist(), batch.targets.tolist(), batch.counts.tolist()

@@ -2,7 +2,7 @@
 
 K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters. Three normalisations: ``sum`` is K itself
 (log π summed over tokens; its diagonal grows with the length), ``per token`` is K_ij/(T_i·T_j), ``cosine`` is
-K_ij/√(K_ii·K_jj) and the primary one, for it compares responses of any length.
+K_ij/√(K_ii·K_jj), the primary one, because it compares responses of any length.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from oversharp.diagnostics.statistics.intervals import mean_interval, share_inte
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.theory.coupling import cosine_kernel, kernel_of_means
 
-NO_KERNEL = "no checkpoint has a kernel; kernel_certificate says why, or run the audit with --kernel-problems 8"
+NO_KERNEL = "no checkpoint has a kernel (see kernel_certificate); run the audit with --kernel-problems 8"
 NO_FIXED = "no response of the panel and no mode is in the kernel; run the audit with --panel 4"
 NO_GRADIENT = "the gradient of every response in the kernel is 0: the model is certain of all of them"
 NOT_STORED = "this checkpoint has no kernel; run the audit again"
-NO_OWN = "no own sample is in the kernel: only those drawn at temperature 1 and untruncated are"
+NO_OWN = "no own sample is in the kernel, which needs temperature 1 without truncation"
 
 #: Eigenvalues below this part of the largest are rounding: gradients are computed in float32.
 RESOLUTION = 1e-6
-#: Above it log π leaves the gradient fewer than two right digits: 1 − π is what float32 rounds at 6e-8.
+#: Above this log π the gradient has fewer than two correct digits, because float32 rounds 1 − π at 6e-8.
 CERTAIN_NATS = -5e-6
 
 
@@ -50,7 +50,7 @@ class Rows:
 
     @property
     def cosines(self) -> Float[np.ndarray, "row row"]:
-        """K_ij/√(K_ii·K_jj). Raises ``ValueError`` for a row without gradient: see ``live``."""
+        """K_ij/√(K_ii·K_jj). Raises ``ValueError`` for a row without gradient, see ``live``."""
         return cosine_kernel(self.kernel_NN)
 
     @property
@@ -59,7 +59,7 @@ class Rows:
         return kernel_of_means(self.kernel_NN, self.n_tokens_N)
 
     def live(self) -> Rows:
-        """Return the rows whose gradient is above rounding; the model is certain of the other responses."""
+        """Return the rows with a gradient above rounding; of the other responses the model is certain."""
         return self.take(np.flatnonzero((np.diag(self.kernel_NN) > 0.0) & (self.logp_N < CERTAIN_NATS)))
 
     def take(self, place: np.ndarray) -> Rows:
@@ -82,10 +82,10 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
-    """The kernel of one checkpoint. Positions count all rows; ``fixed_F`` are those of the panel and the modes.
+    """The kernel of one checkpoint. ``fixed_F`` has the positions of the panel and the modes among ``rows``.
 
-    ``own_S`` and ``batch_S`` hold the position of every draw, duplicates included, sorted by problem and index: the
-    checkpoint's own samples, and the trainer's between this checkpoint and the next.
+    ``own_S`` has the position of each of the checkpoint's own samples, ``batch_S`` of each of the trainer's between
+    this checkpoint and the next. Both include duplicates and are sorted by problem and index.
     """
 
     rows: Rows
@@ -110,8 +110,8 @@ class Coupling:
         sign_S = np.sign(batch.advantage_S)
         return self.rows.kernel_NN[np.ix_(batch.mode_S, batch.mode_S)] * sign_S[:, None] * sign_S
 
-    def informative(self) -> list[TrainingBatch]:
-        """Return the own batches with correct and wrong responses, all of them with a gradient."""
+    def informative_batches(self) -> list[TrainingBatch]:
+        """Return the batches of own samples that are partly correct and partly wrong, all with a gradient."""
         live_N = np.diag(self.rows.kernel_NN) > 0.0
         return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]
 
@@ -123,20 +123,20 @@ def load_couplings(evidence: Evidence) -> Loaded[Coupling]:
     why_of = runs.set_index("checkpoint_id")["why"]
     members_of = dict(iter(members.groupby("checkpoint_id")))
     pairs_of = dict(iter(pairs.groupby("checkpoint_id")))
-    found, why = {}, {}
+    kernels, why = {}, {}
     for checkpoint_id in evidence.checkpoint_ids:
         if checkpoint_id in members_of and checkpoint_id in pairs_of:
-            found[checkpoint_id] = coupling_of(members_of[checkpoint_id], pairs_of[checkpoint_id])
+            kernels[checkpoint_id] = build_coupling(members_of[checkpoint_id], pairs_of[checkpoint_id])
             continue
         why_not = why_of.get(checkpoint_id)
         why[checkpoint_id] = str(why_not) if isinstance(why_not, str) else NOT_STORED
-    return found, why
+    return kernels, why
 
 
 def load_fixed_rows(evidence: Evidence) -> Loaded[Rows]:
     """Load the fixed members of every kernel."""
-    found, why = load_couplings(evidence)
-    fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in found.items()}
+    kernels, why = load_couplings(evidence)
+    fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in kernels.items()}
     empty = {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
     return fixed, {**why, **empty}
 
@@ -155,21 +155,21 @@ FIXED_ROWS = Input(load=load_fixed_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
 LIVE_ROWS = Input(load=load_live_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
 
 
-def coupling_of(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
-    """Make the coupling of one checkpoint from its rows of ``kernel_members`` and ``kernel_pairs``."""
-    facts = members.sort_values("position").drop_duplicates("position").set_index("position")
-    n_rows = len(facts)
+def build_coupling(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
+    """Return the coupling of one checkpoint from its rows of ``kernel_members`` and ``kernel_pairs``."""
+    responses = members.sort_values("position").drop_duplicates("position").set_index("position")
+    n_rows = len(responses)
     row_E, column_E = (pairs[name].to_numpy(dtype=np.int64) for name in ("row_position", "column_position"))
     kernel_NN = np.zeros((n_rows, n_rows))
     kernel_NN[row_E, column_E] = kernel_NN[column_E, row_E] = pairs["value"].to_numpy(dtype=np.float64)
     rows = Rows(
         kernel_NN=kernel_NN,
-        logp_N=facts["logp_sum"].to_numpy(dtype=np.float64),
-        n_tokens_N=facts["n_tokens"].to_numpy(dtype=np.int64),
-        problem_N=facts["problem_id"].to_numpy(dtype=str),
-        related_N=facts["related"].to_numpy(dtype=str),
-        response_N=facts["response_id"].to_numpy(dtype=str),
-        correct_N=facts["correct"].to_numpy(dtype=bool),
+        logp_N=responses["logp_sum"].to_numpy(dtype=np.float64),
+        n_tokens_N=responses["n_tokens"].to_numpy(dtype=np.int64),
+        problem_N=responses["problem_id"].to_numpy(dtype=str),
+        related_N=responses["related"].to_numpy(dtype=str),
+        response_N=responses["response_id"].to_numpy(dtype=str),
+        correct_N=responses["correct"].to_numpy(dtype=bool),
     )
     draws = members.sort_values(["problem_id", "sample_index"])
 
@@ -177,7 +177,7 @@ def coupling_of(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
         return draws.loc[draws["role"] == role, "position"].to_numpy(dtype=np.int64)
 
     fixed = members.loc[members["role"].isin(["panel", "mode"]), "position"]
-    # By content and not by position: the order of rows in a kernel is no fact about the model.
+    # sort by content: the order of rows in a kernel is arbitrary
     fixed_F = np.unique(fixed.to_numpy(dtype=np.int64))
     fixed_F = fixed_F[np.lexsort((rows.response_N[fixed_F], ~rows.correct_N[fixed_F], rows.problem_N[fixed_F]))]
     return Coupling(rows=rows, fixed_F=fixed_F, own_S=positions("own"), batch_S=positions("batch"))
@@ -187,10 +187,10 @@ def match_rows(before: Rows, after: Rows) -> tuple[Int[np.ndarray, " pair"], Int
     """Return the places of common responses in ``before`` and ``after``, in the order of ``before``."""
     keys = list(zip(after.problem_N, after.response_N, strict=True))
     place = {key: i for i, key in enumerate(keys)}
-    both = [
+    pairs = [
         (i, place[key]) for i, key in enumerate(zip(before.problem_N, before.response_N, strict=True)) if key in place
     ]
-    places = np.array(both, dtype=np.int64).reshape(len(both), 2)
+    places = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
     return places[:, 0], places[:, 1]
 
 
@@ -204,7 +204,7 @@ def off_diagonal(kernel_NN: Float[np.ndarray, "row row"]) -> Float[np.ndarray, "
     return kernel_NN[np.triu_indices(len(kernel_NN), k=1)]
 
 
-def mean_over_problems(values: Sequence[float], *, why_none: str, is_share: bool = False) -> Result:
+def average_over_problems(values: Sequence[float], *, why_none: str, is_share: bool = False) -> Result:
     """Return the mean of one value per problem with its interval, or ``why_none`` without a value."""
     if not values:
         return why_none

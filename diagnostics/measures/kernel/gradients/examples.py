@@ -1,4 +1,4 @@
-"""Tiny kernels for the examples in docstrings and for tests of measures."""
+"""Small kernels for examples in docstrings and for tests of measures."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def tiny_kernels(
     related: Mapping[str, str] | None = None,
     why: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Make evidence of kernels by checkpoint, the base first, over the same ``rows``: (problem, roles, correct).
+    """Return evidence of kernels by checkpoint, the base first, over the same ``rows``: (problem, roles, correct).
 
-    Roles are words: ``panel``, ``mode``, ``own``, ``batch``; ``own own`` was drawn twice. Row i is response ``r<i>``.
-    ``logps`` are −1 and ``n_tokens`` 1 unless given; problems are related by ``related``, else all of them are. ``why``
-    names checkpoints without a kernel, and the reason.
+    Roles are ``panel``, ``mode``, ``own`` and ``batch``, separated by spaces; ``own own`` was drawn twice. Row i is
+    response ``r<i>``. By default ``logps`` are −1, ``n_tokens`` 1, and all problems are related. ``why`` has
+    checkpoints without a kernel, and the reason.
 
     >>> rows = [("q", "panel own own", True), ("q", "own", False)]
     >>> evidence = tiny_kernels({"base": gradients((1, 0), (0, 1))}, rows)

@@ -15,15 +15,15 @@ from oversharp.diagnostics.statistics.intervals import mean_interval
 from oversharp.diagnostics.statistics.units import Interval
 
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"
-NO_TWO = "no problem has two responses in the kernel; run the audit with a larger --panel or --kernel-responses"
-NO_TWO_CORRECT = "no problem has two correct responses in the kernel; run the audit with more --kernel-responses"
+NO_PAIR = "no problem has two responses in the kernel; run the audit with a larger --panel or --kernel-responses"
+NO_CORRECT_PAIR = "no problem has two correct responses in the kernel; run the audit with more --kernel-responses"
 NO_RELATED = "no two problems in the kernel are of one group; run the audit with more --kernel-problems"
-ONE_GROUP = 'all problems are one group; give them a field "group" in --problems to tell related from unrelated'
+ONE_GROUP = 'all problems are one group; give them a field "group" in --problems to separate related from unrelated'
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairGroup:
-    """The pairs i < j of one kind, as a mask over the kernel; ``why`` is the reason if there is none."""
+    """The pairs i < j of one kind, as a mask over the kernel; ``why`` is the reason if there are none."""
 
     scope: str
     pairs_NN: Bool[np.ndarray, "row row"]
@@ -34,9 +34,9 @@ def pair_groups(rows: Rows) -> tuple[PairGroup, ...]:
     """Return the pairs within a problem, between related and between unrelated problems; each pair is in one group."""
     upper_NN = np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
     same_NN = rows.problem_N[:, None] == rows.problem_N
-    kin_NN = rows.related_N[:, None] == rows.related_N
-    masks = {WITHIN: upper_NN & same_NN, RELATED: upper_NN & kin_NN & ~same_NN, UNRELATED: upper_NN & ~kin_NN}
-    why = {WITHIN: NO_TWO, RELATED: NO_RELATED, UNRELATED: ONE_GROUP}
+    related_NN = rows.related_N[:, None] == rows.related_N
+    masks = {WITHIN: upper_NN & same_NN, RELATED: upper_NN & related_NN & ~same_NN, UNRELATED: upper_NN & ~related_NN}
+    why = {WITHIN: NO_PAIR, RELATED: NO_RELATED, UNRELATED: ONE_GROUP}
     return tuple(
         PairGroup(scope=scope, pairs_NN=mask_NN, why=None if mask_NN.any() else why[scope])
         for scope, mask_NN in masks.items()
@@ -46,8 +46,8 @@ def pair_groups(rows: Rows) -> tuple[PairGroup, ...]:
 def pair_mean(values_NN: Float[np.ndarray, "row row"], rows: Rows, group: PairGroup) -> Interval:
     """Return the mean over the pairs of ``group``, averaged within a problem (or a pair of problems) first.
 
-    The interval resamples problems: Student's t over problems within problems, the delete-one-problem jackknife
-    between them, because every problem is in many pairs. ``n`` counts problems. Needs a pair.
+    The interval is over problems: Student's t for pairs within problems, the delete-one-problem jackknife for pairs
+    between problems, because every problem is in many pairs. ``n`` counts problems. Needs a pair.
     """
     problem_ids, problem_N = np.unique(rows.problem_N, return_inverse=True)
     first_E, second_E = np.nonzero(group.pairs_NN)
@@ -56,14 +56,14 @@ def pair_mean(values_NN: Float[np.ndarray, "row row"], rows: Rows, group: PairGr
     count_PP, sum_PP = np.zeros((n, n)), np.zeros((n, n))
     np.add.at(count_PP, (low_E, high_E), 1.0)
     np.add.at(sum_PP, (low_E, high_E), values_NN[first_E, second_E])
-    there_PP = count_PP > 0
-    mean_PP = sum_PP / np.where(there_PP, count_PP, 1.0)
+    has_pair_PP = count_PP > 0
+    mean_PP = sum_PP / np.where(has_pair_PP, count_PP, 1.0)
     if group.scope == WITHIN:
-        return mean_interval(np.diag(mean_PP)[np.diag(there_PP)], bounds=(-1.0, 1.0))
-    estimate = float(mean_PP[there_PP].mean())
+        return mean_interval(np.diag(mean_PP)[np.diag(has_pair_PP)], bounds=(-1.0, 1.0))
+    estimate = float(mean_PP[has_pair_PP].mean())
     left_out = []
-    for problem in np.flatnonzero(there_PP.any(axis=0) | there_PP.any(axis=1)):
-        rest_PP = there_PP.copy()
+    for problem in np.flatnonzero(has_pair_PP.any(axis=0) | has_pair_PP.any(axis=1)):
+        rest_PP = has_pair_PP.copy()
         rest_PP[problem, :] = rest_PP[:, problem] = False
         left_out.append(float(mean_PP[rest_PP].mean()) if rest_PP.any() else None)
     return jackknife(estimate, left_out, bounds=(-1.0, 1.0))
@@ -74,13 +74,13 @@ def jackknife(
 ) -> Interval:
     """Return the 95 % jackknife interval of ``estimate`` from its values with one problem left out.
 
-    No interval if one of these is None (undefined). se² = (P − 1)/P · Σ (θ₋ₚ − mean)², times Student's t with P − 1
-    degrees of freedom; for a mean this is its plain t interval. Problems of several kinds (audited, trained on) are
-    left out kind by kind, and their variances added; the fewest give the degrees of freedom, and ``n`` counts the first
-    kind. Source: Tukey 1958 (Ann. Math. Stat. 29:614).
+    There is no interval if one of these is None (undefined). se² = (P − 1)/P · Σ (θ₋ₚ − mean)², with Student's t at P −
+    1 degrees of freedom; for a mean this is its t interval. With problems of several kinds (audited, trained on), each
+    kind is left out in turn and the variances are added; the smallest kind gives the degrees of freedom, and ``n``
+    counts the first. Source: Tukey 1958 (Ann. Math. Stat. 29:614).
 
-    >>> three = jackknife(2.0, [2.5, 2.0, 1.5])  # the mean of 1, 2 and 3
-    >>> three.mean, round(three.low, 3), round(three.high, 3), three.n
+    >>> interval = jackknife(2.0, [2.5, 2.0, 1.5])  # the mean of 1, 2 and 3
+    >>> interval.mean, round(interval.low, 3), round(interval.high, 3), interval.n
     (2.0, -0.484, 4.484, 3)
     >>> jackknife(0.5, [0.5, None]).low is None
     True
@@ -104,13 +104,13 @@ def fieller(
 ) -> Interval | None:
     """Return Σ numerator / Σ denominator over problems with the 95 % interval of Fieller, truncated at ``least``.
 
-    The interval contains every ratio R at which the mean of numerator − R·denominator does not differ from 0 by
-    Student's t. The result is None if the denominator itself does not differ from 0, because then no ratio can be
-    excluded above. One problem has a ratio without interval. Needs a positive Σ denominator. Source: Fieller 1954 (J.
-    R. Stat. Soc. B 16:175).
+    The interval contains every ratio R for which the mean of numerator − R·denominator does not differ from 0 by
+    Student's t. The result is None if the denominator does not differ from 0, because no large ratio can then be
+    excluded. One problem has a ratio without interval. Needs a positive Σ denominator. Source: Fieller 1954 (J. R.
+    Stat. Soc. B 16:175).
 
-    >>> three = fieller(np.ones(3), np.array([0.4, 0.5, 0.6]), least=1.0)  # 1 over the interval of 0.5
-    >>> round(three.mean, 3), round(1 / three.high, 3), round(1 / three.low, 3)
+    >>> ratio = fieller(np.ones(3), np.array([0.4, 0.5, 0.6]), least=1.0)  # 1 over the interval of 0.5
+    >>> round(ratio.mean, 3), round(1 / ratio.high, 3), round(1 / ratio.low, 3)
     (2.0, 0.252, 0.748)
     >>> fieller(np.ones(2), np.array([0.1, 0.9]), least=1.0) is None
     True
@@ -119,15 +119,15 @@ def fieller(
     ratio = max(least, float(numerator_P.sum()) / float(denominator_P.sum()))
     if n < 2:
         return Interval(mean=ratio, low=None, high=None, n=n)
-    # Both as parts of their means, so that R is a part of the estimate whatever the unit.
+    # divided by their means, so that R is relative to the estimate
     part_PX = np.stack([numerator_P / numerator_P.mean(), denominator_P / denominator_P.mean()], axis=1)
     t2 = float(student_t.ppf(0.975, n - 1)) ** 2 / n
     ((upper, both), (_, lower)) = (t2 * np.cov(part_PX, rowvar=False)).tolist()
     if lower >= 1.0:
         return None
-    # From the differences: the discriminant of the textbook loses what two nearly equal squares differ by.
-    apart = t2 * float(np.var(part_PX[:, 0] - part_PX[:, 1], ddof=1))
-    half_width = math.sqrt(max(0.0, apart + both**2 - upper * lower))
+    # from the differences: the textbook discriminant subtracts two nearly equal squares
+    difference = t2 * float(np.var(part_PX[:, 0] - part_PX[:, 1], ddof=1))
+    half_width = math.sqrt(max(0.0, difference + both**2 - upper * lower))
     low, high = (ratio * (1.0 - both + sign * half_width) / (1.0 - lower) for sign in (-1.0, 1.0))
     return Interval(mean=ratio, low=min(ratio, max(least, low)), high=max(ratio, high), n=n)
 

@@ -1,4 +1,4 @@
-"""The change of log-probability that a kernel predicts, and the measured one at the next checkpoint."""
+"""The change of log-probability that a kernel predicts, and the measured change at the next checkpoint."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SCOPES = (TRAINING, OWN)
 class Prediction:
     """Σ_j K_ij·A_j and the change of log π in nats, of the fixed responses that both checkpoints have.
 
-    The prediction has an unknown positive factor, the step size. ``share_MB`` is the contribution of the draws j of
-    each problem of the batch; ``batch_B`` names these problems.
+    The prediction has an unknown positive factor, the step size. ``share_MB`` has the contribution of each problem of
+    the batch, ``batch_B`` the ids of these problems.
     """
 
     share_MB: Float[np.ndarray, "member problem"]
@@ -31,15 +31,14 @@ class Prediction:
 
     def total(self) -> Float[np.ndarray, " member"]:
         """Return the prediction for each response, from the whole batch."""
-        total_M: Float[np.ndarray, " member"] = self.share_MB.sum(axis=1)
-        return total_M
+        return np.asarray(self.share_MB.sum(axis=1))
 
 
 def predict_step(before: Coupling, after: Coupling, scope: str) -> Prediction | str:
     """Predict the step to ``after`` by the kernel of ``before``, or return why there is no prediction."""
     draw_S = before.batch_S if scope == TRAINING else before.own_S
     if not len(draw_S):
-        return "the run directory holds no responses of the trainer between the two" if scope == TRAINING else NO_OWN
+        return "the run directory contains no responses of the trainer between the two" if scope == TRAINING else NO_OWN
     batches = [batch for batch in before.batches(draw_S) if batch.is_informative]
     if not batches:
         return NO_ADVANTAGE if scope == OWN else "every stored training batch is all correct or all wrong: no advantage"
@@ -55,7 +54,7 @@ def predict_step(before: Coupling, after: Coupling, scope: str) -> Prediction | 
     predicted_M = share_MB.sum(axis=1)
     measured_M = later.logp_N[later_M] - fixed.logp_N[place_M]
     if len(place_M) < 3 or np.ptp(predicted_M) == 0.0 or np.ptp(measured_M) == 0.0:
-        return "fewer than three fixed responses, or none of them moved differently from the others"
+        return "fewer than three fixed responses, or all of them changed equally"
     return Prediction(
         share_MB=share_MB,
         batch_B=np.array([batch.problem_id for batch in batches]),

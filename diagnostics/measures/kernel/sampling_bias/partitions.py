@@ -20,14 +20,14 @@ from oversharp.diagnostics.theory.sampling_bias import PartitionBounds, batch_op
 
 #: |log Z′| below this is rounding: π_ref comes from float32 log-probabilities.
 ROUNDING = 1e-9
-#: Below it exp() is 0; a mode this unlikely has no effect on Z′, but its logarithm is needed.
+#: Replaces a probability of 0: such a mode has no effect on Z′, but its logarithm is needed.
 LEAST_PROBABILITY = 1e-300
-NONE_MIXED = "at no problem are the own samples part correct, part wrong; a larger --panel makes more of them so"
+NONE_MIXED = "the own samples of each problem are all correct or all wrong; a larger --panel gives more mixed batches"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """One problem: its sampled modes and, last, everything unsampled. Probabilities are those of the base."""
+    """One problem: its sampled modes, and last all unsampled responses together. Probabilities are the base's."""
 
     batch: TrainingBatch
     reference_M: Float[np.ndarray, " mode"]
@@ -50,27 +50,29 @@ class Partition:
         return partition_bounds(self.reference_M, self.count_M, self.advantage_M, self.correct_M, beta=BETA)
 
 
-def partitions(rows: pd.DataFrame) -> list[Partition]:
-    """Make a partition of every problem from one checkpoint's rows of ``own_logps``, in the order of problem ids."""
+def build_partitions(rows: pd.DataFrame) -> list[Partition]:
+    """Return a partition per problem from one checkpoint's rows of ``own_logps``, in the order of problem ids."""
     problem_R, problem_ids = pd.factorize(rows["problem_id"], sort=True)
     order_R = np.argsort(problem_R, kind="stable")
     response_R = rows["response_id"].to_numpy(dtype=object)
     correct_R = rows["correct"].to_numpy(dtype=bool)
     logp_R = rows["base_logp_sum"].to_numpy(dtype=np.float64)
     ends = np.cumsum(np.bincount(problem_R, minlength=len(problem_ids)))[:-1]
-    made = []
+    partitions = []
     for problem_id, place_S in zip(problem_ids, np.split(order_R, ends), strict=True):
         label: dict[str, int] = {}
-        mode_S = np.array([label.setdefault(one, len(label)) for one in response_R[place_S]], dtype=np.int64)
-        made.append(_partition(make_batch(str(problem_id), mode_S, correct_R[place_S]), logp_R[place_S]))
-    return made
+        mode_S = np.array(
+            [label.setdefault(response_id, len(label)) for response_id in response_R[place_S]], dtype=np.int64
+        )
+        partitions.append(_partition(make_batch(str(problem_id), mode_S, correct_R[place_S]), logp_R[place_S]))
+    return partitions
 
 
 @cached_per_evidence
 def load_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
     """Load the partitions of every checkpoint whose own samples the base has all scored."""
     complete, why = load_own_samples(evidence, "base_logp_sum")
-    return {checkpoint_id: partitions(rows) for checkpoint_id, rows in complete.items()}, why
+    return {checkpoint_id: build_partitions(rows) for checkpoint_id, rows in complete.items()}, why
 
 
 PARTITIONS = Input(load=load_partitions, needs=("own_logps",), missing=NO_OWN_LOGPS)
@@ -78,7 +80,7 @@ PARTITIONS = Input(load=load_partitions, needs=("own_logps",), missing=NO_OWN_LO
 
 def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
     sampled_M = np.maximum(np.exp(logp_S[batch.first_draws]), LEAST_PROBABILITY)
-    # Rounding in the scores can push the sum of near-certain modes above 1.
+    # rounding in the scores can make the sum of near-certain modes exceed 1
     rest = max(1.0 - float(sampled_M.sum()), LEAST_PROBABILITY)
     reference_M = np.append(sampled_M, rest)
     return Partition(
@@ -90,19 +92,19 @@ def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Part
     )
 
 
-def welch_difference(these: Sequence[float], those: Sequence[float]) -> Interval:
-    """Return the mean of ``these`` minus the mean of ``those`` with Welch's interval.
+def welch_difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Return the mean of ``first`` minus the mean of ``second`` with Welch's interval.
 
-    One value per problem, no problem in both; ``n`` counts the problems of both. No interval if one of the two has a
-    single problem. Needs a value of either.
+    There is one value per problem, and no problem is in both groups; ``n`` counts the problems of both. There is no
+    interval if one group has a single problem. Needs a value in each group.
     Source: Welch 1947 (Biometrika 34:28).
 
-    >>> apart = welch_difference([1.0, 3.0], [-1.0, 1.0])
-    >>> apart.mean, round(apart.low, 3), round(apart.high, 3), apart.n  # 2 ± 4.303·√2
+    >>> difference = welch_difference([1.0, 3.0], [-1.0, 1.0])
+    >>> difference.mean, round(difference.low, 3), round(difference.high, 3), difference.n  # 2 ± 4.303·√2
     (2.0, -4.085, 8.085, 4)
     """
-    groups = [np.array(values, dtype=np.float64) for values in (these, those)]
-    difference, n = float(groups[0].mean() - groups[1].mean()), len(these) + len(those)
+    groups = [np.array(values, dtype=np.float64) for values in (first, second)]
+    difference, n = float(groups[0].mean() - groups[1].mean()), len(first) + len(second)
     if min(map(len, groups)) < 2:
         return Interval(mean=difference, low=None, high=None, n=n)
     square_errors = [float(values_P.var(ddof=1)) / len(values_P) for values_P in groups]

@@ -1,4 +1,4 @@
-"""Z′ of a batch of own samples, its lower bounds, and the gap Δ_π that one of them uses."""
+"""Z′ of a batch of own samples, its lower bounds, and the gap Δ_π."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.declare import per_checkpoint
 from oversharp.diagnostics.measures.kernel.gradients.batch import BETA
-from oversharp.diagnostics.measures.kernel.gradients.coupling import mean_over_problems
+from oversharp.diagnostics.measures.kernel.gradients.coupling import average_over_problems
 from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import NONE_MIXED, PARTITIONS, ROUNDING, Partition
 
 BETAS = (0.04, 1.0)
@@ -27,7 +27,7 @@ OF_MIXED = (*(f"of mixed, beta {beta:g}" for beta in BETAS), "of mixed, first bo
     plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
 )
 def z_prime_share(partitions: Sequence[Partition]) -> Results:
-    """Z′ above 1: how often learning the own samples takes probability from everything unsampled.
+    """Z′ above 1: how often training on the own samples takes probability from all unsampled responses.
 
     Meaning: a policy fitted to a batch divides the probability of every unsampled response, right or wrong, by
     Z′ = Σ π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem,
@@ -38,8 +38,8 @@ def z_prime_share(partitions: Sequence[Partition]) -> Results:
     proves it.
     Unit: share of problems. 95 % t interval over problems with a variance floor; n counts problems, for ``of mixed``
     those whose batch is mixed.
-    Limits: the sampling bias of one batch of few samples at the target of the update, not of a training step. More
-    samples make more batches mixed, and as β falls every mixed batch gets Z′ > 1. Modes are distinct responses; for
+    Limits: this is the sampling bias of one small batch at the target of the update, not of a training step. With more
+    samples more batches are mixed, and as β falls every mixed batch has Z′ > 1. Modes are distinct responses; for
     long responses, π_ref is near 0 and so is Z′ − 1 unless β is small: differences below 1e-9 count as none.
     Advantages are of correctness, normalised in the batch.
     Source: [A] (arXiv 2601.15609), Theorems 2.2 and 2.3.
@@ -53,11 +53,11 @@ def z_prime_share(partitions: Sequence[Partition]) -> Results:
     >>> [(f.scope, f.value) for f in z_prime_share(evidence)][:3]
     [('mixed', 1.0), ('of mixed, beta 0.04', 1.0), ('of mixed, beta 1', 0.5)]
     """
-    above = [_is_above_one(one) for one in partitions if one.batch.is_informative]
-    mixed = [float(one.batch.is_informative) for one in partitions]
-    of_mixed = {scope: [float(of_one[i]) for of_one in above] for i, scope in enumerate(OF_MIXED)}
+    above = [_is_above_one(partition) for partition in partitions if partition.batch.is_informative]
+    mixed = [float(partition.batch.is_informative) for partition in partitions]
+    of_mixed = {scope: [float(flags[i]) for flags in above] for i, scope in enumerate(OF_MIXED)}
     return {
-        scope: mean_over_problems(values, why_none=NONE_MIXED, is_share=True)
+        scope: average_over_problems(values, why_none=NONE_MIXED, is_share=True)
         for scope, values in {MIXED: mixed, **of_mixed}.items()
     }
 
@@ -93,14 +93,14 @@ def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
     >>> [(f.scope, round(f.value, 4)) for f in findings]
     [('exact', 0.3105), ('first bound', 0.2), ('second bound', 0.2)]
     """
-    mixed = [one for one in partitions if one.batch.is_informative]
-    lower = [_lower_bounds(one) for one in mixed]
+    mixed = [partition for partition in partitions if partition.batch.is_informative]
+    lower = [_lower_bounds(partition) for partition in mixed]
     values = {
-        "exact": [math.expm1(one.log_z(BETA)) for one in mixed],
+        "exact": [math.expm1(partition.log_z(BETA)) for partition in mixed],
         "first bound": [first - 1.0 for first, _ in lower],
         "second bound": [second - 1.0 for _, second in lower],
     }
-    return {scope: mean_over_problems(own, why_none=NONE_MIXED) for scope, own in values.items()}
+    return {scope: average_over_problems(own, why_none=NONE_MIXED) for scope, own in values.items()}
 
 
 @per_checkpoint(
@@ -117,11 +117,11 @@ def delta_pi(partitions: Sequence[Partition]) -> Result:
     """Δ_π: the probability of the least likely sampled correct response minus that of the likeliest wrong one.
 
     Meaning: π⁺_min − π⁻_max, under the base, over a checkpoint's own samples of a problem; the mean over problems with
-    both kinds. Above 0 the base already preferred every correct sample, and then a batch is certain to take probability
-    from everything unsampled (``z_prime_share``). Below 0 nothing follows.
+    both kinds. Above 0 the base already preferred every correct sample, and then every batch takes probability
+    from all unsampled responses (``z_prime_share``). Below 0 nothing follows.
     Unit: difference of probabilities, −1 to 1. 95 % t interval over problems; n counts problems.
-    Limits: probabilities of whole responses: near 0 for long responses. The minimum and the maximum of few samples
-    diverge with more of them, so compare checkpoints of one audit.
+    Limits: probabilities of whole responses: near 0 for long responses. Minimum and maximum move apart
+    with the number of samples, so compare checkpoints of one audit.
     Source: [A] (arXiv 2601.15609), Theorem 2.3. Δ_π > 0 is sufficient for Z′ > 1, not necessary.
 
     >>> from math import log
@@ -133,8 +133,8 @@ def delta_pi(partitions: Sequence[Partition]) -> Result:
     >>> [(round(f.value, 4), f.n) for f in delta_pi(evidence)]
     [(0.4, 1)]
     """
-    gaps = [one.bounds().gap.value for one in partitions]
-    return mean_over_problems([gap for gap in gaps if gap is not None], why_none=NONE_MIXED)
+    gaps = [partition.bounds().gap.value for partition in partitions]
+    return average_over_problems([gap for gap in gaps if gap is not None], why_none=NONE_MIXED)
 
 
 def _is_above_one(partition: Partition) -> tuple[bool, ...]:

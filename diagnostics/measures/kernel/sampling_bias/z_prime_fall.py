@@ -1,4 +1,4 @@
-"""Predicted and realised change of correct modes outside the batch."""
+"""Predicted and realised change of the correct modes outside the batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
 from oversharp.diagnostics.measures.declare import pair_steps, per_series
 from oversharp.diagnostics.measures.kernel.gradients.batch import BETA
-from oversharp.diagnostics.measures.kernel.gradients.coupling import mean_over_problems
+from oversharp.diagnostics.measures.kernel.gradients.coupling import average_over_problems
 from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import (
     Partition,
     load_partitions,
@@ -19,10 +19,10 @@ from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import (
 from oversharp.diagnostics.measures.modes.exact import load_exact_modes
 from oversharp.diagnostics.measures.panel.own import load_own_samples
 
-REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
+REALISED, PREDICTED, NOT_ABOVE_ONE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 DIFFERENCE = "difference"
-SCOPES = (REALISED, PREDICTED, BESIDE, DIFFERENCE)
-ONE_KIND = "no problem with Z′ above 1, or none without, has an unsampled correct mode; there is nothing to compare"
+SCOPES = (REALISED, PREDICTED, NOT_ABOVE_ONE, DIFFERENCE)
+ONE_KIND = "one of the two groups, Z′ above 1 or not, has no problem with an unsampled correct mode"
 
 
 @per_series(
@@ -82,14 +82,14 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         mean_change = name_M.assign(change=change_M)[is_counted_M].groupby("problem_id")["change"].mean()
         values = _changes(batches[before_id], mean_change.to_dict())
         none = "no problem of this kind has an unsampled correct mode"
-        has_both = values[REALISED] and values[BESIDE]
-        difference = welch_difference(values[REALISED], values[BESIDE]) if has_both else ONE_KIND
-        means = {scope: mean_over_problems(changes, why_none=none) for scope, changes in values.items()}
+        has_both = values[REALISED] and values[NOT_ABOVE_ONE]
+        difference = welch_difference(values[REALISED], values[NOT_ABOVE_ONE]) if has_both else ONE_KIND
+        means = {scope: average_over_problems(changes, why_none=none) for scope, changes in values.items()}
         yield after_id, means | {DIFFERENCE: difference}
 
 
 def _unsampled(evidence: Evidence, checkpoint_id: str, own: pd.DataFrame, name_M: pd.DataFrame) -> np.ndarray:
-    """Return which modes no own sample of the batch has."""
+    """Return a mask of the modes that no sample of the batch has."""
     graded = evidence.frames["graded_samples"]
     graded = graded[(graded["checkpoint_id"] == checkpoint_id) & ~graded["greedy"].astype(bool)]
     drawn = own[["problem_id", "sample_index"]].merge(
@@ -99,9 +99,9 @@ def _unsampled(evidence: Evidence, checkpoint_id: str, own: pd.DataFrame, name_M
     return np.array([key not in seen for key in zip(name_M["problem_id"], name_M["mode"], strict=True)], dtype=bool)
 
 
-def _changes(found: Sequence[Partition], mean_change: Mapping[str, float]) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = {REALISED: [], PREDICTED: [], BESIDE: []}
-    for partition in found:
+def _changes(partitions: Sequence[Partition], mean_change: Mapping[str, float]) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {REALISED: [], PREDICTED: [], NOT_ABOVE_ONE: []}
+    for partition in partitions:
         change = mean_change.get(partition.batch.problem_id)
         if change is None:
             continue
@@ -109,5 +109,5 @@ def _changes(found: Sequence[Partition], mean_change: Mapping[str, float]) -> di
             values[REALISED].append(change)
             values[PREDICTED].append(-partition.log_z(BETA))
         else:
-            values[BESIDE].append(change)
+            values[NOT_ABOVE_ONE].append(change)
     return values

@@ -1,4 +1,4 @@
-"""Counts of the ways in which correct samples solve their problems, level by level."""
+"""Counts of the ways in which correct samples solve their problems, at several levels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oversharp.diagnostics.measures.counts import Counts, load_common_counts
 from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.ways.contract import MOST_SAMPLES
 
-#: From fine to coarse. The first is the way itself.
+#: From fine to coarse; the first is the way.
 LEVELS = ("way", "written", "operations", "final", "strategy")
 SCOPES = ("all", *LEVELS[1:])
 MISSING = f"no correct sample was parsed for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
 NO_PAIR = "no problem has two correct samples with a known way"
-#: Columns that measures read of the view.
+#: Columns that measures use of the view.
 WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "way_counts": ("checkpoint_id", "problem_id", "level", "way", "first_half", "n")
 }
@@ -29,8 +29,8 @@ WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
 class WayRows:
     """Rows of the view ``way_counts`` of one checkpoint, its counts of samples, and the leading way of each problem.
 
-    ``leading`` maps a problem to the most frequent way of the first half of the base's samples, the first by name
-    among equals.
+    ``leading`` maps a problem to the most frequent way in the first half of the base's samples; ties go to the first by
+    name.
     """
 
     checkpoint_id: str
@@ -44,13 +44,13 @@ class WayRows:
         """Whether this is the base."""
         return self.checkpoint_id == self.evidence.base_id
 
-    def at_level(self, level: str) -> pd.DataFrame:
+    def select_level(self, level: str) -> pd.DataFrame:
         """Return the rows of one level, known ways and unknown ones."""
         return self.rows[self.rows["level"] == level]
 
-    def not_used_for_choice(self) -> pd.DataFrame:
-        """Return the rows that did not choose the leading way: the second half of the base, or all of another one."""
-        rows = self.at_level(LEVELS[0])
+    def select_comparable(self) -> pd.DataFrame:
+        """Return the samples that did not determine the leading way: of the base the second half, else all."""
+        rows = self.select_level(LEVELS[0])
         return rows[~rows["first_half"].astype(bool)] if self.is_base else rows
 
 
@@ -93,8 +93,8 @@ class WayPairs:
 
 
 def pair_ways(base: WayRows, late: WayRows) -> WayPairs:
-    """Return every way of every problem that the base or the checkpoint used."""
-    rows = pd.concat([base.at_level(LEVELS[0]), late.at_level(LEVELS[0])])
+    """Count the samples of every way of every problem that the base or the checkpoint used."""
+    rows = pd.concat([base.select_level(LEVELS[0]), late.select_level(LEVELS[0])])
     is_known = rows["way"].notna()
     counts = rows[is_known].pivot_table(
         index=["problem_id", "way"], columns="checkpoint_id", values="n", aggfunc="sum", fill_value=0, observed=True

@@ -1,4 +1,4 @@
-"""Test of whether minority ways of solving were lost."""
+"""Ways of solving that became rarer than under the base."""
 
 from __future__ import annotations
 
@@ -10,12 +10,55 @@ from jaxtyping import Int
 
 from oversharp.diagnostics.measures.contract import Plot, Results
 from oversharp.diagnostics.measures.declare import against_base
-from oversharp.diagnostics.measures.modes.ways.counts import WAYS, WayRows
+from oversharp.diagnostics.measures.modes.ways.counts import WAYS, WayRows, pair_ways
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks
+from oversharp.diagnostics.statistics.problem_changes import SURE, ProblemCounts, change_p
 from oversharp.diagnostics.statistics.units import Interval
 
+FALLEN_SCOPES = ("fell", "lost")
 SEED = 0
 SCOPES = ("all", "alike")
+
+
+@against_base(
+    input=WAYS,
+    scopes=FALLEN_SCOPES,
+    title="Ways that fell significantly",
+    unit="ways",
+    section="strategy",
+    rank=30,
+    plot=Plot(x="step", group="scope", y_label="ways of single problems"),
+)
+def ways_fallen(base: WayRows, late: WayRows) -> Results:
+    """Ways fallen: ways of solving a problem that became significantly rarer than under the base (5 %).
+
+    Meaning: scope ``fell`` counts the ways of single problems whose share of the samples fell significantly, ``lost``
+    those of them that no sample uses any more. Pass@k does not show this if another way remains.
+    Unit: ways. Fisher's exact test for each way of each problem, one-sided, with Holm's correction over all of them:
+    if none fell, the probability that any is called fallen is 5 % at most. n counts the ways that the base used at
+    least once. Equally many samples of a problem at both. The base has no row.
+    Limits: with few samples only a frequent way can fall significantly. A correct sample of unknown way may be of any
+    way of its problem. It counts for each of them, so an unparsed way is never counted as a loss. A way that falls
+    because another rises faster is a loss by definition 2.1 of [A], and may be the aim of training.
+    Source: Definition 2.1 of [A] (arXiv 2601.15609), applied to ways; Fisher's test; Holm 1979, Scand. J. Stat. 6:65.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_ways
+    >>> rows = [("base", "q", "a", True, 16), ("base", "q", "b", False, 16), ("late", "q", "a", True, 32)]
+    >>> evidence = tiny_ways(rows, n=32)
+    >>> [(f.scope, f.value, f.n) for f in ways_fallen(evidence)]
+    [('fell', 1.0, 2), ('lost', 1.0, 2)]
+    """
+    ways = pair_ways(base, late)
+    n_seen = int((ways.base_W > 0).sum())
+    if not n_seen:
+        return dict.fromkeys(FALLEN_SCOPES, "no correct sample of the base has a known way")
+    after_W = np.minimum(ways.late_W + ways.unknown_W, ways.n_W)
+    counts = ProblemCounts(before_P=ways.base_W, n_before_P=ways.n_W, after_P=after_W, n_after_P=ways.n_W)
+    has_fallen_W = (change_p(counts) <= SURE) & (after_W < ways.base_W)
+    return {
+        scope: Interval(mean=float(is_counted_W.sum()), low=None, high=None, n=n_seen)
+        for scope, is_counted_W in zip(FALLEN_SCOPES, (has_fallen_W, has_fallen_W & (after_W == 0)), strict=True)
+    }
 
 
 @against_base(
@@ -30,18 +73,18 @@ SCOPES = ("all", "alike")
 def minority_ways_p(base: WayRows, late: WayRows) -> Results:
     """Minority ways, p: the p value of the hypothesis that no way other than the leading ones was lost.
 
-    Meaning: a small p proves that correct samples outside each problem's leading way became rarer on these very
-    problems: the verdict's test of modes, applied to ways. Under moderate sharpening they cannot. In scope ``all`` no
-    sample of unknown way can appear as a loss; scope ``alike`` assumes that samples of unknown way are distributed
-    like the others.
+    Meaning: a small p proves that correct samples outside each problem's leading way became rarer on these problems,
+    which moderate sharpening cannot cause. It is the verdict's test of modes, applied to ways. In scope ``all`` no
+    sample of unknown way can appear as a loss; scope ``alike`` assumes that samples of unknown way are distributed like
+    the others.
     Unit: probability, one-sided, for each checkpoint alone: if nothing was lost, p is 0.05 or less with a probability
-    of 5 % at most; compare the least of T checkpoints with 0.05 / T. The first half of the base's samples chooses the
-    leading way of each problem, the second is compared. n counts problems that show a way in the first half.
+    of 5 % at most; compare the least of T checkpoints with 0.05 / T. The first half of the base's samples determines
+    the leading way of each problem; the second half is compared. n counts problems that show a way in the first half.
     Limits: it tests all k at once and does not measure the size of the loss. In ``all`` a correct sample of unknown
-    way counts as a minority way at the checkpoint, and as none under the base; if some percent are unknown it misses
+    way counts as a minority way at the checkpoint, and not under the base; if a few per cent are unknown it misses
     losses. In ``alike`` its way is drawn (seeded) from the ways of its problem's other samples at that checkpoint, or
     of all problems if there are none: that detects more, and is wrong if minority ways are the unknown ones. If the
-    two differ, read some responses. Every problem must have equally many samples.
+    two differ, inspect some responses. Every problem must have equally many samples.
     Source: ``oversharp.diagnostics.statistics.keys.exact_key``, with its sources; Definition 2.1 of [A] (arXiv
     2601.15609).
 
@@ -56,7 +99,7 @@ def minority_ways_p(base: WayRows, late: WayRows) -> Results:
         return dict.fromkeys(SCOPES, "no problem shows a way in the first half of the base's samples")
     if n_P.min() < n_P.max() or n_P.min() < 4:
         return dict.fromkeys(SCOPES, "problems have unequal numbers of samples here, or fewer than 4 each")
-    before, after = (_split(ways.not_used_for_choice(), leading) for ways in (base, late))
+    before, after = (_count_by_way(ways.select_comparable(), leading) for ways in (base, late))
     minority_P = {
         "all": (before.minority_P, after.minority_P + after.unknown_P),
         "alike": (
@@ -89,7 +132,7 @@ class _CorrectByWay:
         return np.asarray(self.minority_P + rng.binomial(self.unknown_P, share_P))
 
 
-def _split(own: pd.DataFrame, leading: pd.Series) -> _CorrectByWay:
+def _count_by_way(own: pd.DataFrame, leading: pd.Series) -> _CorrectByWay:
     own = own[own["problem_id"].isin(leading.index)]
     is_known, is_leading = own["way"].notna(), own["way"] == own["problem_id"].map(leading)
 

@@ -1,20 +1,26 @@
-"""Exact shares of the correct probability by mode."""
+"""Shares and entropy of the correct modes, from their exact probabilities."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from oversharp.diagnostics.measures.contract import Evidence, Plot, Results
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import select_clusters
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
-from oversharp.diagnostics.measures.modes.exact import ALL_IMPOSSIBLE, NO_MODES, ExactModes, load_exact_modes
-from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.measures.modes.exact import (
+    ALL_IMPOSSIBLE,
+    EXACT_MODES,
+    NO_MODES,
+    ExactModes,
+    load_exact_modes,
+)
+from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
 
 SCOPES = ("dominant", "second", "other")
 
 
 def _load(evidence: Evidence) -> Loaded[tuple[ExactModes, ExactModes]]:
-    """Load the modes of every checkpoint together with the base's; without the base's nothing is known."""
+    """Load the modes of the base and of every checkpoint; all are unknown without the base."""
     modes, why = load_exact_modes(evidence)
     base_id = evidence.base_id
     if base_id in why:
@@ -35,7 +41,7 @@ def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
 
     Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is likeliest under the
     base, ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is
-    mode collapse onto what the base preferred already.
+    mode collapse onto what the base already preferred.
     Unit: share of probability. 95 % t interval over problems with a variance floor.
     Limits: only for problems that list all accepted responses, if some problem lists two; problems that the
     checkpoint cannot solve at all are excluded. Ties under the base go to the first mode in lexical order.
@@ -52,7 +58,7 @@ def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
     base, modes = modes_and_base
     if modes.why_undivided:
         return dict.fromkeys(SCOPES, modes.why_undivided)
-    # Rank of each mode under the base within its problem: 0 is dominant.
+    # rank of each mode under the base within its problem; 0 is dominant
     order_M = base.by_likelihood()
     rank_M = np.empty(len(order_M), dtype=np.int64)
     rank_M[order_M] = np.arange(len(order_M)) - base.start_P[base.problem_M]
@@ -65,3 +71,41 @@ def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
         scope: share_interval(share_P[is_solvable_P], cluster_P=cluster_P)
         for scope, share_P in zip(SCOPES, shares_P, strict=True)
     }
+
+
+@per_checkpoint(
+    input=EXACT_MODES,
+    title="Mode entropy (exact)",
+    unit="nats",
+    section="entropy",
+    rank=50,
+    plot=Plot(x="step", y_label="entropy of correct modes (nats)"),
+)
+def mode_entropy_exact(modes: ExactModes) -> Result:
+    """Exact mode entropy: the entropy of π(mode | correct), averaged over problems.
+
+    Meaning: how evenly the correct probability is spread over a problem's correct modes. 0 means one mode is left; exp
+    of it is an effective number of modes.
+    Unit: nats. 95 % t interval over problems with a floor for those at 0, if five problems or more are above it; n
+    counts problems.
+    Limits: falls under every kind of sharpening, including the moderate kind, so it is never a verdict alone. Only for
+    problems that list all accepted responses, if some problem lists two; problems that the checkpoint cannot solve at
+    all are excluded.
+    Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
+
+    >>> import math
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
+    ...     ("base", "q1", "a", math.log(0.2)), ("base", "q1", "b", math.log(0.2)),
+    ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", -math.inf)])
+    >>> [(f.checkpoint_id, round(f.value, 4)) for f in mode_entropy_exact(evidence)]  # log 2, then a single mode
+    [('base', 0.6931), ('late', 0.0)]
+    """
+    if modes.why_undivided:
+        return modes.why_undivided
+    share_M, is_solvable_P = modes.conditional_shares()
+    if not is_solvable_P.any():
+        return ALL_IMPOSSIBLE
+    surprise_M = -np.log(np.where(share_M > 0.0, share_M, 1.0))  # 0 · log 0 = 0
+    entropy_P = modes.sum_by_problem(share_M * surprise_M)[is_solvable_P]
+    return sparse_interval(entropy_P, cluster_P=select_clusters(modes.cluster_P, is_solvable_P))

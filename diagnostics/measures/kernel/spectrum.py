@@ -1,0 +1,102 @@
+"""Effective rank and condition number of the kernel."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+import numpy as np
+from jaxtyping import Float
+
+from oversharp.diagnostics.measures.contract import Plot, Result, Results
+from oversharp.diagnostics.measures.declare import per_checkpoint
+from oversharp.diagnostics.measures.kernel.gradients.coupling import LIVE_ROWS, RESOLUTION, Rows, number
+from oversharp.diagnostics.measures.kernel.gradients.pairs import NO_PAIR, WITHIN
+from oversharp.diagnostics.statistics.intervals import mean_interval
+from oversharp.diagnostics.theory.coupling import effective_rank
+
+
+@per_checkpoint(
+    input=LIVE_ROWS,
+    scopes=("all", WITHIN),
+    title="Effective rank of the kernel",
+    unit="directions",
+    section="kernel",
+    rank=90,
+    folded=True,
+    plot=Plot(x="step", group="scope", y_label="effective rank"),
+)
+def kernel_effective_rank(rows: Rows) -> Results:
+    """Effective rank of the kernel: the number of directions in which the fixed responses can move independently.
+
+    Meaning: exp of the entropy of the normalised eigenvalues of the cosine kernel. N responses without any coupling
+    have rank N; responses that can only move together have rank 1. Scope ``all``: all fixed responses together;
+    ``within problems``: those of one problem, averaged over problems with at least two. A fall over training means
+    that the responses become coupled.
+    Unit: directions, 1 to the number of responses. ``all`` has no interval and its n counts responses; ``within
+    problems`` has a 95 % t interval over problems and its n counts those.
+    Limits: grows with the number of responses, so compare audits of equal size only, and checkpoints of one audit.
+    Source: Roy and Vetterli 2007 (EUSIPCO, The effective rank), on the kernel of [A] (arXiv 2601.15609), section 2.3.
+
+    >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
+    >>> rows = [("q1", "panel", True), ("q1", "panel", True), ("q2", "panel", False)]
+    >>> evidence = tiny_kernels({"base": gradients((1, 0), (9, 0), (0, 5))}, rows)
+    >>> [(f.scope, round(f.value, 4), f.n) for f in kernel_effective_rank(evidence)]  # eigenvalues 2, 1, 0 of 3
+    [('all', 1.8899, 3), ('within problems', 1.0, 1)]
+    """
+    rank_P = np.array([effective_rank(own.cosines) for own in rows.by_problem() if len(own) > 1])
+    return {
+        "all": number(effective_rank(rows.cosines), len(rows)),
+        WITHIN: mean_interval(rank_P, bounds=(1.0, math.inf)) if len(rank_P) else NO_PAIR,
+    }
+
+
+@per_checkpoint(
+    input=LIVE_ROWS,
+    scopes=("cosine", "sum"),
+    title="Condition of the kernel",
+    unit="ratio",
+    section="kernel",
+    rank=170,
+    folded=True,
+    plot=Plot(x="step", group="scope", y_label="condition, median over problems", log_y=True),
+)
+def kernel_condition(rows: Rows) -> Results:
+    """Condition of the kernel: the condition number of the kernel between the responses to one problem.
+
+    Meaning: largest over smallest eigenvalue of the kernel between the fixed responses to one problem; the median over
+    problems with at least two. A large value means that the model hardly distinguishes the responses. The bounds
+    and shifts of [A] need the inverse of this kernel, and its errors grow with the condition. Scopes: ``cosine``
+    (primary) and ``sum``, which also grows with unequal lengths or certainties.
+    Unit: ratio, at least 1; n counts problems. A median, without interval.
+    Limits: above 1e6 the kernel is singular within float32; if half of the problems are, the median is
+    unknown. More responses raise it, so compare audits of equal size only.
+    Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is there assumed to exist.
+
+    >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
+    >>> evidence = tiny_kernels({"base": gradients((1, 0), (0, 2))}, [("q1", "panel", True), ("q1", "panel", True)])
+    >>> [(f.scope, f.value, f.n) for f in kernel_condition(evidence)]
+    [('cosine', 1.0, 1), ('sum', 4.0, 1)]
+    """
+    problems = [own for own in rows.by_problem() if len(own) > 1]
+    return {
+        "cosine": _median([_condition(own.cosines) for own in problems]),
+        "sum": _median([_condition(own.kernel_NN) for own in problems]),
+    }
+
+
+def _median(conditions: list[float]) -> Result:
+    if not conditions:
+        return NO_PAIR
+    middle = median(conditions)  # infinite if one of two middle values is
+    if np.isinf(middle):
+        n_singular = sum(map(np.isinf, conditions))
+        return f"the kernel is singular in {n_singular} of {len(conditions)} problems, so the median is unknown"
+    return number(middle, len(conditions))
+
+
+def _condition(kernel_NN: Float[np.ndarray, "row row"]) -> float:
+    """Return the condition number, infinite if the smallest eigenvalue is below the rounding of the largest."""
+    value_N = np.linalg.eigvalsh(kernel_NN)
+    smallest, largest = float(value_N[0]), float(value_N[-1])
+    return largest / smallest if smallest > RESOLUTION * largest else np.inf

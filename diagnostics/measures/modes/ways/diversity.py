@@ -1,0 +1,186 @@
+"""Ways of solving at each checkpoint: effective number, number among k samples, leading share, unknown share."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
+from oversharp.diagnostics.measures.counts import (
+    count_labels,
+    explain_too_few,
+    keep_reliable_interval,
+    rarefaction,
+    reciprocal,
+)
+from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
+from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, NO_PAIR, SCOPES, WAYS, WayRows, load_ways
+from oversharp.diagnostics.statistics.entropy import simpson_index
+from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
+
+NONE_KNOWN = "no correct sample has a known way"
+
+
+@per_checkpoint(
+    input=WAYS,
+    scopes=SCOPES,
+    title="Effective ways of solving",
+    unit="ways",
+    section="strategy",
+    rank=20,
+    plot=Plot(x="step", group="scope", y_label="effective number of ways"),
+)
+def effective_ways(ways: WayRows) -> Results:
+    """Effective ways: the number of equally frequent ways of solving with the same chance of agreement.
+
+    Meaning: 1 / mean over problems of the probability that two correct samples of one problem use the same way
+    (unbiased Simpson index). It is ``effective_modes`` for tasks that do not list every correct response: ways are
+    parsed from the responses, so a task with one gold answer also has a value. Scope ``all`` counts ways,
+    ``written`` every different set of steps; ``operations`` and ``strategy`` are coarser.
+    Unit: ways. 95 % interval: the reciprocal of the t interval of the mean index with a variance floor; n counts
+    problems with at least two correct samples of a known way. The upper end is open (None) if the index could be 0.
+    Limits: samples of unknown way are excluded (``ways_unknown`` is their share), and the problems that count differ
+    between checkpoints. Depends on the reader: all solutions that only add count as one way. It falls under
+    moderate sharpening too, so it is never a verdict alone.
+    Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_ways
+    >>> rows = [("base", "q", "13 26", True, 2), ("base", "q", "26 32", False, 2), ("late", "q", "13 26", True, 4)]
+    >>> ways = effective_ways(tiny_ways(rows))
+    >>> [(f.checkpoint_id, round(f.value, 4)) for f in ways if f.scope == "all"]  # 4 of 12 pairs; then all
+    [('base', 3.0), ('late', 1.0)]
+    """
+    return {scope: _effective(ways, level) for level, scope in zip(LEVELS, SCOPES, strict=True)}
+
+
+def _effective(ways: WayRows, level: str) -> Result:
+    counts = count_labels(ways.evidence, ways.select_level(level), "way", least=2)
+    if not counts.n_problems:
+        return NO_PAIR
+    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
+    index = share_interval(index_P, cluster_P=counts.cluster_P)
+    if index.mean == 0.0:
+        return "no two correct samples of a problem use the same way; draw more samples"
+    return reciprocal(index)
+
+
+def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
+    """Load the ways; without the base the leading way is unknown."""
+    ways, why = load_ways(evidence)
+    if evidence.base_id in why:
+        why = {i: why.get(i, f"base: {why[evidence.base_id]}") for i in evidence.checkpoint_ids}
+    return ways, why
+
+
+@per_checkpoint(
+    input=Input(load=_load_with_base, needs=WAYS.needs, missing=WAYS.missing, columns=WAYS.columns),
+    title="Share of the base's leading way",
+    unit="share of samples",
+    section="strategy",
+    rank=50,
+    plot=Plot(x="step", y_label="share of correct samples", y_range=(0.0, 1.0)),
+)
+def leading_way_share(ways: WayRows) -> Result:
+    """Leading way share: the share of correct samples that use the base's most frequent way.
+
+    Meaning: a share that climbs to 1 is collapse onto what the base already preferred; a share that falls
+    means that another way replaced it, or that there are more ways.
+    Unit: share of samples (mean over problems with a correct sample of a known way). 95 % t interval over problems with
+    a variance floor. The first half of the base's samples determines each problem's leading way, and the base's own
+    share is taken from the second half. If the same samples determined and measured it, the leading way would seem to
+    lose share by chance.
+    Limits: problems whose way is unknown in the base's first half, or at the checkpoint, are excluded; n counts the
+    others.
+    Source: on-policy learning favours what the base finds likely, [C] (The Reasoning Boundary Paradox), section 5; the
+    split is ours.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_ways
+    >>> evidence = tiny_ways([
+    ...     ("base", "q", "a", True, 2), ("base", "q", "a", False, 1), ("base", "q", "b", False, 1),
+    ...     ("late", "q", "a", True, 2), ("late", "q", "a", False, 1)])
+    >>> [(f.checkpoint_id, f.value) for f in leading_way_share(evidence)]
+    [('base', 0.5), ('late', 1.0)]
+    """
+    own = ways.select_comparable()
+    own = own[own["way"].notna() & own["problem_id"].isin(ways.leading.index)]
+    if own.empty:
+        return "no problem with a leading way has a correct sample of a known way"
+    led = own["n"].where(own["way"] == own["problem_id"].map(ways.leading), 0)
+    share = led.groupby(own["problem_id"]).sum() / own["n"].groupby(own["problem_id"]).sum()
+    return share_interval(share.to_numpy(dtype=float), cluster_P=ways.evidence.clusters(map(str, share.index)))
+
+
+def _load_known(evidence: Evidence) -> Loaded[WayRows]:
+    """Load the ways, or a reason for all checkpoints if no correct sample has a known way."""
+    ways, why = load_ways(evidence)
+    frame = evidence.frames["way_counts"]
+    if frame[frame["level"] == LEVELS[0]]["way"].notna().any():
+        return ways, why
+    return ways, {**dict.fromkeys(evidence.checkpoint_ids, NONE_KNOWN), **why}
+
+
+@per_checkpoint(
+    input=Input(load=_load_known, needs=WAYS.needs, missing=WAYS.missing, columns=WAYS.columns),
+    by_k=True,
+    title="Ways among k samples",
+    unit="ways",
+    section="strategy",
+    rank=60,
+    plot=Plot(x="k", group="checkpoint", y_label="ways among k samples", log_x=True),
+)
+def ways_rarefaction(ways: WayRows, k: int) -> Result:
+    """Ways rarefaction: the expected number of distinct ways of solving among k samples of a problem.
+
+    Meaning: Σ over the ways of a problem of 1 − C(n−c, k)/C(n, k), the probability that a way used c times in n
+    samples is among k of them, averaged over problems. It falls with every way that training makes rare, even while
+    pass@k stays at 1.
+    Unit: ways. 95 % t interval over problems with a floor for those without one, for k up to n/2 and if five problems
+    or more show one. Equally many samples of a problem at every checkpoint.
+    Limits: ways that were never sampled, and samples of unknown way, do not count. It falls under moderate sharpening
+    too, so it is never a verdict alone.
+    Source: Hurlbert 1971, Ecology 52:577, Eq 14.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_ways
+    >>> rows = [("base", "q", "a", True, 2), ("base", "q", "b", False, 1), ("late", "q", "a", True, 4)]
+    >>> evidence = tiny_ways(rows, ks=(1, 2))
+    >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in ways_rarefaction(evidence)]  # 1 − 1/6, and 1 − 3/6
+    [('base', 1, 0.75), ('base', 2, 1.3333), ('late', 1, 1.0), ('late', 2, 1.0)]
+    """
+    if why_not := explain_too_few(k, ways.counts.fewest):
+        return why_not
+    rows = ways.select_level(LEVELS[0])
+    counts = rows[rows["way"].notna()].groupby(["problem_id", "way"], observed=True)["n"].sum().reset_index()
+    place_W = pd.Index(ways.counts.problem_ids).get_indexer(counts["problem_id"])
+    seen_P = rarefaction(ways.counts.n_P, place_W, counts["n"].to_numpy(dtype="int64"), k)
+    return keep_reliable_interval(sparse_interval(seen_P, cluster_P=ways.counts.cluster_P), k, ways.counts.fewest)
+
+
+@per_checkpoint(
+    input=WAYS,
+    title="Correct samples of an unknown way",
+    unit="share of samples",
+    section="strategy",
+    rank=70,
+    plot=Plot(x="step", y_label="share of correct samples", y_range=(0.0, 1.0)),
+)
+def ways_unknown(ways: WayRows) -> Result:
+    """Ways unknown: the share of correct samples whose way of solving could not be parsed.
+
+    Meaning: these contain no equation, program or expression that the reader can parse. The other measures of ways
+    exclude them, or count them against a loss.
+    Unit: share of samples (mean over problems with a correct sample). 95 % t interval over problems with a variance
+    floor.
+    Limits: a share that rises over training means that responses change their form, for example to fewer words. The
+    excluded samples are then no random subset.
+    Source: ours.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_ways
+    >>> evidence = tiny_ways([("base", "q", "13 26", True, 3), ("base", "q", None, False, 1)])
+    >>> [(f.checkpoint_id, f.value) for f in ways_unknown(evidence)]
+    [('base', 0.25)]
+    """
+    own = ways.select_level(LEVELS[0])
+    if own.empty:
+        return "no sample is correct"
+    unknown = own["n"].where(own["way"].isna(), 0)
+    share = unknown.groupby(own["problem_id"]).sum() / own["n"].groupby(own["problem_id"]).sum()
+    return share_interval(share.to_numpy(dtype=float), cluster_P=ways.evidence.clusters(map(str, share.index)))
