@@ -46,6 +46,11 @@ def tiny_ways(
     return Evidence(checkpoints=checkpoints, frames={"way_counts": ways, "problem_counts": counts}, n=n, ks=ks)
 
 
+def combine_views(first: Evidence, *others: Evidence) -> Evidence:
+    """Return ``first`` with the views of the others too."""
+    return replace(first, frames={**first.frames, **{name: x.frames[name] for x in others for name in x.frames}})
+
+
 def tiny_flow() -> Evidence:
     """Return four problems with 4 samples each: one lost, one gained, two kept.
 
@@ -84,8 +89,7 @@ def _with_control(controlled: str, temperature: float, hits: tuple[int, int], **
     evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", list(rows), n=8)
     control_rows = [(controlled, f"q{i}", temperature, 1.0, 8, hits[i % 2]) for i in range(40)]
     columns = "checkpoint_id problem_id temperature own_temperature n n_correct"
-    control = tiny_evidence("control_counts", columns, list(control_rows), n=8)
-    return replace(evidence, frames={**evidence.frames, **control.frames})
+    return combine_views(evidence, tiny_evidence("control_counts", columns, list(control_rows), n=8))
 
 
 def _checkpoints(names: list[str]) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 import pytest
 
-from oversharp.diagnostics.measures.coverage.greedy_accuracy import greedy_accuracy
+from oversharp.diagnostics.measures.coverage.greedy import greedy_accuracy
 
 
 def test_only_greedy_responses_count(world):

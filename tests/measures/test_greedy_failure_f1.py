@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.measures.coverage.greedy_failure_f1 import f1_interval, greedy_failure_f1
+from oversharp.diagnostics.measures.coverage.greedy import f1_interval, greedy_failure_f1
 from tests.cases import each_case
 
 

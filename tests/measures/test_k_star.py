@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from oversharp.diagnostics.measures.coverage.k_star import k_star
+from oversharp.diagnostics.measures.coverage.changes import k_star
 from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"

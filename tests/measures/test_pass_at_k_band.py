@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures.coverage.pass_at_k_band import pass_at_k_band
+from oversharp.diagnostics.measures.coverage.changes import pass_at_k_band
 from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id n n_correct"

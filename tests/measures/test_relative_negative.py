@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.modes.relative_negative import relative_negative
+from oversharp.diagnostics.measures.modes.exact_changes import relative_negative
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
 

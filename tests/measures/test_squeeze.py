@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.modes.squeeze import EDGES, SCOPES, squeeze
+from oversharp.diagnostics.measures.modes.exact_changes import BINS, EDGES, squeeze
 from oversharp.diagnostics.statistics.intervals import ratio_interval
 
 COLUMNS = "checkpoint_id problem_id mode logp_sum"
@@ -30,13 +30,13 @@ def test_modes_are_binned_by_the_base_and_averaged_mode_by_mode():
 
 def test_a_mode_just_above_an_edge_is_in_the_next_bin():
     base = {(f"q{i}", "a"): edge * 1.000001 for i, edge in enumerate(EDGES)}
-    assert list(gains(base, base)) == list(SCOPES[1:])
+    assert list(gains(base, base)) == list(BINS[1:])
     below = {(f"q{i}", "a"): edge * 0.999999 for i, edge in enumerate(EDGES)}
-    assert list(gains(below, below)) == list(SCOPES[:-1])
+    assert list(gains(below, below)) == list(BINS[:-1])
 
 
 def test_names_of_bins_sort_as_their_probabilities():
-    assert list(SCOPES) == sorted(SCOPES)
+    assert list(BINS) == sorted(BINS)
 
 
 def test_problems_are_resampled_not_modes():

@@ -1,6 +1,6 @@
 import pytest
 
-from oversharp.diagnostics.measures.modes.strategy_accuracy import strategy_accuracy
+from oversharp.diagnostics.measures.modes.strategies import strategy_accuracy
 from tests.measures.samples import drawn
 
 CODE, PROSE = "```python```", "so"

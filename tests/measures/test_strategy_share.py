@@ -1,6 +1,6 @@
 import pytest
 
-from oversharp.diagnostics.measures.modes.strategy_share import strategy_share
+from oversharp.diagnostics.measures.modes.strategies import strategy_share
 from tests.measures.samples import drawn
 
 

@@ -36,7 +36,7 @@ class Group:
 
 
 GROUPS = (
-    Group(noun="measure", ask=get_measure, take=("k_star", "oversharp.diagnostics.measures.coverage.k_star")),
+    Group(noun="measure", ask=get_measure, take=("k_star", "oversharp.diagnostics.measures.coverage.changes")),
     Group(noun="importer", ask=get_importer, take=("verl", "oversharp.diagnostics.ingest.formats.verl")),
     Group(
         noun="sampler",

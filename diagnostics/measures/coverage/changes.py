@@ -1,24 +1,28 @@
-"""Changes of pass@k since the base, of every problem, at all checkpoints and all k that allow inference."""
+"""Changes of pass@k since the base at all checkpoints and k: their simultaneous band, and k*."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from oversharp.diagnostics.measures.contract import Evidence
-from oversharp.diagnostics.measures.counts import load_sampled_counts
-from oversharp.diagnostics.measures.declare import compare_with_base
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results, Unknown
+from oversharp.diagnostics.measures.counts import NO_SAMPLES, load_sampled_counts
+from oversharp.diagnostics.measures.declare import compare_with_base, per_series
+from oversharp.diagnostics.statistics.band import simultaneous_band
 from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.crossing import Crossing, crossings
 from oversharp.diagnostics.statistics.keys import inference_ks
-from oversharp.diagnostics.statistics.units import named_clusters
+from oversharp.diagnostics.statistics.units import Interval, few_clusters, named_clusters
+
+SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes:
+class _Changes:
     """Differences of pass@k, late minus base, at the complete checkpoints but the base, for ascending ``ks``.
 
     ``cluster_P`` has the clusters of the problems if the audit has clusters. ``why`` has the reason for every
@@ -42,7 +46,7 @@ class Changes:
         return np.stack([by_cluster(change_PK, self.cluster_P) for change_PK in self.change_TPK])
 
 
-def load_changes(evidence: Evidence) -> Changes:
+def _load_changes(evidence: Evidence) -> _Changes:
     """Compute the changes for k up to half of the fewest samples of any problem at any checkpoint."""
     counts, why = load_sampled_counts(evidence)
     compared = dict(compare_with_base(evidence, why))
@@ -58,10 +62,122 @@ def load_changes(evidence: Evidence) -> Changes:
         change_TPK = np.stack(
             [np.stack([counts[i].pass_at_k(k) for k in ks], axis=-1) - base_PK for i in complete],
         )
-    return Changes(
+    return _Changes(
         ks=ks,
         checkpoint_ids=tuple(complete),
         change_TPK=change_TPK,
         why={checkpoint_id: why_not for checkpoint_id, why_not in compared.items() if why_not},
         cluster_P=cluster_P,
     )
+
+
+@per_series(
+    needs=("sampled_counts",),
+    missing=NO_SAMPLES,
+    title="Pass@k against base, one band for all",
+    unit="probability",
+    section="coverage",
+    rank=30,
+    plot=Plot(x="step", group="k", y_label="pass@k − base"),
+    signed=True,
+    of_base=False,
+)
+def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Pass@k against base in one band: the paired differences at every checkpoint and every k at once.
+
+    Meaning: the same differences as ``pass_at_k_delta``, with simultaneous intervals. In most series without any
+    change, some of those separate intervals exclude 0; this band contains all true differences in 95 % of series. If it
+    is below 0 anywhere, there is a loss, with no further correction.
+    Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates;
+    simultaneous 95 % band by a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a variance
+    floor. n counts problems.
+    Limits: k are the powers of two up to half of the fewest samples of any problem, beyond which the variance of pass@k
+    cannot be estimated, regardless of the k that the user set. The band is wider than ``pass_at_k_delta``: it has less
+    power at any single place. No band for one problem. All checkpoints share the base's samples, so its sampling error
+    shifts the whole curve within the band.
+    Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv
+    2107.03374).
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     (c, f"q{i}", 4, hits) for c, hits in (("base", 1), ("late", 0)) for i in range(50)])
+    >>> [(f.checkpoint_id, f.k, round(f.value, 4), f.high < 0) for f in pass_at_k_band(evidence)]
+    [('late', 1, -0.25, True), ('late', 2, -0.5, True)]
+    """
+    changes = _load_changes(evidence)
+    results: dict[str, dict[int, Result]] = {i: dict.fromkeys(changes.ks, why) for i, why in changes.why.items()}
+    if changes.checkpoint_ids:
+        n_problems = changes.change_TPK.shape[1]
+        why = few_clusters(changes.cluster_P)
+        has_band = n_problems > 1 and why is None
+        band = simultaneous_band(changes.by_unit, rng=np.random.default_rng(SEED))
+        for t, checkpoint_id in enumerate(changes.checkpoint_ids):
+            results[checkpoint_id] = {
+                k: Interval(
+                    mean=float(band.mean_TK[t, j]),
+                    low=float(band.low_TK[t, j]) if has_band else None,
+                    high=float(band.high_TK[t, j]) if has_band else None,
+                    n=n_problems,
+                    over=changes.over,
+                    why=why,
+                )
+                for j, k in enumerate(changes.ks)
+            }
+    for checkpoint_id in evidence.checkpoint_ids:
+        yield checkpoint_id, results.get(checkpoint_id, {})
+
+
+@per_series(
+    needs=("sampled_counts",),
+    missing=NO_SAMPLES,
+    title="k*, where pass@k falls below the base",
+    unit="samples",
+    section="coverage",
+    rank=50,
+    plot=Plot(x="step", y_label="k*"),
+    of_base=False,
+)
+def k_star(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """k*: the number of attempts above which a checkpoint solves fewer problems than the base.
+
+    Meaning: with fewer than k* attempts per problem the checkpoint is better, with more the base is. If k* falls over
+    training, coverage was traded for accuracy; at k* = 1 the checkpoint is worse at any number of attempts.
+    Unit: samples (attempts per problem), 1 or more. Estimator: where the mean over problems of the difference of
+    unbiased pass@k falls below 0 for good, interpolated on log₂ k. The 95 % interval over problems runs from the first
+    to the last k at which the interval of the mean difference (paired t with a variance floor) contains 0. n counts
+    problems.
+    Limits: k are the powers of two up to half of the fewest samples of any problem. If pass@k does not fall below the
+    base in this range, k* is unknown and ``low`` alone bounds it; an upper bound beyond the range is missing. A mean
+    near 0 crosses it by chance: only a verdict says whether something was lost. With few problems the interval is
+    wide, often the whole range.
+    Source: the crossing of pass@k curves is Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
+
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
+    ...     (c, f"q{i}", 8, hits) for c, even, odd in (("base", 2, 2), ("late", 7, 0), ("up", 4, 4))
+    ...     for i, hits in enumerate([even, odd] * 20)], n=8)
+    >>> [(f.checkpoint_id, f.value and round(f.value, 2), f.why) for f in k_star(evidence)]
+    [('late', 2.16, None), ('up', None, 'pass@k does not fall below the base up to k = 4')]
+    """
+    changes = _load_changes(evidence)
+    results: dict[str, Result] = dict(changes.why)
+    if changes.checkpoint_ids:
+        all_crossings = crossings(changes.by_unit, changes.ks)
+        results |= {
+            checkpoint_id: _locate_crossing(crossing, changes)
+            for checkpoint_id, crossing in zip(changes.checkpoint_ids, all_crossings, strict=True)
+        }
+    for checkpoint_id in evidence.checkpoint_ids:
+        if checkpoint_id in results:
+            yield checkpoint_id, results[checkpoint_id]
+
+
+def _locate_crossing(crossing: Crossing, changes: _Changes) -> Result:
+    n_problems = changes.change_TPK.shape[1]
+    few = few_clusters(changes.cluster_P)
+    has_interval = n_problems > 1 and few is None
+    low, high = (crossing.low, crossing.high) if has_interval else (None, None)
+    if crossing.value is not None:
+        return Interval(mean=crossing.value, low=low, high=high, n=n_problems, over=changes.over, why=few)
+    why = f"pass@k does not fall below the base up to k = {changes.ks[-1]}"
+    return Unknown(why=why, low=low, high=high, n=n_problems, over=changes.over, why_no_interval=few)

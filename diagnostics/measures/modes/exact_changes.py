@@ -1,22 +1,29 @@
-"""Changes of the correct modes since the base, on their exact probabilities."""
+"""Changes of the correct modes, from their exact probabilities."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
+from jaxtyping import Float
 
-from oversharp.diagnostics.measures.contract import Plot, Result
+from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import select_clusters
-from oversharp.diagnostics.measures.declare import against_base
-from oversharp.diagnostics.measures.modes.exact import EXACT_MODES, NOISE_NATS, ExactModes
+from oversharp.diagnostics.measures.declare import against_base, per_series
+from oversharp.diagnostics.measures.modes.exact import EXACT_MODES, NO_MODES, NOISE_NATS, ExactModes, load_exact_modes
 from oversharp.diagnostics.statistics.intervals import ratio_interval, share_interval, yes_no_interval
 from oversharp.diagnostics.statistics.units import Interval
 
 SOLVABLE_ABOVE = 0.02
 LOST_BELOW = 0.002
 TENFOLD_NATS = math.log(10.0)
+EDGES = (0.001, 0.01, 0.1)
+#: In alphabetical order, which is the order of probabilities.
+BINS = ("base p 0-0.001", "base p 0.001-0.01", "base p 0.01-0.1", "base p 0.1-1")
+LOSERS = ("incorrect", "dominant", "minority")
 
 
 @against_base(
@@ -183,3 +190,136 @@ def _share_fallen(base: ExactModes, late: ExactModes, *, by_nats: float) -> Inte
     fallen_P = late.sum_by_problem(has_fallen_M)
     share = ratio_interval(fallen_P, modes_P, floor=True, bounds=(0.0, 1.0), cluster_P=late.cluster_P)
     return replace(share, n=len(has_fallen_M))
+
+
+@against_base(
+    input=EXACT_MODES,
+    title="Gain of a mode by its base probability",
+    unit="probability",
+    section="dynamics",
+    rank=20,
+    plot=Plot(x="step", group="scope", y_label="gain in probability of a correct mode"),
+    signed=True,
+)
+def squeeze(base: ExactModes, late: ExactModes) -> Results:
+    """Squeeze: the probability that a correct mode gained, by its probability under the base.
+
+    Meaning: π_t − π_base, averaged over all correct modes whose base probability p is in one bin; the scopes are the
+    bins ``base p 0-0.001`` to ``base p 0.1-1``. Gains of likely modes together with losses of unlikely ones are the
+    squeeze: on-policy learning reinforces what the base preferred. Moderate sharpening loses in no bin.
+    Unit: probability, signed. 95 % interval over problems (ratio estimator), because modes of one problem are
+    correlated; n counts modes. The base has no row. Both probabilities are exact, so no bin regresses to the mean.
+    Limits: a likely mode has more to lose, an unlikely one more to gain, and a mean near 0 can hide gains together
+    with losses: ``modes_fallen`` counts the losses. If few problems have a large gain, the interval is too narrow. Only
+    for problems that list all accepted responses; a bin without modes has no row.
+    Source: [C] (The Reasoning Boundary Paradox), section 5, Eq 8 and Fig 5; the bins are ours.
+
+    >>> import math
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
+    ...     ("base", "q1", "a", math.log(0.3)), ("base", "q1", "b", math.log(0.05)), ("base", "q2", "c", math.log(0.5)),
+    ...     ("late", "q1", "a", math.log(0.9)), ("late", "q1", "b", math.log(0.01)),
+    ...     ("late", "q2", "c", math.log(0.7))])
+    >>> [(f.scope, round(f.value, 4), f.n) for f in squeeze(evidence)]
+    [('base p 0.01-0.1', -0.04, 1), ('base p 0.1-1', 0.4, 2)]
+    """
+    before_M = np.exp(base.logp_M)
+    gain_M = np.exp(late.logp_M) - before_M
+    bin_M = np.digitize(before_M, EDGES)
+    results: dict[str, Result] = {}
+    for number, scope in enumerate(BINS):
+        is_inside_M = bin_M == number
+        modes_P = late.sum_by_problem(is_inside_M)
+        has_modes_P = modes_P > 0
+        if not has_modes_P.any():
+            continue
+        gain_P = late.sum_by_problem(np.where(is_inside_M, gain_M, 0.0))
+        # no variance floor: gains are exact, and a floor of 1 would exceed the probability of unlikely modes
+        interval = ratio_interval(
+            gain_P[has_modes_P],
+            modes_P[has_modes_P],
+            floor=False,
+            bounds=(-1.0, 1.0),
+            cluster_P=select_clusters(late.cluster_P, has_modes_P),
+        )
+        results[scope] = replace(interval, n=int(is_inside_M.sum()))
+    return results
+
+
+@per_series(
+    needs=("mode_logps",),
+    missing=NO_MODES,
+    title="Responses that lose probability to others",
+    unit="share of problems",
+    section="dynamics",
+    rank=30,
+    plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
+    of_base=False,
+)
+def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
+    """Relative negative: the responses that lose probability to others, from one checkpoint to the next.
+
+    Meaning: per problem, which class lost most probability since the checkpoint before. Scope ``incorrect`` is all
+    mass outside the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` the falls of all other
+    correct modes together; the value is the share of problems, and the three sum to 1. The exploitation stage of [B]
+    takes from what has a low reward (incorrect); its exploration stage takes from the mode that it made dominant.
+    Unit: share of problems, of those where anything was lost beyond the numeric noise of scoring (1e-4 nats); n counts
+    these. 95 % exact binomial interval over problems. The base has no row.
+    Limits: with 0/1 rewards no correct mode has a negative expected advantage, so a correct mode that falls is squeezed
+    by the likelier ones (``squeeze``), not punished: only ``incorrect`` is then a relative negative in the sense of
+    [B], which gives its correct actions different rewards. Training on other problems moves mass too. The size of the
+    loss is not weighed, and a problem with one mode has no minority. Equal losses count for the first in the order
+    above. Only for problems that list all accepted responses.
+    Source: [B] (arXiv 2510.04028), section 3, Lemma 1 and Remark 3; from checkpoints instead of updates, which is
+    ours.
+
+    >>> import math
+    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> evidence = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
+    ...     ("base", "q", "a", math.log(0.5)), ("base", "q", "b", math.log(0.1)),
+    ...     ("middle", "q", "a", math.log(0.8)), ("middle", "q", "b", math.log(0.1)),
+    ...     ("late", "q", "a", math.log(0.5)), ("late", "q", "b", math.log(0.4))])
+    >>> [(f.checkpoint_id, f.scope) for f in relative_negative(evidence) if f.value == 1.0]
+    [('middle', 'incorrect'), ('late', 'dominant')]
+    """
+    modes, why = load_exact_modes(evidence)
+    base_id = evidence.base_id
+    for before_id, checkpoint_id in pairwise(evidence.checkpoint_ids):
+        why_not = why.get(checkpoint_id)
+        if base_id in why:
+            why_not = f"base: {why[base_id]}"
+        elif before_id in why:
+            why_not = f"the checkpoint before: {why[before_id]}"
+        if why_not:
+            yield checkpoint_id, dict.fromkeys(LOSERS, why_not)
+        else:
+            yield checkpoint_id, _shares_of_losers(modes[base_id], modes[before_id], modes[checkpoint_id])
+
+
+def _shares_of_losers(base: ExactModes, before: ExactModes, after: ExactModes) -> Results:
+    lost_PS = _lost_probability(base, before, after)
+    has_moved_P = lost_PS.max(axis=1) > 0.0
+    if not has_moved_P.any():
+        why_not = "no probability moved since the checkpoint before, beyond the numeric noise of scoring"
+        return dict.fromkeys(LOSERS, why_not)
+    loser_P, cluster_P = lost_PS[has_moved_P].argmax(axis=1), select_clusters(after.cluster_P, has_moved_P)
+    return {scope: yes_no_interval(loser_P == number, cluster_P=cluster_P) for number, scope in enumerate(LOSERS)}
+
+
+def _lost_probability(base: ExactModes, before: ExactModes, after: ExactModes) -> Float[np.ndarray, "problem scope"]:
+    """Return the probability lost by each of ``LOSERS`` in each problem; 0 for a gain or for noise."""
+    order_M = base.by_likelihood()
+    is_dominant_M = np.zeros(len(order_M), dtype=bool)
+    is_dominant_M[order_M[base.start_P]] = True
+    has_fallen_M = after.change_nats(before) < -NOISE_NATS
+    fall_M = np.where(has_fallen_M, np.exp(before.logp_M) - np.exp(after.logp_M), 0.0)
+    # incorrect responses lost what the correct modes gained; a sum of probabilities is as noisy as its terms
+    gain_P = after.success_probability - before.success_probability
+    return np.stack(
+        [
+            np.where(gain_P > NOISE_NATS * after.success_probability, gain_P, 0.0),
+            after.sum_by_problem(np.where(is_dominant_M, fall_M, 0.0)),
+            after.sum_by_problem(np.where(is_dominant_M, 0.0, fall_M)),
+        ],
+        axis=1,
+    )

@@ -60,15 +60,14 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     Intervals of single checkpoints have no correction for multiple comparisons.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ and all training as the update.
 
-    >>> from dataclasses import replace
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
     ...     ("base", "q1", 0, True, -8.0, 9), ("base", "q1", 1, False, -7.0, 9), ("base", "q2", 0, True, -5.0, 9),
     ...     ("base", "q2", 1, True, -4.0, 9), ("late", "q1", 0, True, -9.0, 9), ("late", "q1", 1, False, -1.0, 9),
     ...     ("late", "q2", 0, True, -5.5, 9), ("late", "q2", 1, True, -7.5, 9)])
     >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
     ...     ("base", "q1", 4, 0), ("base", "q2", 4, 3), ("late", "q1", 4, 0), ("late", "q2", 4, 4)])
-    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> evidence = combine_views(panel, counts)
     >>> [(f.scope, f.value, f.n) for f in interference(evidence)]  # q2: (−0.5 − 3.5) / 2 = −2
     [('all', -1.5, 2), ('base 0', -1.0, 1), ('base 70-80%', -2.0, 1), ('median', -1.5, 2)]
     """
@@ -88,16 +87,11 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference between checkpoints: the change of the base's correct responses since the checkpoint before.
 
-    Meaning: Δ⁺ of the training between two neighbouring checkpoints. Below 0, these updates made solutions that the
-    base had less likely (negative interference). Scope ``all`` is the whole problem set, ``task:NAME`` one task of
-    several, ``base 0-10%`` and so on problems by base success. The base has no row.
-    Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem,
-    then over problems. n counts problems with a correct panel response. Means have no interval, because a few problems
-    may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from six
-    problems on.
-    Limits: the paper's update is one optimiser step; here it is all of them between two checkpoints, so values compare
-    only if checkpoints are evenly spaced. Not a test of Def 2.1 of [A]: wordings of one mode that exchange probability
-    (phrasing noise) move it too. The panel is sampled at the panel temperature. The steps sum to ``interference``.
+    Meaning: Δ⁺ of the training between two consecutive checkpoints. Below 0, these updates made solutions that the base
+    had less likely (negative interference). The base has no row.
+    Unit: nats per response: the sum over its tokens. Scopes, estimator and intervals: as for ``interference``.
+    Limits: as for ``interference``. The paper's update is one optimiser step; here it is all steps between two
+    checkpoints, so compare values only if checkpoints are evenly spaced. The values sum to ``interference``.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, Fig 2C, with the base as μ.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -115,9 +109,8 @@ def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude against base: the mean squared change in log-probability of the base's responses.
 
-    Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed,
-    and no loss of coverage is possible. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several,
-    ``base 0-10%`` and so on problems by base success. The base has no row.
+    Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed, and
+    no loss of coverage is possible. Scopes are those of ``interference``. The base has no row.
     Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
     responses of a problem, then over problems. n counts problems of the panel. Means have no interval, because a few
     problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
@@ -147,18 +140,13 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude between checkpoints: the mean squared change of the base's responses in one step.
 
-    Meaning: ‖Δ‖ of the training between two neighbouring checkpoints, over correct and wrong responses, up or down. If
-    it grows, updates have more effect beyond their batches: the model distinguishes problems less. Scope ``all`` is the
-    whole problem set, ``task:NAME`` one task of several, ``base 0-10%`` and so on problems by base success. The base
-    has no row.
-    Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
-    responses of a problem, then over problems. n counts problems of the panel. Means have no interval, because a few
-    problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
-    six problems on.
-    Limits: the paper's update is one optimiser step; here it is all of them between two checkpoints, so values compare
-    only if checkpoints are evenly spaced, and grow with the learning rate. A few responses with a large change dominate
-    it. The panel is sampled at the panel temperature, and wordings of one mode that exchange probability (phrasing
-    noise) count as movement. The steps do not sum to ``interference_magnitude``.
+    Meaning: ‖Δ‖ of the training between two consecutive checkpoints, over correct and wrong responses, up or down. If
+    it grows, updates have more effect beyond their batches: the model distinguishes problems less. The base has no row.
+    Unit: nats², a mean square without a root, of the sum over a response's tokens. Scopes, estimator and intervals: as
+    for ``interference_magnitude``.
+    Limits: as for ``interference_magnitude``, to which the values do not sum. The paper's update is one optimiser step;
+    here it is all steps between two checkpoints, so compare values only if checkpoints are evenly spaced. They grow
+    with the learning rate.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as μ.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -94,13 +94,12 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
     is no test of Def 2.1 of [A].
     Source: [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3.
 
-    >>> from dataclasses import replace
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
     ...     ("base", "q1", 0, True, -8.0, 9), ("20", "q1", 0, True, -6.0, 9), ("40", "q1", 0, True, -7.0, 9)])
     >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
     ...     ("base", "q1", 4, 1), ("20", "q1", 4, 3), ("40", "q1", 4, 2)])
-    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> evidence = combine_views(panel, counts)
     >>> [(f.checkpoint_id, f.k, round(f.value, 4), f.n) for f in interference_correlation(evidence)]
     [('40', 1, 1.0, 3)]
     """
@@ -136,13 +135,12 @@ def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Result
     Source: the claim is [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3; the test is ours, after Pitman 1937
     (J. R. Stat. Soc. Suppl. 4:225), pooled over pairs.
 
-    >>> from dataclasses import replace
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
     ...     (c, f"q{i}", 0, True, -9.0 - i * t, 9) for t, c in enumerate(("base", "20", "40")) for i in range(8)])
     >>> counts = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
     ...     (c, f"q{i}", 16, 16 - i * t) for t, c in enumerate(("base", "20", "40")) for i in range(8)], n=16)
-    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> evidence = combine_views(panel, counts)
     >>> findings = interference_correlation_p(evidence)  # log-probability and pass@1 fall alike
     >>> [(f.checkpoint_id, f.k, f.value, f.n) for f in findings]
     [('40', 1, 0.0005, 8)]

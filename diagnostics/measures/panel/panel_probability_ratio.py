@@ -65,14 +65,13 @@ def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Res
     University of Chicago). The limits of teacher forcing concern Δ⁺ of [C] (The Reasoning Boundary Paradox), Def 4.1.
 
     >>> import math
-    >>> from dataclasses import replace
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct logp_sum n_tokens", [
     ...     ("base", "q1", 0, True, math.log(0.4), 9), ("base", "q2", 0, True, math.log(0.5), 9),
     ...     ("late", "q1", 0, True, math.log(0.2), 9), ("late", "q2", 0, True, math.log(0.4), 9)])
     >>> repeated = tiny_evidence("repeated_logps", "checkpoint_id problem_id response_id logp_sum second_logp_sum", [
     ...     ("late", "q1", "r1", -1.0, -1.001)])
-    >>> evidence = replace(panel, frames={**panel.frames, **repeated.frames})
+    >>> evidence = combine_views(panel, repeated)
     >>> [(f.scope, round(f.value, 4), f.n) for f in panel_probability_ratio(evidence)]  # (0.5 + 0.8) / 2
     [('all', 0.65, 2), ('noise', 1.001, 1)]
     """

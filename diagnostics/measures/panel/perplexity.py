@@ -186,15 +186,14 @@ def perplexity_base_samples_flow(
     that changed count, as in Eq 7. The paper does not state whether its responses are sampled from the base; its claim
     is about those, so they are here.
 
-    >>> from dataclasses import replace
     >>> from math import log
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> panel = tiny_evidence("panel_logps", "checkpoint_id problem_id sample_index correct n_tokens logp_sum", [
     ...     ("base", "q1", 0, True, 1, log(1 / 2)), ("base", "q2", 0, True, 2, 2 * log(1 / 6)),
     ...     ("late", "q1", 0, True, 1, log(1 / 2)), ("late", "q2", 0, True, 2, 2 * log(1 / 9))])
     >>> counts = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [
     ...     ("base", "q1", 4, 1), ("base", "q2", 4, 2), ("late", "q1", 4, 4), ("late", "q2", 4, 1)])
-    >>> evidence = replace(panel, frames={**panel.frames, **counts.frames})
+    >>> evidence = combine_views(panel, counts)
     >>> [(f.checkpoint_id, f.scope, round(f.value, 6)) for f in perplexity_base_samples_flow(evidence)]
     [('base', 'improved', 2.0), ('base', 'declined', 6.0), ('late', 'improved', 2.0), ('late', 'declined', 9.0)]
     """

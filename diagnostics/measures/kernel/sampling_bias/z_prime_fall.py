@@ -53,9 +53,8 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     Modes of probability 0 are excluded.
     Source: [A] (arXiv 2601.15609), Theorem 2.2; the comparison is ours.
 
-    >>> from dataclasses import replace
     >>> from math import log
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> own = tiny_evidence("own_logps", "checkpoint_id problem_id sample_index response_id correct base_logp_sum", [
     ...     ("base", "q", 0, "r1", True, log(0.6)), ("base", "q", 1, "r2", False, log(0.2))])
     >>> graded = tiny_evidence("graded_samples", "checkpoint_id problem_id sample_index greedy mode", [
@@ -63,7 +62,7 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> modes = tiny_evidence("mode_logps", "checkpoint_id problem_id mode logp_sum", [
     ...     ("base", "q", "a", log(0.6)), ("base", "q", "b", log(0.1)), ("late", "q", "a", log(0.8)),
     ...     ("late", "q", "b", log(0.05))])
-    >>> evidence = replace(modes, frames={**own.frames, **graded.frames, **modes.frames})
+    >>> evidence = combine_views(modes, own, graded)
     >>> [(f.scope, round(f.value, 4)) for f in z_prime_fall(evidence) if f.value is not None]
     [('realised, Z above 1', -0.6931), ('predicted, Z above 1', -0.2704)]
     """

@@ -1,4 +1,4 @@
-"""Greedy failure as a filter for hard problems."""
+"""Greedy responses: their accuracy, and how well they separate hard from solvable problems."""
 
 from __future__ import annotations
 
@@ -9,9 +9,40 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Results, Unknown
-from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
+from oversharp.diagnostics.measures.declare import Input, Loaded, in_sql, per_checkpoint
 from oversharp.diagnostics.statistics.units import Interval
 
+_SQL = """
+WITH greedy AS (
+    SELECT
+        checkpoint_id,
+        step,
+        count(*) AS n,
+        avg(correct::INTEGER) AS share,
+        1.959964 AS z  -- normal quantile of a two-sided 95 % interval
+    FROM graded_samples
+    WHERE series = $series AND greedy
+    GROUP BY ALL
+),
+wilson AS (
+    SELECT
+        *,
+        (share + z * z / (2 * n)) / (1 + z * z / n) AS centre,
+        z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n) AS half_width
+    FROM greedy
+)
+SELECT
+    checkpoint_id,
+    'all' AS scope,
+    NULL::INTEGER AS k,
+    share AS value,
+    -- at 0 and 1 an end of the interval is the share itself, up to rounding
+    greatest(0, least(share, centre - half_width)) AS low,
+    least(1, greatest(share, centre + half_width)) AS high,
+    n
+FROM wilson
+ORDER BY step
+"""
 Z = 1.959964
 LEAST_PROBLEMS = 30
 MISSING = (
@@ -20,9 +51,37 @@ MISSING = (
 )
 
 
-def _load(evidence: Evidence) -> Loaded[pd.DataFrame]:
+@in_sql(
+    needs=("graded_samples",),
+    missing="no graded greedy responses",
+    title="Greedy accuracy",
+    unit="share of problems",
+    section="coverage",
+    rank=100,
+    plot=Plot(x="step", y_label="greedy accuracy", y_range=(0.0, 1.0)),
+)
+def greedy_accuracy() -> str:
+    """Greedy accuracy: the share of problems whose greedy response is correct.
+
+    Meaning: the accuracy of a user who does not sample. It often rises while coverage falls, so alone it is no
+    evidence about over-sharpening.
+    Unit: share of problems. 95 % Wilson score interval over problems (one greedy response each).
+    Limits: temperature 0 by arg max; a response that could not be graded counts as not correct.
+    Source: Wilson 1927, JASA 22:209, for the interval.
+
+    >>> import duckdb, pandas as pd
+    >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": True,
+    ...     "problem_id": ["q1", "q2"], "correct": [True, False]})
+    >>> row = duckdb.execute(greedy_accuracy.sql, {"series": "run"}).fetchone()
+    >>> row[3], round(row[4], 3), round(row[5], 3), row[6]
+    (0.5, 0.095, 0.905, 2)
+    """
+    return _SQL
+
+
+def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
     """Load the problems of every checkpoint where all have a greedy response and the planned samples."""
-    problems = _problems(evidence.frames["greedy_grades"], evidence.frames["problem_counts"])
+    problems = _compare_with_samples(evidence.frames["greedy_grades"], evidence.frames["problem_counts"])
     n_problems = problems["problem_id"].nunique()
     complete = dict(iter(problems[problems["complete"]].groupby("checkpoint_id")))
     complete = {i: rows for i, rows in complete.items() if len(rows) == n_problems}
@@ -30,7 +89,7 @@ def _load(evidence: Evidence) -> Loaded[pd.DataFrame]:
 
 
 @per_checkpoint(
-    input=Input(load=_load, needs=("greedy_grades", "problem_counts"), missing=MISSING),
+    input=Input(load=_load_problems, needs=("greedy_grades", "problem_counts"), missing=MISSING),
     title="Greedy failure as a filter (F1)",
     unit="F1 score",
     section="dynamics",
@@ -52,13 +111,12 @@ def greedy_failure_f1(problems: pd.DataFrame) -> Results:
     predicted to be, F1 is 0/0 and unknown.
     Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 
-    >>> from dataclasses import replace
-    >>> from oversharp.diagnostics.measures.examples import tiny_evidence
+    >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
     >>> greedy = tiny_evidence("greedy_grades", "checkpoint_id problem_id correct", [
     ...     ("base", "q1", True), ("base", "q2", False), ("base", "q3", False)])
     >>> drawn = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct n_planned", [
     ...     ("base", "q1", 1, 1, 1), ("base", "q2", 1, 0, 1), ("base", "q3", 1, 1, 1)])
-    >>> evidence = replace(greedy, frames={**greedy.frames, **drawn.frames})
+    >>> evidence = combine_views(greedy, drawn)
     >>> [(f.scope, round(f.value, 3), f.n) for f in greedy_failure_f1(evidence)]  # one hit, one miss each
     [('all', 0.667, 3), ('highly_solvable', 0.667, 3)]
     """
@@ -93,7 +151,7 @@ def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.n
     return Interval(mean=f1, low=max(0.0, f1 - half_width), high=min(1.0, f1 + half_width), n=n)
 
 
-def _problems(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
+def _compare_with_samples(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
     """Return a row per checkpoint and problem, with the columns greedy_correct, solvable and complete.
 
     ``solvable`` is a success rate of at least 0.6; ``complete`` means a greedy response and all planned samples.
