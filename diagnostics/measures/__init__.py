@@ -60,7 +60,7 @@ def all_measures() -> Mapping[str, Measure]:
 
 
 def get_measure(name: str) -> Measure:
-    """Return the measure with this name or former name. Raises ``ConfigError`` with the nearest names.
+    """Return the measure with this name or former name, else raise ``ConfigError``.
 
     >>> get_measure("pass_at_k").unit
     'probability'
@@ -86,7 +86,7 @@ _CLUSTERS = (
 
 
 def explanation(measure: Measure) -> str:
-    """Return the text of ``oversharp explain``: name, title, unit, section, docstring, and the papers it cites.
+    """Return the text of ``oversharp explain`` on a measure, with the papers it cites.
 
     The example is omitted, because it uses artificial evidence.
 

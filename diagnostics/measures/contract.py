@@ -1,4 +1,4 @@
-"""Records of a measure: the evidence it reads, its declaration, its plot, and its result at one checkpoint."""
+"""Records of a measure: its evidence, declaration, plot, and result at one checkpoint."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Evidence:
 
     @cached_property
     def base_id(self) -> str:
-        """``checkpoint_id`` of the base. Raises ``IndexError`` in a series without a base, such as an empty one."""
+        """``checkpoint_id`` of the base. Raises ``IndexError`` in a series without a base."""
         return str(self.checkpoints.loc[self.checkpoints["is_base"], "checkpoint_id"].iloc[0])
 
 
@@ -89,7 +89,7 @@ def cached_per_evidence(load: Callable[[Evidence], T]) -> Callable[[Evidence], T
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Figure of a measure in the report. ``group`` names the column that distinguishes the lines."""
+    """Figure of a measure in the report. ``group`` is the column that separates the lines."""
 
     x: Literal["step", "k"] = "step"
     group: Literal["checkpoint", "scope", "k", "none"] = "none"
@@ -161,7 +161,7 @@ class Measure:
             raise ValueError(f"measure {self.name}: no section {self.section!r}; choose from {get_args(Section)}")
 
     def __call__(self, evidence: Evidence) -> Sequence[Finding]:
-        """Return the findings. If a view of ``needs`` is empty, all of them are unknown for the reason ``missing``.
+        """Return the findings, unknown for the reason ``missing`` if a view of ``needs`` is empty.
 
         Raises ``TypeError`` for a measure in SQL, which only a database can compute.
         """

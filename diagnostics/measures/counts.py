@@ -28,7 +28,7 @@ ONE_MODE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Samples and correct samples of every problem at one checkpoint, in an order shared by all checkpoints.
+    """Samples and correct samples by problem at one checkpoint, in a common order.
 
     ``task_P`` names each problem's task, ``cluster_P`` its cluster if the audit has clusters.
     """
@@ -50,13 +50,13 @@ class Counts:
         return self.correct_P > 0
 
     def pass_at_k(self, k: int) -> Float[np.ndarray, " problem"]:
-        """Return the unbiased pass@k of each problem. Raises ``ValueError`` if a problem has fewer than k samples."""
+        """Return the unbiased pass@k of each problem. Raises ``ValueError`` for k > n."""
         return compute_pass_at_k(self.n_P, self.correct_P, k)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCounts:
-    """Counts of distinct labels (answers, modes, ways) at one checkpoint, sorted by problem and label.
+    """Counts of distinct labels (answers, modes, ways) at one checkpoint, by problem and label.
 
     ``group_A`` is the number of each label's problem (0 … n_problems − 1). ``cluster_P`` has the clusters of these
     problems if the audit has clusters.
@@ -71,7 +71,7 @@ class LabelCounts:
 def compute_pass_at_k(
     n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
 ) -> Float[np.ndarray, " problem"]:
-    """Return the unbiased pass@k of each problem. Raises ``ValueError`` if a problem has fewer than k samples.
+    """Return the unbiased pass@k of each problem. Raises ``ValueError`` for k > n.
 
     >>> compute_pass_at_k(np.array([4, 2]), np.array([1, 1]), 2).tolist()
     [0.5, 1.0]
@@ -84,7 +84,7 @@ def look_up_by_counts(
     correct_P: Int[np.ndarray, " problem"],
     table: Callable[[int], Float[np.ndarray, " correct"]],
 ) -> Float[np.ndarray, " problem"]:
-    """Look up each problem in ``table(n)``, which has a value for every number of correct samples among n."""
+    """Look up each problem's number of correct samples in ``table(n)``."""
     value_P = np.empty(len(n_P), dtype=np.float64)
     for n in np.unique(n_P):
         value_P[n_P == n] = table(int(n))[correct_P[n_P == n]]
@@ -123,12 +123,12 @@ def drop_interval(interval: Interval) -> Interval:
 
 
 def keep_reliable_interval(interval: Interval, k: int, n: int) -> Interval:
-    """Drop the interval for k above n/2, where the sampling variance cannot be estimated; keep it for k = 1."""
+    """Drop the interval for k > max(1, n/2), where the variance cannot be estimated."""
     return interval if k <= max(1, n // 2) else drop_interval(interval)
 
 
 def reciprocal(interval: Interval) -> Interval:
-    """Return 1 / mean with its interval; the upper end is None if the index could be 0. Needs a positive mean."""
+    """Return 1 / mean with its interval. Needs a positive mean; an end of 0 becomes None."""
     return replace(
         interval,
         mean=1.0 / interval.mean,
@@ -145,7 +145,7 @@ def select_clusters(
 
 
 def list_task_scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Return scope names and masks: ``all``, and ``task:NAME`` for each task if there are several."""
+    """Return scope names and masks: ``all``, and ``task:NAME`` if there are several tasks."""
     tasks = np.unique(task_P)
     whole = [("all", np.ones(len(task_P), dtype=bool))]
     return whole if len(tasks) < 2 else whole + [(f"task:{task}", task_P == task) for task in tasks]
@@ -190,7 +190,7 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
 def find_incomplete(
     evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int | None = None
 ) -> dict[str, str]:
-    """Return the reason for each checkpoint where some problem does not have its planned number of samples.
+    """Return the reason for each checkpoint with a wrong number of samples of some problem.
 
     ``expected`` replaces the frame's column ``n_planned`` if every problem needs the same number.
     """
@@ -222,7 +222,7 @@ ANSWER_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def count_labels(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1) -> LabelCounts:
-    """Count the distinct values of column ``label`` at one checkpoint, over problems with at least ``least`` samples.
+    """Count the values of column ``label`` over problems with at least ``least`` samples.
 
     ``rows`` has the columns problem_id, n and ``label``, and may split a label into several rows. Rows without a label
     are ignored.
@@ -248,7 +248,7 @@ def count_labels_by_checkpoint(
 
 @cached_per_evidence
 def has_second_mode(evidence: Evidence) -> bool:
-    """Return whether the correct samples of some problem have two different modes, at any checkpoint.
+    """Return whether some problem has correct samples of two modes at any checkpoint.
 
     Otherwise the number of modes and the leading share would always be 1. The samples decide, because verifiers of
     other packages need not declare whether they distinguish modes.

@@ -67,7 +67,7 @@ class Declared(TypedDict):
 def per_checkpoint(
     *, input: Input[T], by_k: bool = False, scopes: Sequence[str] = ("all",), **declared: Unpack[Declared]
 ) -> Callable[[Callable[..., Results]], Measure]:
-    """Compute ``function(value)`` at every checkpoint; with ``by_k``, ``function(value, k)`` for every k of the audit.
+    """Compute ``function(value)``, or ``function(value, k)`` if ``by_k``, at every checkpoint.
 
     At a checkpoint without a value, each of ``scopes`` has the reason.
     """
@@ -82,7 +82,7 @@ def per_checkpoint(
 def against_base(
     *, input: Input[T], by_k: bool = False, scopes: Sequence[str] = ("all",), **declared: Unpack[Declared]
 ) -> Callable[[Callable[..., Results]], Measure]:
-    """Compute ``function(base, late)`` at every checkpoint but the base; with ``by_k``, ``function(base, late, k)``.
+    """Compute ``function(base, late)``, or with k if ``by_k``, at every checkpoint but the base.
 
     If the base has no value, no checkpoint has a result.
     """
@@ -115,7 +115,7 @@ def per_series(
     of_base: bool = True,
     **declared: Unpack[Declared],
 ) -> Callable[[Callable[[Evidence], Iterable[tuple[str, Results]]]], Measure]:
-    """Compute all results from the evidence of the series; ``function(evidence)`` yields checkpoint and results."""
+    """Compute all results by ``function(evidence)``, which yields checkpoint and results."""
 
     def declare(function: Callable[[Evidence], Iterable[tuple[str, Results]]]) -> Measure:
         def compute(evidence: Evidence) -> list[Finding]:
@@ -133,7 +133,7 @@ def per_series(
 def in_sql(
     *, needs: tuple[str, ...], missing: str, of_base: bool = True, **declared: Unpack[Declared]
 ) -> Callable[[Callable[[], str]], Measure]:
-    """Compute all results by the query that ``function()`` returns, as documented in ``contract.Measure``."""
+    """Compute all results by the query that ``function()`` returns (see ``Measure``)."""
 
     def declare(function: Callable[[], str]) -> Measure:
         source = Input(load=_load_nothing, needs=needs, missing=missing)
@@ -143,7 +143,7 @@ def in_sql(
 
 
 def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield every checkpoint but the base, with the reason why it cannot be compared with the base, or None.
+    """Yield every checkpoint but the base, and why it cannot be compared with it, or None.
 
     ``why`` has the reasons why single checkpoints are unusable.
     """
@@ -157,7 +157,7 @@ def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tu
 
 
 def pair_steps(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each pair of consecutive checkpoints, with the reason why they cannot be compared, or None."""
+    """Yield each pair of consecutive checkpoints, and why they cannot be compared, or None."""
     for before_id, after_id in pairwise(evidence.checkpoint_ids):
         before_why = f"the checkpoint before: {why[before_id]}" if before_id in why else None
         yield before_id, after_id, before_why or why.get(after_id)

@@ -31,7 +31,7 @@ def tiny_evidence(
 def tiny_ways(
     rows: list[tuple[str, str, str | None, bool, int]], *, n: int = 4, ks: tuple[int, ...] = (1,)
 ) -> Evidence:
-    """Return evidence of ways from rows of checkpoint, problem, way, whether in the first half, and correct samples.
+    """Return evidence of ways from rows (checkpoint, problem, way, is first half, n correct).
 
     Each problem has ``n`` samples. Classes are the same at all levels. The way None is unknown.
 
@@ -84,7 +84,7 @@ def tiny_temperatures() -> Evidence:
 
 
 def _with_control(controlled: str, temperature: float, hits: tuple[int, int], **own: tuple[int, int]) -> Evidence:
-    """Return correct samples of even and odd problems: of each checkpoint, and of one at another temperature."""
+    """Return evidence of checkpoints, one also at another temperature; even and odd problems."""
     rows = [(name, f"q{i}", 8, pair[i % 2]) for name, pair in own.items() for i in range(40)]
     evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", list(rows), n=8)
     control_rows = [(controlled, f"q{i}", temperature, 1.0, 8, hits[i % 2]) for i in range(40)]

@@ -10,7 +10,7 @@ SUM_TOLERANCE = 1e-6
 
 
 def vector(values: ArrayLike, name: str, *, length: int | None = None) -> np.ndarray:
-    """Return a one-dimensional array of ``length`` finite numbers. Raises ``ValueError`` for other input."""
+    """Return a vector of ``length`` finite numbers. Raises ``ValueError`` otherwise."""
     array_X = np.asarray(values, dtype=np.float64)
     if array_X.ndim != 1 or not array_X.size or not np.isfinite(array_X).all():
         raise ValueError(f"{name}: needs one axis of finite numbers, at least one; got shape {array_X.shape}")

@@ -1,4 +1,4 @@
-"""The assumptions of Theorem 2.4 of [A] (arXiv 2601.15609, section 2.3 and Appendix E), checked on a real kernel."""
+"""Assumptions of Theorem 2.4 of [A] (arXiv 2601.15609), checked on a real kernel."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def coupling_flags(
     *,
     relative_cutoff: float = RELATIVE_CUTOFF,
 ) -> CouplingFlags:
-    """Return all flags of one batch. Without ``mode_G``, rows with the same gradient are one mode.
+    """Return all flags of one batch; by default rows with one gradient are one mode.
 
     Raises ``ValueError`` if the batch has fewer than two modes.
 
@@ -114,14 +114,14 @@ def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecayFit:
-    """η of Assumption 2.2 by least squares, and ‖k − ηK‖/‖k‖: 0 if exact, 1 if η explains nothing."""
+    """η of Assumption 2.2 by least squares, and the residual ‖k − ηK‖/‖k‖ (0 if exact)."""
 
     eta: float
     residual: float
 
 
 def fit_decay(cross_TG: Float[np.ndarray, "mode sample"], within_TG: Float[np.ndarray, "mode sample"]) -> DecayFit:
-    """Fit k((q′,o),(q,o_s)) ≈ η K((q,o),(q,o_s)) over matching modes o (rows) and samples s (columns).
+    """Fit k((q′,o),(q,o_s)) ≈ η K((q,o),(q,o_s)) over modes o (rows), samples s (columns).
 
     Raises ``ValueError`` unless both have the same shape and a nonzero entry each. Source: [A] Assumption 2.2.
 

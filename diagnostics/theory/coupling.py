@@ -1,4 +1,4 @@
-"""[A] 2.3 and [C] 3: how a step on one batch moves all other responses, from the gradient kernel.
+"""[A] 2.3 and [C] 3: the effect of a step on one batch, from the gradient kernel.
 
 K_ij = ⟨∇f_i, ∇f_j⟩ with f the (log-)probability or logit of row i. ``kernel_GG`` is the kernel of a batch of G samples,
 ``cross_TG`` that of T targets with them. Unit of a kernel: nats² per squared parameter. ``target_G`` (y) is the shift
@@ -42,7 +42,7 @@ def symmetric(kernel_NN: ArrayLike, name: str = "kernel") -> Float[np.ndarray, "
 def target_shifts(
     mode_G: Int[np.ndarray, " sample"], advantage_G: ArrayLike, *, beta: float, signed: bool = False
 ) -> Float[np.ndarray, " sample"]:
-    """Return y_s = N_s |A_s| / (βG) in nats, with N_s the count of the mode of sample s in the batch.
+    """Return y_s = N_s |A_s| / (βG) in nats; N_s counts the mode of s in the batch.
 
     ``mode_G`` has equal labels for samples of one mode. The paper takes the absolute value and moves the sign of A into
     the gradient. For a kernel of plain gradients use ``signed``, N A/(βG); otherwise wrong answers count as rewarded.
@@ -65,7 +65,7 @@ def target_shifts(
 def dual_coefficients(
     kernel_GG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " sample"]:
-    """Return α = K⁺ y: the smallest weights of the batch's gradients whose sum moves the batch by y.
+    """Return α = K⁺ y, the smallest weights of gradients that move the batch by y.
 
     Uses the pseudo-inverse: K is singular if a mode repeats, and the paper's K⁻¹ does not exist.
     ``relative_cutoff`` must exceed the rounding error of the kernel: about 1e-6 for float32 gradients.
@@ -82,7 +82,7 @@ def dual_coefficients(
 def induced_shift(
     kernel_GG: ArrayLike, cross_TG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " target"]:
-    """Return Δf = k^T K⁺ y in nats per target, the exact first-order effect of the minimum-norm update.
+    """Return Δf = k^T K⁺ y in nats per target: the exact first-order effect.
 
     A target in the batch moves by its own y, and a target whose cross kernel is η times such a row moves by η·y.
     Source: [A] 2.3, Appendix D.
@@ -98,7 +98,7 @@ def induced_shift(
 
 
 def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """Return K_ij / √(K_ii K_jj), from −1 to 1. Unlike K it does not grow with the length of the responses.
+    """Return K_ij / √(K_ii K_jj), from −1 to 1, which corrects for the length of responses.
 
     >>> cosine_kernel([[4.0, 1.0], [1.0, 1.0]]).tolist()
     [[1.0, 0.5], [0.5, 1.0]]
@@ -111,7 +111,7 @@ def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
 
 
 def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """Return K_ij / (T_i T_j), the kernel of per-token means ([C] Eq 16), from that of sums over T tokens ([C] 3).
+    """Return K_ij / (T_i T_j), the kernel of per-token means ([C] Eq 16).
 
     >>> kernel_of_means([[4.0, 2.0], [2.0, 9.0]], [2, 1]).tolist()
     [[1.0, 1.0], [1.0, 9.0]]
@@ -124,7 +124,7 @@ def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.nda
 
 
 def effective_rank(kernel_NN: ArrayLike) -> float:
-    """Return exp(−Σ p log p) with p the normalised eigenvalues of K: the number of directions in use, 1 to N.
+    """Return exp(−Σ p log p), p the normalised eigenvalues: the number of directions.
 
     The effective rank of the gradient matrix, whose singular values are the square roots, is larger. Negative
     eigenvalues are rounding and count as 0. Source: Roy and Vetterli 2007 (EUSIPCO), Definition 1; [C] C.2 refers to
@@ -141,7 +141,7 @@ def effective_rank(kernel_NN: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelExtremes:
-    """Least and largest self-similarity λ = K_ii, and cross-similarity ρ = K_ij of different modes."""
+    """Extremes of self-similarity λ = K_ii, and of ρ = K_ij between different modes."""
 
     lambda_min: float
     lambda_max: float
@@ -150,7 +150,7 @@ class KernelExtremes:
 
 
 def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None = None) -> KernelExtremes:
-    """Return λ and ρ of a kernel, ρ over pairs of different modes. By default every row is a separate mode.
+    """Return the extremes of λ, and of ρ over pairs of different modes (default: rows).
 
     The paper takes ρ over all i ≠ j. Two samples of one mode then make ρ_max equal to a λ, and Assumption 2.3 is void.
     Raises ``ValueError`` with fewer than two modes. Source: [A] 2.3.
@@ -177,7 +177,7 @@ def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None
 def first_order_influence(
     cross_RB: Float[np.ndarray, "response batch"], advantage_B: ArrayLike, *, learning_rate: float
 ) -> Float[np.ndarray, " response"]:
-    """Return Δ log π(y′|x′) ≈ η Σ_b K(b, ·) A_b in nats, for a step of η Σ_b A_b ∇log π(y_b|x_b).
+    """Return Δ log π(y′|x′) ≈ η Σ_b K(b, ·) A_b in nats, to first order in η.
 
     The paper has one pair in the batch; steps add. Divide η by the batch size for a mean. The error is O(η²).
     Source: [C] Proposition 3.1, Eq 3.
@@ -193,7 +193,7 @@ def first_order_influence(
 
 
 def group_advantages(reward_G: ArrayLike, *, ddof: int = 1) -> Float[np.ndarray, " sample"]:
-    """Return (r − mean)/std of a group, 0 if all rewards are equal. [C] uses ``ddof`` 1, [A] and [B] use 0.
+    """Return (r − mean)/std of a group, 0 if all rewards are equal.
 
     With the rewards of [C] A.1 (1, wrong −0.5, no answer −1) a group of wrong answers still has advantages. That
     contradicts its section 5 ("A = 0 if all sampled actions are incorrect"). Source: [C] Eq 10.

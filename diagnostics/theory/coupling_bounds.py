@@ -1,4 +1,4 @@
-"""[A] Theorem 2.4 and Corollary 2.2: bounds on an induced shift, to be compared with the exact shift.
+"""[A] Theorem 2.4 and Corollary 2.2: bounds on an induced shift.
 
 Neither bound holds in general. Let Δf = k^T α with α = K⁺ y, and let M(λ, ρ) have λ on the diagonal and ρ elsewhere.
 The paper's step from K ⪰ M(λ_min, ρ_min) to Σα ≤ A_sum/(λ_min + (G−1)ρ_min) has two errors. First, the order does not
@@ -16,7 +16,7 @@ from oversharp.diagnostics.theory.coupling import KernelExtremes
 
 
 def unseen_shift_bound(extremes: KernelExtremes, *, group_size: int, target_sum: float, eta: float) -> Bound:
-    """Return the bound of Case 1, as printed, in nats: Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min).
+    """Return the bound of Case 1, as printed: Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min).
 
     It is for a mode outside the batch, and undefined unless the denominator is positive. It fails in a few per cent of
     random instances. Source: [A] Theorem 2.4, Case 1.

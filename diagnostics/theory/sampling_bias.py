@@ -61,7 +61,7 @@ def batch_optimal_policy(reference_M: ArrayLike, count_M: ArrayLike, advantage_M
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionBounds:
-    """Lower bounds of Z′(q), and the gap Δ_π = π⁺_min − π⁻_max over sampled modes that the second one uses."""
+    """Lower bounds of Z′(q), and the gap Δ_π = π⁺_min − π⁻_max over sampled modes."""
 
     from_counts: float
     from_gap: Bound
@@ -121,7 +121,7 @@ def _from_gap(
 def check_batch(
     reference_M: ArrayLike, count_M: ArrayLike, advantage_M: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the three as float64 arrays. Raises ``ValueError`` for an empty batch or impossible probabilities."""
+    """Return the three as float64 arrays. Raises ``ValueError`` for an empty batch."""
     reference_M = distribution(reference_M, "reference_M", positive=True)
     n_modes = len(reference_M)
     return reference_M, counts(count_M, "count_M", length=n_modes), vector(advantage_M, "advantage_M", length=n_modes)

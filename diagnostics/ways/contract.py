@@ -1,4 +1,4 @@
-"""Interface of a reader of ways, which maps the text of a response to how it solves its problem."""
+"""Interface of a reader of ways: from the text of a response to its signature."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Signature:
 
 
 class WaysReader(Protocol):
-    """Reader of signatures. Its only input is the text, not the checkpoint, the problem or the grade.
+    """Reader of signatures from texts, without checkpoint, problem or grade.
 
     ``name`` and ``version`` are stored with its signatures; raise the version if you change what it parses. Two
     signatures of one strategy with a similarity of at least ``joined_from`` are the same way; the constant was chosen

@@ -1,4 +1,4 @@
-"""Parser of the arithmetic in a text: which values are computed from which, exactly and in bounded time.
+"""Parser of the arithmetic in a text, exact and in bounded time.
 
 It handles digits, the four operations, powers, roots, factorials, brackets, and the LaTeX and units around them, and
 skips anything else. A general parser would take milliseconds per equation.
@@ -103,7 +103,7 @@ def read_computations(text: str) -> list[Computation]:
 
 
 def normalise_notation(text: str) -> str:
-    r"""Return the lines of a text that state a relation, in ASCII signs, with ``=`` for all relations and no units.
+    r"""Return the lines of a text with a relation, in ASCII signs and without units.
 
     The LaTeX commands ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi`` stay; other commands separate the text around
     them.
@@ -136,7 +136,7 @@ def normalise_notation(text: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read_run(run: str) -> tuple[Computation, ...]:
-    """Parse one run; cached, because responses to the same problem share most of their equations."""
+    """Parse one run. Cached: responses to one problem share most of their equations."""
     operations: list[Computation] = []
     for sentence in _SENTENCE.split(run):
         if "=" in sentence:
@@ -168,7 +168,7 @@ def _read_chain(sentence: str) -> list[Computation]:
 
 
 def _relate(left: Value, right: Value) -> Computation | None:
-    """Return the computation that an equation of two values adds: a solved unknown, or a relation of unknowns."""
+    """Return the solved unknown, or the relation of unknowns, of an equation."""
     open_sides = [side for side in (left, right) if isinstance(side, Polynomial) and side.unknowns]
     if not open_sides or any(side.is_symbol for side in open_sides):  # all values are known, or one side is a name
         return None

@@ -19,7 +19,7 @@ LONGEST_NAME = 120
 
 
 def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Signature, str]:
-    """Return the name of the way of each known signature: the steps of the way's most frequent signature.
+    """Return the name of each known signature's way: its most frequent signature.
 
     Signatures of the same strategy are clustered by average linkage down to a mean similarity of ``joined_from``. The
     result does not depend on the order of ``counts``, which are the counts over all checkpoints.
@@ -42,7 +42,7 @@ def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Si
 
 
 def similarities(left: Sequence[Signature], right: Sequence[Signature]) -> Float[np.ndarray, "left right"]:
-    """Return the similarity of signatures, from 0 to 1: the shared steps over all steps of either.
+    """Return similarities from 0 to 1: the shared steps over all steps of either.
 
     A step of one that is a part of the other counts as shared. Parts that only one of them has do not count, unless the
     other has different parts instead: then the two took different routes, and each such pair counts as two steps.

@@ -1,4 +1,4 @@
-"""Parser of the arithmetic in a Python program, which it does not run, into the operations that prose would show.
+"""Parser of the arithmetic in a Python program, which it does not run.
 
 Names are replaced by the values assigned to them, so names, the order of assignments and the number of lines have no
 effect. Unknown values (a loop variable, a library call) are represented by the normal form of the syntax tree, without
@@ -67,7 +67,7 @@ def split_programs(text: str) -> tuple[list[str], str]:
 
 
 def read_program(source: str) -> list[Computation] | None:
-    """Return the operations of a program in order, or None if it is not Python or exceeds the limits.
+    """Return the operations of a program, or None if it is not Python or too long.
 
     >>> [c.value for c in read_program("eggs = 16 - 3\\nprice = 2\\nprint(eggs * price)")]
     ['13', '26']
@@ -200,7 +200,7 @@ class _Program:
                 return self._form(f"{type(node).__name__}({','.join(map(_text, parts))})", record=False)
 
     def _flat(self, node: ast.BinOp, kind: str) -> Known:
-        """Evaluate a sum of any number of terms, or a product of any number of factors, as one operation."""
+        """Evaluate a sum of any number of terms, or a product, as one operation."""
         operands: list[tuple[type[ast.operator], Known]] = []
         left: ast.expr = node
         alike = ("+",) if kind == "+" else ("*", "/")

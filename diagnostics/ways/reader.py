@@ -1,4 +1,4 @@
-"""Built-in reader "steps": the values that a response computes, in prose, in programs, or in one expression."""
+"""Built-in reader "steps": values computed in prose, programs, or one expression."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _build_signature(strategy: str | None, computations: list[Computation], *, w
 
 
 def reduce_steps(computations: Sequence[Computation]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the steps, which are the computed values, and the parts, which are products inside longer products.
+    """Return steps, the computed values, and parts, the products inside longer products.
 
     Both are sorted, without duplicates. The result does not depend on the order and grouping of operations. A sum that
     is only used in another sum is not a step: adding three numbers at once or one by one is the same. A product that is
@@ -120,7 +120,7 @@ def reduce_steps(computations: Sequence[Computation]) -> tuple[tuple[str, ...], 
 
 
 def count_operations(computations: Sequence[Computation], *, every: bool = False) -> str:
-    """Return how many distinct values each kind of operation yields; with ``every``, how many operations it has.
+    """Return the number of distinct values by kind of operation; with ``every``, of operations.
 
     >>> count_operations([Computation("*", ("2", "9"), "18"), Computation("*", ("9", "2"), "18")])
     '*1'
@@ -151,7 +151,7 @@ def _is_step(computation: Computation) -> bool:
 
 
 def _find_expression(text: str) -> str | None:
-    r"""Return the expression of a response, or of its last box or answer tag, if it contains an operation.
+    r"""Return the expression of a response, or of its last box or answer tag.
 
     >>> _find_expression(" 6*7 + 12\n"), _find_expression("So \\boxed{3 \\times 4}"), _find_expression("54")
     ('6*7 + 12', None, None)
@@ -169,7 +169,7 @@ def _find_expression(text: str) -> str | None:
 
 
 def _read_expression(expression: str) -> tuple[list[Computation], str] | None:
-    """Return the operations of an expression and its text without spaces, or None beyond the limits.
+    """Return the operations of an expression and its compact text, or None.
 
     The value of an operation is the name of its syntax tree, which does not depend on the order of operands.
 

@@ -1,4 +1,4 @@
-"""Exact values of school arithmetic: integers, fractions, and polynomials in unknowns, all of bounded size.
+"""Exact values of school arithmetic: integers, fractions, polynomials in unknowns.
 
 Integers stay ``int``: most values are integers, and ``Fraction`` is ten times as slow.
 """
@@ -123,7 +123,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def root(value: Value) -> Value:
-    """Return the square root: exact for a fraction, else a new symbol with the square factor extracted.
+    """Return the square root: exact for a fraction, else with a new symbol.
 
     >>> root(16), name_value(root(50))
     (4, '5√2')
@@ -162,7 +162,7 @@ def divide_plain(first: Number, second: Number) -> Number:
 
 
 def linear_root(value: Value) -> Number | None:
-    """Return the root of a polynomial that is linear in its only unknown, and None for any other value.
+    """Return the root of a polynomial linear in its only unknown, else None.
 
     >>> linear_root(add(multiply(symbol("n"), 40), -120))
     3
@@ -191,7 +191,7 @@ def name_value(value: Value) -> str:
 
 
 def normalise_equation(value: Polynomial) -> Polynomial:
-    """Return the equation value = 0 with coprime integer coefficients, the first of them positive."""
+    """Return the equation value = 0 with coprime integers, the first of them positive."""
     below = 1
     for _, coefficient in value.terms:
         below = below * coefficient.denominator // gcd(below, coefficient.denominator)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oversharp.diagnostics.measures import get_measure
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import NONE_MIXED, partitions
+from oversharp.diagnostics.measures.kernel.sampling_bias.partitions import NONE_MIXED, build_partitions
 
 COLUMNS = "checkpoint_id problem_id sample_index response_id correct base_logp_sum"
 MIXED, BETA_SMALL, BETA_1 = "mixed", "of mixed, beta 0.04", "of mixed, beta 1"
@@ -29,7 +29,7 @@ def shares(rows):
 def test_z_prime_is_that_of_theorem_2_2():
     # two of three are correct: A = 1/√2 and −√2; a was drawn twice
     rows = own(("a", True, 0.3), ("a", True, 0.3), ("b", False, 0.2))
-    (one,) = partitions(tiny_evidence("own_logps", COLUMNS, rows).frames["own_logps"])
+    (one,) = build_partitions(tiny_evidence("own_logps", COLUMNS, rows).frames["own_logps"])
     a, b = 2 * 2**-0.5 / 3, -(2**0.5) / 3
     for beta in (1.0, 0.04):
         assert one.log_z(beta) == pytest.approx(log(0.3 * exp(a / beta) + 0.2 * exp(b / beta) + 0.5))

@@ -1,4 +1,4 @@
-"""Best of k responses by a recorded reward: its reward, and the probability that it is correct."""
+"""Best of k responses by a recorded reward: its reward and its accuracy."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _WITH_REPLACEMENT = (
     plot=Plot(x="k", group="checkpoint", y_label="highest reward of k responses", log_x=True),
 )
 def best_at_k() -> str:
-    """Best@k: the highest of the rewards that another tool recorded for k responses, averaged over problems.
+    """Best@k: the highest recorded reward of k responses, averaged over problems.
 
     Meaning: scope ``all`` is the expected reward of the best of k fresh responses; if every reward is 0 or 1 it is
     pass@k. Scope ``with_replacement`` is the value that verl logs as ``best@k/mean``. It draws the k responses of a
@@ -135,7 +135,7 @@ def best_at_k() -> str:
     plot=Plot(x="k", group="checkpoint", y_label="probability that the chosen response is correct", log_x=True),
 )
 def best_of_k() -> str:
-    """Best-of-k: the probability that the response with the highest recorded reward of k responses is correct.
+    """Best-of-k: the accuracy of the response with the highest recorded reward of k.
 
     Meaning: the accuracy of choosing among k responses by that reward, judged by the verifier of this series and
     averaged over problems. A perfect reward would reach pass@k; ``majority_at_k`` needs no reward. If the curve

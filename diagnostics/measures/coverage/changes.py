@@ -1,4 +1,4 @@
-"""Changes of pass@k since the base at all checkpoints and k: their simultaneous band, and k*."""
+"""Changes of pass@k since the base: at all checkpoints and k, their band, and k*."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class _Changes:
-    """Differences of pass@k, late minus base, at the complete checkpoints but the base, for ascending ``ks``.
+    """Differences of pass@k from the base at the complete checkpoints, for ascending ``ks``.
 
     ``cluster_P`` has the clusters of the problems if the audit has clusters. ``why`` has the reason for every
     checkpoint but the base that is not in ``checkpoint_ids``.
@@ -47,7 +47,7 @@ class _Changes:
 
 
 def _load_changes(evidence: Evidence) -> _Changes:
-    """Compute the changes for k up to half of the fewest samples of any problem at any checkpoint."""
+    """Compute the changes for k up to half of the fewest samples of any problem."""
     counts, why = load_sampled_counts(evidence)
     compared = dict(compare_with_base(evidence, why))
     complete = [checkpoint_id for checkpoint_id, why_not in compared.items() if not why_not]
@@ -83,7 +83,7 @@ def _load_changes(evidence: Evidence) -> _Changes:
     of_base=False,
 )
 def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Pass@k against base in one band: the paired differences at every checkpoint and every k at once.
+    """Pass@k against base in one band: the paired differences at all checkpoints and k.
 
     Meaning: the same differences as ``pass_at_k_delta``, with simultaneous intervals. In most series without any
     change, some of those separate intervals exclude 0; this band contains all true differences in 95 % of series. If it

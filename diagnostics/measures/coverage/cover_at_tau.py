@@ -1,4 +1,4 @@
-"""Cover@τ, the share of problems solved reliably: at every checkpoint, and its difference from the base."""
+"""Cover@τ, the share of problems solved reliably, and its difference from the base."""
 
 from __future__ import annotations
 
@@ -107,6 +107,6 @@ def _is_covered(counts: Counts, percent: int) -> Bool[np.ndarray, " problem"]:
 
 
 def _too_coarse(percent: int, n: int) -> str | None:
-    """Return why n samples cannot resolve τ: below 1/τ a single hit exceeds it, and likewise a single miss near 1."""
+    """Return why n samples cannot resolve τ (fewer than 1/τ or 1/(1 − τ)), or None."""
     least = -(-100 // min(percent, 100 - percent))
     return f"needs at least {least} samples per problem; there are {n}" if n < least else None

@@ -80,7 +80,7 @@ def greedy_accuracy() -> str:
 
 
 def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
-    """Load the problems of every checkpoint where all have a greedy response and the planned samples."""
+    """Load the problems of every checkpoint with all greedy responses and planned samples."""
     problems = _compare_with_samples(evidence.frames["greedy_grades"], evidence.frames["problem_counts"])
     n_problems = problems["problem_id"].nunique()
     complete = dict(iter(problems[problems["complete"]].groupby("checkpoint_id")))
@@ -97,7 +97,7 @@ def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
     plot=Plot(x="step", group="scope", y_label="F1 score", y_range=(0.0, 1.0)),
 )
 def greedy_failure_f1(problems: pd.DataFrame) -> Results:
-    """Greedy failure as a filter: how well one greedy response separates hard from solvable problems.
+    """Greedy failure as a filter: how well a greedy response separates hard problems.
 
     Meaning: F1, the harmonic mean of precision and recall, of a prediction from the greedy response alone. Scope
     ``all``: "greedy failed" predicts a success rate below 0.6. Scope ``highly_solvable``: "greedy is correct" predicts
@@ -152,7 +152,7 @@ def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.n
 
 
 def _compare_with_samples(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per checkpoint and problem, with the columns greedy_correct, solvable and complete.
+    """Return a row per checkpoint and problem: greedy_correct, solvable, complete.
 
     ``solvable`` is a success rate of at least 0.6; ``complete`` means a greedy response and all planned samples.
     """

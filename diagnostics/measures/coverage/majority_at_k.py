@@ -37,7 +37,7 @@ def majority_shares(
     rng: np.random.Generator,
     draws: int = DRAWS,
 ) -> Float[np.ndarray, " k"]:
-    """Return the probability that a vote among k of one problem's samples, without replacement, is correct.
+    """Return the probability that a vote among k samples of one problem is correct.
 
     ``count_A`` are the samples of each answer; ``no_answer`` samples do not vote. Ties are broken at
     random; without a vote nothing is correct. ``ks`` ascend, up to the number of samples. Unit: probability.
@@ -70,13 +70,13 @@ def majority_shares(
 
 @lru_cache(maxsize=4)
 def _firsts(draws: int, ks: tuple[int, ...]) -> Int[np.ndarray, "draw sample"]:
-    """Return for each place in an order the index of the first k that includes it, up to the largest k."""
+    """Return the index of the first k that includes each place of an order."""
     return np.tile(np.searchsorted(ks, np.arange(ks[-1]), side="right"), (draws, 1))
 
 
 @lru_cache(maxsize=4)
 def _orders(n: int, draws: int) -> Int[np.ndarray, "draw n"]:
-    """Return random orders of n places, the same for all problems; each problem's samples are permuted separately."""
+    """Return random orders of n places, the same for all problems."""
     return np.random.default_rng((SEED, n)).permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
 
 
@@ -85,7 +85,7 @@ def _won(
     once_D: Int[np.ndarray, "*k draw"],
     correct_C: Bool[np.ndarray, " answer"],
 ) -> Float[np.ndarray, "*k draw"]:
-    """Return the share of correct answers among the leading ones; ``once`` further wrong answers have one vote each."""
+    """Return the share of correct answers among those with the most votes."""
     most_D = votes_CD.max(axis=-2, initial=1)
     # summing bytes is ten times as fast as summing booleans
     leads_CD = (votes_CD == most_D[..., None, :]).view(np.uint8)
@@ -103,7 +103,7 @@ def _won(
     plot=Plot(x="k", group="checkpoint", y_label="maj@k", log_x=True, y_range=(0.0, 1.0)),
 )
 def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Maj@k: the probability that the most frequent answer of k responses is correct, averaged over problems.
+    """Maj@k: the accuracy of the most frequent answer of k responses, mean over problems.
 
     Meaning: the accuracy of self-consistency. At k = 1 it is the accuracy; it tends to 1 if the correct answer of each
     problem is the most frequent. Sharpening over answers moves pass@1 towards maj@k of the base: a vote over the base's
@@ -153,7 +153,7 @@ def _shares(own: _Votes, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
 
 
 def _votes(frame: pd.DataFrame) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray, int]]]:
-    """Return by checkpoint and problem the counts of answers, which are correct, and the samples without an answer.
+    """Return the votes by checkpoint and problem: counts, correctness, samples without answer.
 
     A grader may accept an answer in one response and reject it in another (units, format): these are two answers.
     """

@@ -1,4 +1,4 @@
-"""Pass@k estimated from samples: at every checkpoint, and its paired difference from the base."""
+"""Pass@k from samples: at every checkpoint, and its paired difference from the base."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oversharp.diagnostics.statistics.intervals import share_interval
     plot=Plot(x="k", group="checkpoint", y_label="pass@k", log_x=True, y_range=(0.0, 1.0)),
 )
 def pass_at_k(counts: Counts, k: int) -> Results:
-    """Pass@k: the probability that at least one of k responses is correct, averaged over problems.
+    """Pass@k: the probability that one of k responses is correct, averaged over problems.
 
     Meaning: coverage. At k = 1 it is the accuracy; at large k it shows whether the model can still solve the problem
     at all. Over-sharpening shows as a curve that starts above the base's and ends below it. Scope ``all`` is the whole

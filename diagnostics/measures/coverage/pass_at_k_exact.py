@@ -19,7 +19,7 @@ from oversharp.diagnostics.statistics.units import Interval
     plot=Plot(x="k", group="checkpoint", y_label="exact pass@k", log_x=True, y_range=(0.0, 1.0)),
 )
 def pass_at_k_exact(modes: ExactModes, k: int) -> Interval:
-    """Exact pass@k: coverage from the probabilities of all correct modes, without sampling noise.
+    """Exact pass@k: coverage from the probabilities of all correct modes.
 
     Meaning: with p⁺ the sum of the probabilities of a problem's correct modes, pass@k = 1 − (1 − p⁺)^k, averaged over
     problems. Any k is allowed, because nothing is sampled.
@@ -50,7 +50,7 @@ def pass_at_k_exact(modes: ExactModes, k: int) -> Interval:
     signed=True,
 )
 def pass_at_k_exact_delta(base: ExactModes, late: ExactModes, k: int) -> Interval:
-    """Exact pass@k against base: the paired difference, problem by problem, without sampling noise.
+    """Exact pass@k against base: the paired difference, without sampling noise.
 
     Meaning: coverage gained (above 0) or lost (below 0) since the base, computed from the probabilities of all correct
     modes. The base has no row.

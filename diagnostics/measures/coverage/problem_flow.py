@@ -78,7 +78,7 @@ def problems_kept(base: Counts, late: Counts) -> Interval:
     plot=_PLOT,
 )
 def support_retention(base: Counts, late: Counts) -> Result:
-    """Support retention rate (SRR): of the problems that the base solves, the share that the checkpoint solves.
+    """Support retention rate (SRR): the share of the base's solved problems that stay solved.
 
     Meaning: ``problems_kept`` over kept + lost. A problem is solved if at least one of n samples is correct. 1 means
     that no problem was lost at this sampling budget.
@@ -104,7 +104,7 @@ def support_retention(base: Counts, late: Counts) -> Result:
     input=COMMON_COUNTS, title="Net discovery rate", unit="share of problems", section="problems", rank=60, plot=_PLOT
 )
 def net_discovery(base: Counts, late: Counts) -> Result:
-    """Net discovery rate (NDR): of the problems that the checkpoint solves, the share that the base never solved.
+    """Net discovery rate (NDR): the share of solved problems that the base never solved.
 
     Meaning: ``problems_gained`` over kept + gained. A problem is solved if at least one of n samples is correct.
     Unit: share of problems, of those that the checkpoint solves; n counts these. 95 % exact binomial interval over

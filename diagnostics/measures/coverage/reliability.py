@@ -1,4 +1,4 @@
-"""Reliability: the probability that all of k responses are correct (Pass^k), or a share of them (G-Pass@k)."""
+"""Reliability: the probability that all (Pass^k) or a share (G-Pass@k) of k are correct."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def pass_hat_k(counts: Counts, k: int) -> Result:
     plot=Plot(x="step", group="scope", y_label="G-Pass@k", y_range=(0.0, 1.0)),
 )
 def g_pass_at_k(counts: Counts, k: int) -> Results:
-    """G-Pass@k: the probability that at least a share τ of k responses is correct, averaged over problems.
+    """G-Pass@k: the probability that at least a share τ of k responses is correct.
 
     Meaning: between pass@k (one of k) and pass^k (all of k). Scopes are ``tau 0.25``, ``tau 0.5``, ``tau 0.75``, and
     ``mean``, the mean over shares above one half (mG-Pass@k). Training that only sharpens raises it for large τ.

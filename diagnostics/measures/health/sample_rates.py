@@ -1,4 +1,4 @@
-"""Rates of samples: truncated, unparsed, ungraded, by style of answer, or graded differently by two verifiers."""
+"""Rates of samples: truncated, unparsed, ungraded, by style, graded differently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _rate_of_samples(
 
 
 def _query(condition: str, *, view: str = "graded_samples", scopes: str = "('all', NULL)", counted: str = "*") -> str:
-    """Return the query for the share of samples g of ``view`` with ``condition``, by rows c (scope, expected)."""
+    """Return the query for the share of samples g of ``view`` with ``condition``."""
     return f"""
 WITH scopes AS (
     SELECT * FROM (VALUES {scopes}) AS t (scope, expected)
@@ -99,7 +99,7 @@ def parse_failure_rate() -> str:
 
 @_rate_of_samples(title="Responses without a single answer", missing=_NO_STATE, rank=30)
 def ambiguous_rate() -> str:
-    """Ambiguous rate: the share of samples whose answer is negated, compared, a range or one of several.
+    """Ambiguous rate: the share of samples without a single definite answer.
 
     Meaning: "not 42", "at least 42", "42 or 41", "between 42 and 50" cannot be compared with the gold answer. Such a
     sample is not correct for any gold answer. The reason of the grade names the rule.
@@ -140,7 +140,7 @@ def timeout_rate() -> str:
 
 @_rate_of_samples(title="How answers are stated", missing=_NO_STYLE, rank=50, by_scope=True)
 def answer_style() -> str:
-    r"""Answer style: the share of samples by the form of their answer, such as a box, tags, #### or a label.
+    r"""Answer style: the share of samples by the form of their answer, such as a box.
 
     Meaning: scope ``boxed`` is \boxed{…}, ``tagged`` <answer>…</answer>, ``hashes`` a line that starts with ####,
     ``labelled`` "The answer is" and similar, ``bare`` a response that is only its answer, ``prose`` a response without
@@ -162,7 +162,7 @@ def answer_style() -> str:
 
 @_rate_of_samples(title="Answers that only a lenient reader accepts", missing=_NO_STYLE, rank=60)
 def lenient_gap() -> str:
-    """Lenient gap: the share of samples that are not correct but accepted by a deliberately lenient reader.
+    """Lenient gap: the share of samples that only a deliberately lenient reader accepts.
 
     Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold answer, in any
     wording. If the gap grows over training, answers have a style that the verifier does not parse. A fall of pass@k
@@ -212,7 +212,7 @@ def several_boxes_rate() -> str:
     by_scope=True,
 )
 def verifier_disagreement() -> str:
-    """Verifier disagreement: the share of samples that one of two verifiers accepts and the other does not.
+    """Verifier disagreement: the share of samples that one of two verifiers accepts.
 
     Meaning: scope ``all`` counts both directions; ``only here`` are those that the verifier of this series alone
     accepts, ``only own`` those that the problem's own verifier alone accepts. If the rate changes from checkpoint to
@@ -240,7 +240,7 @@ def verifier_disagreement() -> str:
     y_label="share of samples truncated while repeating themselves",
 )
 def looped_rate() -> str:
-    """Looped rate: the share of samples truncated at the token limit while they repeated one passage.
+    """Looped rate: the share of samples truncated while they repeated one passage.
 
     Meaning: degenerate repetition. At least the last 60 characters repeat one passage of at most 200 characters, at
     least three times. A higher token limit does not help such a response, unlike the other samples of
@@ -260,7 +260,7 @@ def looped_rate() -> str:
 
 @_rate_of_samples(title="Responses that retract something", missing="no graded samples", by_scope=True)
 def self_correction() -> str:
-    """Self-correction: the share of samples that retract something ("wait, …", "let me re-check", "that is wrong").
+    """Self-correction: the share of samples that retract something ("wait, …").
 
     Meaning: scope ``all`` is their share; ``correct with`` is their accuracy, ``correct without`` that of the others.
     Training that rewards whole trajectories may remove the habit, or reward a wrong start together with its correction.

@@ -21,7 +21,7 @@ NONE_TWICE = "no panel response is scored twice here; run the audit with --panel
 
 @dataclass(frozen=True, kw_only=True)
 class _Gaps:
-    """Absolute differences in nats per token by response, and the clusters of their problems in order of id."""
+    """Absolute differences in nats per token by response, and clusters by problem."""
 
     gap: pd.Series
     problem_id: pd.Series
@@ -118,7 +118,7 @@ def scoring_noise(gaps: _Gaps) -> Results:
 
 
 def _mean_and_max(gaps: _Gaps) -> Results:
-    """Return the mean within a problem, then over problems, and the maximum; unknown if a score is infinite."""
+    """Return mean (by problem first) and maximum, or a reason if a score is infinite."""
     # −inf − −inf, the difference of two scores of probability 0, is NaN
     n_broken, n = int((~np.isfinite(gaps.gap)).sum()), len(gaps.gap)
     if n_broken:

@@ -28,7 +28,7 @@ def _load(evidence: Evidence) -> Loaded[float]:
     plot=Plot(x="step", y_label="|cᵀKc − ‖∇Σc log π‖²|"),
 )
 def kernel_certificate(certificate: float) -> Interval:
-    """Kernel certificate: the numeric error of the gradient kernel, which is large if a parameter is missing.
+    """Kernel certificate: the numeric error of the gradient kernel.
 
     Meaning: for random signs c, cᵀKc must equal the squared norm of one ordinary gradient, that of Σ c_i log π_i. The
     largest relative difference over several sign vectors, as stored with the kernel. It detects a missing parameter, a

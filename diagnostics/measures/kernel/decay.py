@@ -26,7 +26,7 @@ SCOPES = ("eta", "residual")
     signed=True,
 )
 def kernel_decay(rows: Rows) -> Results:
-    """Decay η between related problems: the share of the coupling within a problem that reaches a related problem.
+    """Decay η: the share of the coupling within a problem that reaches related problems.
 
     Meaning: Assumption 2.2 of [A] says that the kernel of a response at another problem is η times that at its own.
     For every fixed response s of a problem q and every related problem q′: the mean cosine of s with the correct
@@ -65,7 +65,7 @@ def kernel_decay(rows: Rows) -> Results:
 def _mean_cosines(
     rows: Rows,
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row problem"], Bool[np.ndarray, "row problem"]]:
-    """Return each row's mean cosine with the other correct rows of its problem, and with those of each problem.
+    """Return each row's mean cosine with correct rows: of its problem, of each problem.
 
     The mask has the related problems for which both exist.
     """

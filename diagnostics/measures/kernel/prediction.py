@@ -27,7 +27,7 @@ from oversharp.diagnostics.statistics.units import Interval
     signed=True,
 )
 def kernel_prediction(before: Coupling, after: Coupling) -> Results:
-    """Kernel prediction: how well the kernel predicts which responses become likelier at the next checkpoint.
+    """Kernel prediction: how well the kernel predicts the change to the next checkpoint.
 
     Meaning: to first order one step of policy gradient on responses j with advantages A_j changes log π(y_i|x_i) by a
     multiple of Σ_j K_ij·A_j. Pearson's r over the fixed responses between that prediction, from the kernel of the
@@ -61,7 +61,7 @@ def kernel_prediction(before: Coupling, after: Coupling) -> Results:
 
 
 def _interval(prediction: Prediction, *, ranks: bool) -> Interval:
-    """Return r with the jackknife interval of Fisher's z, transformed to the scale of r; n counts responses."""
+    """Return r with the jackknife interval of Fisher's z, on the scale of r."""
     r = _correlation(prediction.total(), prediction.measured_M, ranks=ranks)
     assert r is not None  # predict_step() returns a reason if one of the two does not vary
     audited = np.unique(prediction.problem_M)
@@ -85,7 +85,7 @@ def _without(prediction: Prediction, problem_id: str, *, ranks: bool) -> float |
 
 
 def _correlation(x_M: Float[np.ndarray, " member"], y_M: Float[np.ndarray, " member"], *, ranks: bool) -> float | None:
-    """Return Pearson's r, or Spearman's (``ranks``); None for fewer than 3 responses or a constant."""
+    """Return Pearson's or Spearman's r; None for a constant or fewer than 3 responses."""
     if len(x_M) < 3 or np.ptp(x_M) == 0.0 or np.ptp(y_M) == 0.0:
         return None
     if ranks:

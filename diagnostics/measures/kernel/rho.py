@@ -1,4 +1,4 @@
-"""Coupling ρ, the cosine between gradients of two responses: mean, extremes, null test, and its ratio to λ."""
+"""Coupling ρ, the cosine of two gradients: mean, extremes, null test, ratio to λ."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def kernel_rho(rows: Rows) -> Results:
     signed=True,
 )
 def kernel_rho_correct(rows: Rows) -> Result:
-    """Coupling of correct responses: how much raising one correct response raises the others of its problem.
+    """Coupling of correct responses: how much raising one of them raises the others.
 
     Meaning: the mean cosine of gradients between the correct fixed responses of a problem (distinct texts: modes, and
     correct panel responses). Above 0, learning one solution lifts the others; at 0 or below, the others gain nothing or
@@ -210,7 +210,7 @@ def _mean_coupling(coupling: Coupling) -> Interval | str:
     plot=Plot(x="step", group="scope", y_label="λ/ρ within problems"),
 )
 def kernel_lambda_rho(rows: Rows) -> Results:
-    """λ/ρ: how much more a response gains from a step on itself than from a step on another response.
+    """λ/ρ: the effect of a step on the response itself, relative to that on another.
 
     Meaning: mean diagonal over mean off-diagonal of the kernel between fixed responses to one problem, pooled over
     problems with at least two. A large ratio means that a step on a response affects only that response; near 1, all

@@ -30,7 +30,7 @@ SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "relat
     signed=True,
 )
 def kernel_shift(coupling: Coupling) -> Results:
-    """Exact shift: the effect of training on the checkpoint's own samples as one batch, by kind of response.
+    """Exact shift: the effect of training on the own samples as one batch.
 
     Meaning: the smallest step of the weights that moves the log-probability of every own sample of a problem by
     y = N·A/G also moves all other responses, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples),

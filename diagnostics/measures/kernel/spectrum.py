@@ -93,7 +93,7 @@ def _extremes(rows: Rows, divisor_N: Float[np.ndarray, " row"]) -> Results:
     plot=Plot(x="step", group="scope", y_label="effective rank"),
 )
 def kernel_effective_rank(rows: Rows) -> Results:
-    """Effective rank of the kernel: the number of directions in which the fixed responses can move independently.
+    """Effective rank of the kernel: the number of independent directions of the responses.
 
     Meaning: exp of the entropy of the normalised eigenvalues of the cosine kernel. N responses without any coupling
     have rank N; responses that can only move together have rank 1. Scope ``all``: all fixed responses together;
@@ -128,7 +128,7 @@ def kernel_effective_rank(rows: Rows) -> Results:
     plot=Plot(x="step", group="scope", y_label="condition, median over problems", log_y=True),
 )
 def kernel_condition(rows: Rows) -> Results:
-    """Condition of the kernel: the condition number of the kernel between the responses to one problem.
+    """Condition of the kernel: its condition number between responses to one problem.
 
     Meaning: largest over smallest eigenvalue of the kernel between the fixed responses to one problem; the median over
     problems with at least two. A large value means that the model hardly distinguishes the responses. The bounds
@@ -162,7 +162,7 @@ def _median(conditions: list[float]) -> Result:
 
 
 def _condition(kernel_NN: Float[np.ndarray, "row row"]) -> float:
-    """Return the condition number, infinite if the smallest eigenvalue is below the rounding of the largest."""
+    """Return the condition number, infinite if the kernel is singular up to rounding."""
     value_N = np.linalg.eigvalsh(kernel_NN)
     smallest, largest = float(value_N[0]), float(value_N[-1])
     return largest / smallest if smallest > RESOLUTION * largest else np.inf

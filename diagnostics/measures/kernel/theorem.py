@@ -1,4 +1,4 @@
-"""Theorem 2.4 and Corollary 2.2 of [A] on the real kernel: bounds, their failures, their assumptions, R."""
+"""Theorem 2.4 and Corollary 2.2 of [A] on the real kernel: bounds, assumptions, R."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASSUMPTIONS = ("A2.1 aligned", "A2.3 local", "order", "denominator", "weights", 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """The exact shift nearest to its bound, or farthest beyond it; no ``bound`` if its denominator is not positive."""
+    """The exact shift nearest to its bound, or farthest beyond it."""
 
     exact: float
     bound: float | None
@@ -39,7 +39,7 @@ class _Case:
 
 
 def _unseen_case(coupling: Coupling, batch: TrainingBatch) -> _Case | None:
-    """Return case 1, the largest shift of an unseen correct response and its upper bound, or None without one."""
+    """Return case 1, an unseen correct response and its upper bound, or None without one."""
     rows, fixed_F = coupling.rows, coupling.fixed_F
     is_target_F = (rows.problem_N[fixed_F] == batch.problem_id) & rows.correct_N[fixed_F]
     unseen_T = fixed_F[is_target_F & ~np.isin(fixed_F, batch.mode_S)]
@@ -93,7 +93,7 @@ def _seen_case(coupling: Coupling, batch: TrainingBatch) -> _Case:
     signed=True,
 )
 def kernel_bounds(coupling: Coupling) -> Results:
-    """Shifts and their bounds: the two bounds of Theorem 2.4 and the exact shifts of the same kernel.
+    """Shifts and their bounds: exact shifts of the kernel and the bounds of Theorem 2.4.
 
     Meaning: for the batch that the checkpoint's own samples of a problem form, ``unseen exact`` is the largest exact
     shift kᵀK⁺y of a correct response outside the batch, and ``unseen bound`` its upper bound in [A] (Case 1); ``seen
@@ -133,7 +133,7 @@ def kernel_bounds(coupling: Coupling) -> Results:
     plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
 )
 def kernel_bound_failures(coupling: Coupling) -> Results:
-    """Failures of the bounds: the share of problems for which a bound of Theorem 2.4 fails on the real kernel.
+    """Failures of the bounds: the share of problems that violate a bound of Theorem 2.4.
 
     Meaning: [A] bounds the shift of an unseen response from above (Case 1) and of a seen one from below (Case 2), in
     terms of λ and ρ alone. Compared with the exact shift kᵀK⁺y of the checkpoint's own samples: scopes ``unseen fails``
@@ -167,7 +167,7 @@ def kernel_bound_failures(coupling: Coupling) -> Results:
 def _by_case(
     coupling: Coupling, parts: Sequence[str], values: Callable[[_Case], dict[str, float]], none: str
 ) -> tuple[dict[str, list[float]], str]:
-    """Return the values of both cases at every problem by scope, and the reason for a scope without values."""
+    """Return the values of both cases by scope, and the reason for a scope without values."""
     by_scope: dict[str, list[float]] = {f"{name} {part}": [] for name in ("unseen", "seen") for part in parts}
     batches = coupling.informative_batches()
     for batch in batches:

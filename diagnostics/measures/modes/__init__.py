@@ -1,1 +1,1 @@
-"""Modes: the different correct answers, strategies and ways of solving, and which of them became rare."""
+"""Modes: correct answers, strategies and ways of solving, and which became rare."""

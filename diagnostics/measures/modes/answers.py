@@ -24,7 +24,7 @@ NO_CORRECT_PAIR = "no problem has two correct samples with a named mode"
 
 
 def _distinct_answers(why_single: str) -> Input[LabelCounts]:
-    """Return the input of all distinct final answers; ``why_single`` is the reason with one sample per problem."""
+    """Return the input of distinct final answers; ``why_single`` is the reason for n = 1."""
 
     def load(evidence: Evidence) -> Loaded[LabelCounts]:
         frame = evidence.frames["answer_counts"]
@@ -45,7 +45,7 @@ def _distinct_answers(why_single: str) -> Input[LabelCounts]:
     plot=Plot(x="step", group="scope", y_label="answer entropy (nats)"),
 )
 def answer_entropy(counts: LabelCounts) -> Results:
-    """Answer entropy: the entropy of the final answers of one problem's samples, averaged over problems.
+    """Answer entropy: the entropy of the final answers of a problem's samples.
 
     Meaning: −Σ p log p over distinct final answers, correct or not; a response without a parsed answer is the answer
     NA. Scope ``all`` is the Chao–Wang–Jost estimate, nearly unbiased; ``plug_in`` puts observed frequencies into the
@@ -86,7 +86,7 @@ def answer_entropy(counts: LabelCounts) -> Results:
     plot=Plot(x="step", y_label="probability that two samples agree", y_range=(0.0, 1.0)),
 )
 def answer_simpson(counts: LabelCounts) -> Interval:
-    """Answer agreement: the probability that two samples of one problem give the same final answer.
+    """Answer agreement: the probability that two samples of a problem give one answer.
 
     Meaning: the unbiased Simpson index Σ c(c−1) / (n(n−1)) over distinct answers, correct or not, averaged over
     problems. 1 means that all samples of every problem agree; its reciprocal is an effective number of answers. Unlike
@@ -123,7 +123,7 @@ def _load_wrong_answers(evidence: Evidence) -> Loaded[LabelCounts]:
     plot=Plot(x="step", y_label="probability that two errors are the same", y_range=(0.0, 1.0)),
 )
 def recurring_errors(counts: LabelCounts) -> Interval:
-    """Recurring errors: the probability that two wrong samples of a problem give the same wrong answer.
+    """Recurring errors: the probability that two wrong samples give the same answer.
 
     Meaning: at 1 one mistake recurs in every wrong sample, near 0 every mistake differs. If it rises, wrong answers
     become more confident, and a majority vote over the samples is misled more often.
@@ -164,7 +164,7 @@ def _load_modes(evidence: Evidence) -> Loaded[LabelCounts]:
     plot=Plot(x="step", y_label="effective number of correct modes"),
 )
 def effective_modes(counts: LabelCounts) -> Result:
-    """Effective modes: the number of equally frequent correct modes with the same chance of agreement.
+    """Effective modes: the effective number of correct modes of a problem.
 
     Meaning: 1 / mean over problems of the probability that two correct samples of one problem share their mode
     (unbiased Simpson index). 1 means that each problem is solved in a single way.

@@ -1,4 +1,4 @@
-"""Exact probabilities of all correct modes, for problems whose accepted responses can be enumerated.
+"""Exact probabilities of all correct modes of problems that list them.
 
 For such a problem a response is correct if and only if it is one of the modes. Teacher forcing therefore gives the
 success probability p⁺ = Σ π(mode | problem) without sampling noise, and decides Definition 2.1 of [A] (arXiv
@@ -25,7 +25,7 @@ ALL_IMPOSSIBLE = "every mode of every problem has probability 0"
 
 @dataclass(frozen=True, kw_only=True)
 class ExactModes:
-    """Log-probabilities of all modes at one checkpoint, sorted by problem and mode, equally at all checkpoints.
+    """Log-probabilities of all modes at one checkpoint, sorted by problem and mode.
 
     ``problem_M`` is the number of each mode's problem; the modes of problem i start at ``start_P[i]``. ``logp_M`` is in
     nats, summed over tokens. ``cluster_P`` has the cluster of each problem if the audit has clusters.
@@ -56,7 +56,7 @@ class ExactModes:
         return np.minimum(self.sum_by_problem(np.exp(self.logp_M)), 1.0)
 
     def conditional_shares(self) -> tuple[Float[np.ndarray, " mode"], Bool[np.ndarray, " problem"]]:
-        """Return π(mode | correct), and a mask of the problems that have it: some mode has a probability above 0."""
+        """Return π(mode | correct), and a mask of the problems with a possible mode."""
         top_P = np.maximum.reduceat(self.logp_M, self.start_P)
         is_possible_P = np.isfinite(top_P)
         # relative to the likeliest mode, so that long responses do not underflow
@@ -71,7 +71,7 @@ class ExactModes:
         return np.where(is_same_M, 0.0, now_M - before_M)
 
     def by_likelihood(self) -> Int[np.ndarray, " mode"]:
-        """Return the places of the modes by problem and descending probability; ties keep lexical order."""
+        """Return the places of the modes by problem and descending probability."""
         return np.lexsort((-self.logp_M, self.problem_M))
 
 

@@ -35,7 +35,7 @@ LOSERS = ("incorrect", "dominant", "minority")
     plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
 )
 def problems_lost_exact(base: ExactModes, late: ExactModes) -> Interval:
-    """Problems lost, exactly: success probability above 0.02 under the base and below 0.002 at the checkpoint.
+    """Problems lost, exactly: success probability fell from above 0.02 to below 0.002.
 
     Meaning: problems that the base solves in about 50 samples and the checkpoint does not solve in about 500. They are
     determined from exact probabilities, without chance and without a sampling budget.
@@ -65,7 +65,7 @@ def problems_lost_exact(base: ExactModes, late: ExactModes) -> Interval:
     plot=Plot(x="step", y_label="share of problems", y_range=(0.0, 1.0)),
 )
 def problems_over_sharpened(base: ExactModes, late: ExactModes) -> Interval:
-    """Problems over-sharpened: the share of problems with a correct mode whose probability fell below the base's.
+    """Problems over-sharpened: the share of problems with a correct mode that fell.
 
     Meaning: Definition 2.1 of [A] decided problem by problem. Sharpening is moderate if no correct mode lost
     probability; it is over-sharpening if any did. Equality counts as moderate, and so does a fall within the numeric
@@ -126,7 +126,7 @@ def modes_fallen(base: ExactModes, late: ExactModes) -> Interval:
     plot=Plot(x="step", y_label="share of modes", y_range=(0.0, 1.0)),
 )
 def modes_fallen_10x(base: ExactModes, late: ExactModes) -> Interval:
-    """Modes fallen more than tenfold: the share of correct modes with less than a tenth of the base's probability.
+    """Modes fallen more than tenfold: the share of correct modes below a tenth of the base's.
 
     Meaning: the share of correct modes that are practically lost. A mode that fell tenfold needs ten times as many
     samples to be sampled again.
@@ -157,7 +157,7 @@ def modes_fallen_10x(base: ExactModes, late: ExactModes) -> Interval:
     plot=Plot(x="step", y_label="share of the base's correct probability", y_range=(0.0, 1.0)),
 )
 def mass_lost(base: ExactModes, late: ExactModes) -> Result:
-    """Correct mass lost: the share of the base's correct probability that its modes have lost since.
+    """Correct mass lost: the share of the base's correct probability that was lost.
 
     Meaning: per problem, Σ max(0, π_base − π_t) / Σ π_base over the correct modes, averaged over problems. It weighs
     modes by their probability, and gains of other modes do not compensate losses: 0 is moderate sharpening, 1 means
@@ -257,7 +257,7 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
     of_base=False,
 )
 def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Relative negative: the responses that lose probability to others, from one checkpoint to the next.
+    """Relative negative: the responses that lose probability to others in one step.
 
     Meaning: per problem, which class lost most probability since the checkpoint before. Scope ``incorrect`` is all
     mass outside the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` the falls of all other
@@ -307,7 +307,7 @@ def _shares_of_losers(base: ExactModes, before: ExactModes, after: ExactModes) -
 
 
 def _lost_probability(base: ExactModes, before: ExactModes, after: ExactModes) -> Float[np.ndarray, "problem scope"]:
-    """Return the probability lost by each of ``LOSERS`` in each problem; 0 for a gain or for noise."""
+    """Return the probability lost by each of ``LOSERS`` in each problem."""
     order_M = base.by_likelihood()
     is_dominant_M = np.zeros(len(order_M), dtype=bool)
     is_dominant_M[order_M[base.start_P]] = True

@@ -37,7 +37,7 @@ def _load(evidence: Evidence) -> Loaded[tuple[ExactModes, ExactModes]]:
     plot=Plot(x="step", group="scope", y_label="share of correct probability", y_range=(0.0, 1.0)),
 )
 def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
-    """Exact mode shares: the correct probability split between the base's leading mode and the others.
+    """Exact mode shares: the base's leading mode and the others in correct probability.
 
     Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is likeliest under the
     base, ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is

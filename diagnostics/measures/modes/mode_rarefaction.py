@@ -32,7 +32,7 @@ NO_MODES = "no correct sample has a named mode"
     plot=Plot(x="k", group="checkpoint", y_label="distinct correct modes", log_x=True),
 )
 def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Mode rarefaction: the expected number of distinct correct modes among k samples of a problem.
+    """Mode rarefaction: the expected number of distinct correct modes among k samples.
 
     Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the probability that a mode drawn c times
     in n samples is among k of them, averaged over problems. Pass@k measures whether any correct answer is among k

@@ -123,7 +123,7 @@ ORDER BY step, scope
     plot=Plot(x="step", group="scope", y_label="share of samples", y_range=(0.0, 1.0)),
 )
 def strategy_share() -> str:
-    """Strategy share: the share of responses that solve by code, and of those that solve in prose.
+    """Strategy share: the shares of responses in code and in prose.
 
     Meaning: a response is of the strategy ``code`` if its text matches the audit's strategy pattern (by default a
     fenced code block), otherwise ``prose``; the two scopes sum to 1. Under sharpening one strategy often crowds out the
@@ -152,7 +152,7 @@ def strategy_share() -> str:
     plot=Plot(x="step", group="scope", y_label="share of samples that are correct", y_range=(0.0, 1.0)),
 )
 def strategy_accuracy() -> str:
-    """Strategy accuracy: the accuracy of responses by strategy, and the effect of switching between strategies.
+    """Strategy accuracy: the accuracy by strategy, and the effect of switching.
 
     Meaning: scopes ``code`` and ``prose`` are the mean over problems of ρ(x), the share of correct samples among those
     of that strategy. A strategy that training gives up for a less accurate one costs pass@1. Scope ``same_mixture`` is

@@ -1,4 +1,4 @@
-"""Changes of the log-probabilities of the base's responses: against the base, and from checkpoint to checkpoint."""
+"""Changes of the log-probabilities of the base's responses, since the base and by step."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     signed=True,
 )
 def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Interference between checkpoints: the change of the base's correct responses since the checkpoint before.
+    """Interference between checkpoints: the change of the base's correct responses by step.
 
     Meaning: Δ⁺ of the training between two consecutive checkpoints. Below 0, these updates made solutions that the base
     had less likely (negative interference). The base has no row.
@@ -107,7 +107,7 @@ def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 @_declare(title="Interference magnitude against base", unit="nats²", rank=30, y_label="mean squared change (nats²)")
 def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Interference magnitude against base: the mean squared change in log-probability of the base's responses.
+    """Interference magnitude against base: the mean squared change of the base's responses.
 
     Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed, and
     no loss of coverage is possible. Scopes are those of ``interference``. The base has no row.
@@ -138,7 +138,7 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     y_label="mean squared change since the checkpoint before (nats²)",
 )
 def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Interference magnitude between checkpoints: the mean squared change of the base's responses in one step.
+    """Interference magnitude between checkpoints: the mean squared change by step.
 
     Meaning: ‖Δ‖ of the training between two consecutive checkpoints, over correct and wrong responses, up or down. If
     it grows, updates have more effect beyond their batches: the model distinguishes problems less. The base has no row.
@@ -165,7 +165,7 @@ def _pairs_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[Pai
 
 
 def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Iterator[tuple[str, dict[str, Result]]]:
-    """Yield the later checkpoint of each pair with its change in nats by scope, problem means first.
+    """Yield the later checkpoint of each pair with its change in nats by scope.
 
     The change is Δ⁺ over correct responses, or ‖Δ‖ (``squared``) over all; scopes are tasks, bins of base success, and
     the median over all problems.

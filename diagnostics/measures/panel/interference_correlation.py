@@ -1,4 +1,4 @@
-"""Correlation of Δ⁺ and pass@k over a series: between the two curves, and by problem with a permutation test."""
+"""Correlation of Δ⁺ and pass@k over a series, and its permutation test."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class _Trajectories:
         return explain_too_few(k, min(counts.fewest for counts in self.counts))
 
     def pass_at_k(self, k: int) -> Float[np.ndarray, "checkpoint sampled_problem"]:
-        """Return the unbiased pass@k of every sampled problem, including those without a correct panel response."""
+        """Return the unbiased pass@k of every sampled problem."""
         return np.stack([counts.pass_at_k(k) for counts in self.counts])
 
 
 def _load_trajectories(evidence: Evidence) -> _Trajectories | str:
-    """Load the checkpoints with a complete panel and all samples, or return why there is nothing to compare."""
+    """Load the complete checkpoints, or return why there is nothing to compare."""
     scores, why_scores = load_panel_scores(evidence)
     counts, why_counts = load_sampled_counts(evidence)
     why_not = {**why_scores, **why_counts}
@@ -116,7 +116,7 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
     plot=Plot(x="k", group="checkpoint", y_label="p-value", log_x=True, y_range=(0.0, 1.0)),
 )
 def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Interference and pass@k, tested: whether the problems that lost log-probability are those that lost pass@k.
+    """Interference and pass@k, tested: whether the same problems lost both.
 
     Meaning: the p-value of a permutation test. In every pair of neighbouring checkpoints, the change in
     log-probability of a problem's correct panel responses is correlated, over problems, with the change of the

@@ -15,7 +15,7 @@ _SCORED_BY = {"own_logp_sum": "by the checkpoint itself", "base_logp_sum": "unde
 
 
 def load_own_samples(evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]) -> Loaded[pd.DataFrame]:
-    """Load the rows of the view ``own_logps`` at each checkpoint whose samples all have ``score``.
+    """Load the rows of ``own_logps`` at each checkpoint whose samples all have ``score``.
 
     Rows are sorted by problem and sample index. At one checkpoint all problems have equally many scored samples;
     checkpoints may differ (an audit with fewer samples than panel responses has more of the base).

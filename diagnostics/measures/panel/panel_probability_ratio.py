@@ -21,7 +21,7 @@ MOST_NATS = 700.0  # exp(709) is the largest double
 
 @dataclass(frozen=True, kw_only=True)
 class _ScoresAndNoise:
-    """Panel scores of a checkpoint, and the ratio that rescoring causes; None if no response is scored twice."""
+    """Panel scores of a checkpoint, and the ratio that rescoring causes, or None."""
 
     scores: PanelScores
     noise: Interval | None
@@ -48,7 +48,7 @@ def _load(evidence: Evidence) -> Loaded[_ScoresAndNoise]:
     plot=Plot(x="step", group="scope", y_label="π_t / π_base of correct panel responses (ratio)"),
 )
 def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Results:
-    """Panel probability ratio: the probability of the base's correct responses, divided by that under the base.
+    """Panel probability ratio: π_t / π_base of the base's correct responses.
 
     Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss.
     If the panel is sampled at temperature 1, a problem's mean estimates the success probability of the checkpoint

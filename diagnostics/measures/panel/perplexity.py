@@ -1,4 +1,4 @@
-"""Perplexity of single responses: the base's under a checkpoint, and a checkpoint's own under the base."""
+"""Perplexity of the base's responses under a checkpoint, and of its own under the base."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_NATS_PER_TOKEN = 100.0
 def perplexity_of(
     logp_R: Float[np.ndarray, " response"], n_tokens_R: Int[np.ndarray, " response"]
 ) -> tuple[Float[np.ndarray, " response"], str | None]:
-    """Return exp(−log π(y) / |y|) of each response, and the reason if their mean is meaningless ([C] Eq 6).
+    """Return exp(−log π(y) / |y|) by response, and why their mean is meaningless, or None.
 
     ``logp_R`` in nats, summed over ``n_tokens_R`` tokens.
 
@@ -48,7 +48,7 @@ def perplexity_of(
     plot=Plot(x="step", group="scope", y_label="perplexity under the base"),
 )
 def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
-    """Perplexity of own samples under the base: how likely the base finds the responses of a checkpoint.
+    """Perplexity of own samples under the base: how likely the base finds them.
 
     Meaning: exp of the mean negative log-probability per token that the base gives to the first samples of each
     checkpoint, including the base's own, averaged within a problem, then over problems. A fall means that training
@@ -126,7 +126,7 @@ def perplexity_base_samples(scores: PanelScores) -> Results:
 
 
 def _by_flow(evidence: Evidence) -> Loaded[tuple[PanelScores, dict[str, Bool[np.ndarray, " problem"]] | str]]:
-    """Load the panel and the problems that improved and that declined, or the reason why these are unknown."""
+    """Load the panel and the problems that improved or declined, or why these are unknown."""
     scores, why = load_panel_scores(evidence)
     flows = _flows(evidence, next(iter(scores.values()))) if scores else ""
     return {i: (own, flows) for i, own in scores.items()}, why
@@ -164,7 +164,7 @@ def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray,
 def perplexity_base_samples_flow(
     panel: tuple[PanelScores, dict[str, Bool[np.ndarray, " problem"]] | str],
 ) -> Results:
-    """Perplexity by flow: how likely correct base samples are on problems that improved and on those that declined.
+    """Perplexity by flow: that of correct base samples on improved and declined problems.
 
     Meaning: the problems are split once, by Δr = success rate at the last checkpoint − success rate of the base: scope
     ``improved`` has Δr > 0, ``declined`` Δr < 0, and a problem with Δr = 0 is in neither. Then, under every checkpoint,
@@ -216,6 +216,6 @@ def _mean(
     is_counted_R: Bool[np.ndarray, " response"] | None,
     why_none: str,
 ) -> Result:
-    """Return the mean over the counted responses of the problems in scope, or ``why_none`` without a response."""
+    """Return the mean over the counted responses in scope, or ``why_none`` without one."""
     means = scores.intervals(perplexity_R, [("all", in_scope_P)], is_counted_R=is_counted_R)
     return drop_interval(means["all"]) if means else why_none

@@ -1,4 +1,4 @@
-"""The panel as arrays: responses sampled once from the base, and their log-probability under every checkpoint.
+"""The panel: responses sampled once from the base, and their log-probabilities.
 
 A checkpoint with missing scores is unknown: its mean would cover other responses. Means are taken within a problem
 first, then over problems, because responses to one problem are correlated. The samples of pass@k contain no response of
@@ -51,7 +51,7 @@ class PanelScores:
     def problem_means(
         self, values_R: Float[np.ndarray, " response"], is_counted_R: Bool[np.ndarray, " response"] | None = None
     ) -> tuple[Float[np.ndarray, " problem"], Bool[np.ndarray, " problem"]]:
-        """Return each problem's mean over the counted responses (by default all), and a mask of problems with a mean.
+        """Return the mean of each problem, and a mask of problems with a counted response.
 
         Problems without a counted response have 0.
         """
@@ -69,7 +69,7 @@ class PanelScores:
         is_counted_R: Bool[np.ndarray, " response"] | None = None,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> dict[str, Interval]:
-        """Return the mean of the problem means with its 95 % t interval, for each scope with a response."""
+        """Return the mean of the problem means with its 95 % t interval, by scope."""
         mean_P, has_mean_P = self.problem_means(values_R, is_counted_R)
         return {
             scope: mean_interval(mean_P[chosen_P], bounds=bounds, cluster_P=select_clusters(self.cluster_P, chosen_P))
@@ -121,7 +121,7 @@ PANEL = Input(load=load_panel_scores, needs=("panel_logps",), missing=NO_PANEL)
 
 
 def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple[list[Scope], str | None]:
-    """Return problems binned by the base's success rate over all its samples, or why there are no bins.
+    """Return problems binned by the base's success rate, or why there are no bins.
 
     ``base 0`` was never solved; ``base 0-10%`` contains rates above 0 and up to 10 %, and so on to ``base 90-100%``.
     Empty bins are omitted. The samples are not those of the panel, so noise in a problem's rate does not select its

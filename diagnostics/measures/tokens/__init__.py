@@ -1,1 +1,1 @@
-"""Distributions of single tokens: their entropy, and how far they moved between two checkpoints."""
+"""Distributions of single tokens: entropy, and change between two checkpoints."""

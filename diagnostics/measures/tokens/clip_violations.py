@@ -1,4 +1,4 @@
-"""Share of tokens outside the clip range between two checkpoints, on the panel and in the training batches."""
+"""Share of tokens outside the clip range, on the panel and in the training batches."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ ORDER BY step
     of_base=False,
 )
 def clip_violations_panel() -> str:
-    """Clip violations on the panel: the share of tokens of base samples that left the trust region between checkpoints.
+    """Clip violations on the panel: the share of tokens that left the trust region.
 
     Meaning: for each response token of the panel, the probability ratio of a checkpoint to the one before it in the
     series, given the same prefix. A token violates if its ratio is not within (1 − ε, 1 + ε), ε = 0.2, which excludes
@@ -171,7 +171,7 @@ def clip_violations_panel() -> str:
     of_base=False,
 )
 def clip_violations_training() -> str:
-    """Clip violations in training: the share of training tokens that left the trust region between two checkpoints.
+    """Clip violations in training: the share of tokens that left the trust region.
 
     Meaning: as ``clip_violations_panel``, on responses of the training batches between a checkpoint and the one before
     it: the share of response tokens whose probability ratio between the two is not within (1 − ε, 1 + ε), ε = 0.2, per

@@ -1,4 +1,4 @@
-"""Entropy of the tokens of own samples: mean, by position, and the share of tokens with high entropy."""
+"""Entropy of the tokens of own samples: mean, by position, share with high entropy."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ ORDER BY step
 
 
 def _load(evidence: Evidence) -> Loaded[tuple[pd.DataFrame, np.ndarray | None]]:
-    """Load the sums of entropies, tokens and responses of every problem, and the clusters of the problems."""
+    """Load sums of entropies, tokens and responses by problem, and the clusters."""
     frame = evidence.frames["sample_entropies"]
     frame = frame.assign(entropy_mean=frame["entropy_sum"] / frame["n_tokens"], responses=1)
     by_problem = frame.groupby(["checkpoint_id", "problem_id"])

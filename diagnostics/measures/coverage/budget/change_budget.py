@@ -49,7 +49,7 @@ _FIRST_GRADER_ONLY = "the sharpened base is known only by the grades of the firs
 
 @dataclass(frozen=True, kw_only=True)
 class _SharpenedBase:
-    """The base at each point of sharpness, of which the first is the base itself; known up to ``k``.
+    """The base at each point of sharpness, known up to ``k``.
 
     Points after the first have samples (``gradings``) or success rates (``rate_SP``).
     """
@@ -185,7 +185,7 @@ def _to_graded(rows: pd.DataFrame) -> Graded:
 def _second_grades(
     evidence: Evidence, problem_ids: Sequence[str], checkpoint_id: str, own: Graded, temperature: float | None = None
 ) -> Graded | None:
-    """Return the grades of a second verifier, and the first one's for problems that the second graded in part."""
+    """Return the grades of a second verifier, completed by the first one's."""
     rows = _rows(evidence, "second_counts", checkpoint_id)
     if not len(rows):
         return None
@@ -225,7 +225,7 @@ def _rows(evidence: Evidence, view: str, checkpoint_id: str) -> pd.DataFrame:
 
 
 def _sharpened_base(evidence: Evidence, counts: Counts, k_most: int, *, second: bool) -> _SharpenedBase:
-    """Return the base at lower temperatures if it was sampled there, else reweighted, else by agreeing answers."""
+    """Return the base sharpened by the first known control: temperature, power, answers."""
     controls = {control.name: control for control in load_controls(evidence)}
     temperature = controls["temperature"]
     if temperature.points is not None:
@@ -262,7 +262,7 @@ def _sampled_temperatures(evidence: Evidence, counts: Counts, k: int, *, second:
 def _sharper_all_wrong(
     sharpened: _SharpenedBase, k: int, causes: Sequence[Undoable], n_problems: int
 ) -> Float[np.ndarray, "point problem count"]:
-    """Return the probability that j samples of the base at each sharper point are all wrong, with all causes undone.
+    """Return the probability that j samples of the base at each sharper point are all wrong.
 
     There are no points at a k for which the sharpened base is unknown.
     """

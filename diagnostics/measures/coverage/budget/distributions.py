@@ -1,4 +1,4 @@
-"""Counterfactual counts: samples as they would be without truncation, parse failures or false accepts. Pure.
+"""Counterfactual counts: samples without truncation, parse failures or false accepts.
 
 A response may be truncated; otherwise its answer may be unparsed; otherwise a grader accepts it or not. The counts can
 undo each of these causes: truncated samples are then correct as often as the others, and unparsed samples as often as
@@ -62,14 +62,14 @@ class SampleCounts:
 
 
 def count_samples(gradings: Gradings, causes: Sequence[Undoable]) -> SampleCounts:
-    """Count the samples that these causes remove; with the cause ``grader``, the second grader decides correctness."""
+    """Count the samples, removing those to which these causes apply."""
     return _keep_unparsed_problems(_count(gradings, causes))
 
 
 def count_samples_of_both(
     base: Gradings, late: Gradings, causes: Sequence[Undoable]
 ) -> tuple[SampleCounts, SampleCounts]:
-    """Count the samples of two checkpoints. One without a parsed sample of a problem uses the other's.
+    """Count the samples of two checkpoints, each completed by the other's parsed samples.
 
     The cause that removed all its samples is then the only known change of that problem.
     """
@@ -128,7 +128,7 @@ class Effect:
     no_false_accept_P: PerProblem | float = 1.0
 
     def pass_at_k(self, all_wrong_PJ: Float[np.ndarray, "problem count"]) -> PerProblem:
-        """Return pass@k of distributions for which ``all_wrong_PJ`` is the probability that j samples are all wrong."""
+        """Return pass@k from the probability ``all_wrong_PJ`` that j samples are all wrong."""
         return 1.0 - (self.parsed_PJ * all_wrong_PJ).sum(axis=1) * self.no_false_accept_P
 
     def take(self, problem_U: Int[np.ndarray, " row"]) -> Effect:
@@ -161,7 +161,7 @@ def own_effect(counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.n
 def applied_effect(
     counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int
 ) -> Effect:
-    """Return the effect on k samples of another distribution, which loses the same share of its samples."""
+    """Return the effect on k samples of another distribution, by shares of samples."""
     drawn_P, left_P = count_drawn_and_kept(counts, present)
     if "grader" not in present:
         return own_effect(counts, present, k_P, k)
@@ -200,7 +200,7 @@ def resample_accepted(
 def all_wrong(
     n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
 ) -> Float[np.ndarray, "problem count"]:
-    """Return the unbiased probability that j fresh samples are all wrong, j = 0 … k; for j > n that of n.
+    """Return the unbiased probability that j fresh samples are all wrong, j = 0 … k.
 
     >>> all_wrong(np.array([4, 2]), np.array([1, 0]), 3).round(4).tolist()
     [[1.0, 0.75, 0.5, 0.25], [1.0, 1.0, 1.0, 1.0]]

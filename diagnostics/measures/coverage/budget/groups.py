@@ -1,4 +1,4 @@
-"""Groups of problems that a change is attributed to: lost, gained, guessed, a way lost. Pure.
+"""Groups of problems that share a change: lost, gained, guessed, a way lost. Pure.
 
 The samples of a problem are split in two at random, many times. The first part determines the group of the problem, the
 second part the size of its change. Two samples of one distribution then have parts of mean 0, at any number of samples.
@@ -41,7 +41,7 @@ class Ways:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPart:
-    """Second part of one checkpoint's samples, which measures the change: all, correct and accepted, by split."""
+    """Second part of one checkpoint's samples, which measures the change."""
 
     n_P: Int[np.ndarray, " problem"]
     correct_RP: Int[np.ndarray, "split problem"]
@@ -50,7 +50,7 @@ class MeasuredPart:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemGroups:
-    """Group of each problem in every split, as a place in ``GROUPS``, and the samples that measure the change."""
+    """Group of each problem in every split (a place in ``GROUPS``), and the second parts."""
 
     group_RP: Int[np.ndarray, "split problem"]
     base: MeasuredPart
@@ -67,7 +67,7 @@ class ProblemGroups:
 
 
 def false_accept_limit(n_P: Int[np.ndarray, " problem"], guess_rate: float) -> Int[np.ndarray, " problem"]:
-    """Return the number of correct samples among n that false accepts alone exceed in at most 1 % of problems.
+    """Return the number of correct samples that false accepts exceed in at most 1 % of problems.
 
     >>> false_accept_limit(np.array([32, 128]), 0.005).tolist()
     [2, 3]
@@ -82,7 +82,7 @@ def false_accept_limit(n_P: Int[np.ndarray, " problem"], guess_rate: float) -> I
 def group_problems(
     base: SampleCounts, late: SampleCounts, k: int, *, guess_rate: float, ways: Ways | None, rng: np.random.Generator
 ) -> ProblemGroups:
-    """Split the parsed samples at random, and determine the group of every problem by the first part.
+    """Split the parsed samples at random, and group the problems by the first part.
 
     The first part leaves k samples for the second, and has between one eighth and seven eighths of all. A problem is
     solved if more of its samples are correct than false accepts explain, or if a correct sample uses a way of the base.
@@ -130,7 +130,7 @@ def _compare_ways(
     first_hits: tuple[np.ndarray, np.ndarray],
     rng: np.random.Generator,
 ) -> tuple[Bool[np.ndarray, "split problem"], Bool[np.ndarray, "split problem"]]:
-    """Return whether the checkpoint's first part lacks a way of the base, and whether it has a way of the base."""
+    """Return, by the first part, whether a way of the base is lost and whether one is kept."""
     base_RW = _split_ways(ways.problem_W, ways.base_W, counts[0].correct_P, first_hits[0], rng)
     late_W = np.concatenate([ways.late_W, ways.unknown_P])  # unknown ways are one more row of every problem
     row_W = np.concatenate([ways.problem_W, np.arange(len(ways.unknown_P))])
@@ -151,7 +151,7 @@ def _any_by_problem(is_RW: Bool[np.ndarray, "split way"], ways: Ways) -> Bool[np
 def _split_ways(
     problem_W: np.ndarray, n_W: np.ndarray, correct_P: np.ndarray, hits_RP: np.ndarray, rng: np.random.Generator
 ) -> Int[np.ndarray, "split way"]:
-    """Return the number of samples of each way in the first part, drawn way by way from its correct samples."""
+    """Draw the number of samples of each way in the first part, way by way."""
     first_RW = np.zeros((len(hits_RP), len(n_W)), dtype=np.int64)
     left_P, hits_RP = correct_P.copy(), hits_RP.copy()
     for rows in _rows_of_distinct_problems(problem_W):
@@ -174,7 +174,7 @@ def _rows_of_distinct_problems(problem_W: np.ndarray) -> Iterator[Int[np.ndarray
 def pass_at_k_by_split(
     n_P: Int[np.ndarray, " problem"], correct_RP: Int[np.ndarray, "split problem"], effects: list[Effect], k: int
 ) -> list[Float[np.ndarray, "split problem"]]:
-    """Return pass@k in every split under each effect; equal counts of a problem are computed once."""
+    """Return pass@k in every split under each effect."""
     most = int(n_P.max(initial=0)) + 1
     key_RP = np.arange(len(n_P)) * most + correct_RP
     key_U, place = np.unique(key_RP, return_inverse=True)

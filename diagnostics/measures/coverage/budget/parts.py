@@ -1,4 +1,4 @@
-"""Decomposition of a change of pass@k, problem by problem, with intervals of its parts. Pure.
+"""Decomposition of a change of pass@k by problem, with intervals of its parts. Pure.
 
 The causes are truncation, parse failures, the first grader, a sharpened base, and the rest, which is split by groups of
 problems. Each can be present or absent. A part is the Shapley value of its cause: the effect of its presence, averaged
@@ -83,7 +83,7 @@ class PartsAtK:
 
 
 def shapley(change: Callable[[frozenset[T]], np.ndarray], causes: Sequence[T]) -> dict[T, np.ndarray]:
-    """Return the Shapley value of each cause over ``change``, a function of the set of present causes.
+    """Return the Shapley value of each cause for ``change``, a function of a set of causes.
 
     The values sum to the change with all causes minus the change with none, element by element.
     Source: Shapley 1953, A value for n-person games.
@@ -138,12 +138,12 @@ class _Counterfactuals:
     def matched_values(
         self, present: frozenset[Undoable]
     ) -> tuple[np.ndarray, Float[np.ndarray, "group point problem"]]:
-        """Return pass@k of the checkpoint, and of the base in its place at every point, by group of problems."""
+        """Return pass@k by group: of the checkpoint, and of the base at every point."""
         return self._by_causes[present][0], self._by_causes[present][1]
 
     @cached_property
     def _by_causes(self) -> dict[frozenset[Undoable], tuple[np.ndarray, np.ndarray, np.ndarray, PerProblem | float]]:
-        """By set of causes: the checkpoint, the base in its place at every point, the base, and its false accepts."""
+        """Pass@k by set of causes: checkpoint, base in its place, base; and no false accept."""
         sets = list(_subsets(self.causes))
         k_P = {causes: self._usable_k(causes) for causes in sets}
         late_effects = [own_effect(self.late, causes, k_P[causes], self.k) for causes in sets]
@@ -169,14 +169,14 @@ class _Counterfactuals:
     def _by_own_grades(
         self, part: MeasuredPart, effects: list[Effect], sets: list[frozenset[Undoable]]
     ) -> list[np.ndarray]:
-        """Return pass@k in every split, by the first grader if it is among the causes, else by the second."""
+        """Return pass@k in every split, by the first grader if it is a cause, else the second."""
         by_grader = [
             pass_at_k_by_split(part.n_P, hits_RP, effects, self.k) for hits_RP in (part.correct_RP, part.accepted_RP)
         ]
         return [by_grader["grader" in causes][place] for place, causes in enumerate(sets)]
 
     def _grade_base(self, own: Effect, applied: Effect) -> Float[np.ndarray, "group one problem"]:
-        """Return the base graded like the checkpoint, by grades of its correct samples without replacement.
+        """Return pass@k of the base graded like the checkpoint's correct samples.
 
         The k-th power of an estimated share of accepted samples would be biased. The sharpened base uses that power,
         shifted by its bias for the base.
@@ -199,7 +199,7 @@ class _Counterfactuals:
         return np.concatenate([base_GP[:, None], sharper_GSP], axis=1)
 
     def _usable_k(self, present: frozenset[Undoable]) -> Int[np.ndarray, " problem"]:
-        """Return k, or the number of samples that the measured parts of both checkpoints correspond to if smaller."""
+        """Return k, or the number of samples that the second parts represent if it is smaller."""
         k_P = np.full(len(self.base.n_P), self.k)
         for counts, part in ((self.base, self.groups.base), (self.late, self.groups.late)):
             drawn_P, left_P = count_drawn_and_kept(counts, present)
@@ -255,7 +255,7 @@ def estimate_parts(
     rng: np.random.Generator,
     cluster_P: Int[np.ndarray, " problem"] | None,
 ) -> list[dict[str, Interval]]:
-    """Return for each k the whole change (``all``) and its parts, with intervals; the parts sum to the whole.
+    """Return the whole change (``all``) and its parts at each k, with intervals.
 
     The first decomposition is of pass@1. The values are means over problems. One bootstrap over problems, or over their
     clusters, resamples all of them together. The 95 % intervals are simultaneous over all parts and k: they use the
@@ -296,7 +296,7 @@ def _split_draws(parts: PartsAtK, mean_DX: Float[np.ndarray, "draw column"]) -> 
 def _point_weights(
     by_draw: Sequence[PartsAtK], sharpness_S: Float[np.ndarray, " point"]
 ) -> list[Float[np.ndarray, "point draw"]]:
-    """Return the weights of the points of the sharpened base for each k, matched at pass@1 and at the other k.
+    """Return the weights of the points of the sharpened base that match the checkpoint.
 
     The match uses problems that are not lost and have not lost a way. Lost problems do not show how sharp a checkpoint
     is elsewhere. On problems that were chosen by other samples, an equally sharp base has the checkpoint's rates. The

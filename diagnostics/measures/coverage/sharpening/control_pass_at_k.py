@@ -27,7 +27,7 @@ MISSING = "not sampled at another temperature; run the audit with --controls"
     plot=Plot(x="step", group="scope", y_label="pass@k", y_range=(0.0, 1.0)),
 )
 def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Pass@k of the controls: the base at lower temperatures and reweighted, a checkpoint at higher temperatures.
+    """Pass@k of the controls: samples at other temperatures, and the base reweighted.
 
     Meaning: the points of the sharpening frontiers, and pass@k of a checkpoint at a higher temperature. The scope is
     the temperature, such as ``T=0.6``, or for the base the exponent, such as ``power=2``: its samples reweighted to p²,

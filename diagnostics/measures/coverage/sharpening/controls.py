@@ -51,7 +51,7 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlComparison:
-    """Every complete checkpoint but the base against one control, and the reason ``why`` for each other checkpoint."""
+    """All complete checkpoints against one control; ``why`` has the others' reasons."""
 
     control: Control
     against: Mapping[str, AgainstFrontier]
@@ -133,7 +133,7 @@ def _control_by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Co
 
 
 def _greedy_grades(evidence: Evidence, base: Counts) -> np.ndarray | None:
-    """Return whether the base's greedy response to each problem is correct, or None if a response is missing."""
+    """Return the grades of the base's greedy responses, or None if a response is missing."""
     rows = _frame(evidence, "greedy_grades")
     rows = rows[rows["checkpoint_id"] == evidence.base_id] if len(rows) else rows
     if not len(rows):
@@ -227,7 +227,7 @@ def agreeing_pass_at_k(
     draws: int,
     k: int,
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """Return pass@1 and pass@k of each problem for ``draws`` draws that agree, by the first-order jackknife.
+    """Return pass@1 and pass@k of ``draws`` draws that agree, by the first-order jackknife.
 
     m draws agree on answer a with a probability proportional to p_a^m, so the answer is correct with q = Σ_correct
     p_a^m / Σ p_a^m. The plug-in estimate of 1 − (1 − q)^k is biased by 1 to 3 percentage points at k = n/16 for many
@@ -270,7 +270,7 @@ def agreeing_shares(
     *,
     draws: int,
 ) -> Float[np.ndarray, " problem"]:
-    """Return the share of correct choices among all choices of ``draws`` samples that agree, 0 without such a choice.
+    """Return the share of correct choices among all choices of ``draws`` samples that agree.
 
     >>> agreeing_shares(np.array([3, 2, 1]), np.array([1.0, 0.0, 1.0]), np.array([0, 0, 1]), 2, draws=2).tolist()
     [0.75, 0.0]
@@ -279,7 +279,7 @@ def agreeing_shares(
 
 
 def _choices(count_A: Int[np.ndarray, " answer"], draws: int) -> Float[np.ndarray, " answer"]:
-    """Return the number of ordered choices of ``draws`` samples, c (c − 1) …, the numerator of an unbiased p^m."""
+    """Return the number of ordered choices of ``draws`` samples, c (c − 1) …."""
     return np.asarray(np.prod([np.maximum(count_A - taken, 0) for taken in range(draws)], axis=0, dtype=np.float64))
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint against the sharpened base: gain at equal pass@k, loss at equal pass@1, share of sharpening."""
+"""Checkpoints against the sharpened base: gain, loss, and share of sharpening."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def frontier_loss(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 @_declare(title="Share of the rise that is sharpening", unit="part of the rise", y_label="part of the rise")
 def sharpening_share(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Share of sharpening: the part of the rise of pass@1 that the sharpened base also has at equal pass@k.
+    """Share of sharpening: the part of the rise of pass@1 that the sharpened base also has.
 
     Meaning: at 1 training equals a lower temperature; at 0 no part of its rise is sharpening. Above 1 a lower
     temperature is better than training. Scopes and k are those of ``frontier_gain``.
@@ -96,7 +96,7 @@ def sharpening_share(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _results(evidence: Evidence, choose: Callable[[AgainstFrontier], Matched]) -> Iterator[tuple[str, Results]]:
-    """Yield the comparison of every checkpoint but the base with every control, whose name is the scope."""
+    """Yield the comparisons of every checkpoint with every control, by the control's name."""
     counts, why = load_sampled_counts(evidence)
     for comparison in compare_controls(evidence):
         scope_and_k: Any = (comparison.control.name, comparison.control.k or None)

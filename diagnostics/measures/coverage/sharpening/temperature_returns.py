@@ -30,7 +30,7 @@ def _declare(*, title: str, y_label: str) -> Callable[[Callable[[Evidence], Iter
 
 @_declare(title="Pass@k restored by temperature", y_label="pass@k − as audited")
 def temperature_returns(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Pass@k restored by temperature: its change when the checkpoint is sampled at a higher temperature.
+    """Pass@k restored by temperature: its change at a higher sampling temperature.
 
     Meaning: restored coverage was not forgotten, only unlikely. ``temperature_price`` is the pass@1 that it costs.
     Unit: probability (difference, higher temperature minus as audited). Estimator: mean over problems of the difference
@@ -49,7 +49,7 @@ def temperature_returns(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 @_declare(title="Pass@1 that a higher temperature costs", y_label="pass@1 − as audited")
 def temperature_price(evidence: Evidence) -> Iterator[tuple[str, Results]]:
-    """Pass@1 lost to temperature: its change when the checkpoint is sampled at a higher temperature.
+    """Pass@1 lost to temperature: its change at a higher sampling temperature.
 
     Meaning: the cost of the coverage that ``temperature_returns`` restores.
     Unit: probability (difference, higher temperature minus as audited). Estimator: mean over problems of the difference
@@ -66,7 +66,7 @@ def temperature_price(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _changes(evidence: Evidence, choose_k: Callable[[int], int]) -> Iterator[tuple[str, Results]]:
-    """Yield the change at every checkpoint but the base; ``choose_k`` gets the largest usable number of samples."""
+    """Yield the change at every checkpoint but the base, at ``choose_k(most samples)``."""
     counts, why = load_sampled_counts(evidence)
     controls = evidence.frames["control_counts"]
     for checkpoint_id in evidence.checkpoint_ids:

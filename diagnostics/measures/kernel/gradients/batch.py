@@ -1,4 +1,4 @@
-"""Samples of one problem as a training batch of [A] (arXiv 2601.15609), with their advantages.
+"""Samples of one problem as a training batch of [A] (arXiv 2601.15609).
 
 A mode is a distinct response. Rewards are binary, and advantages are normalised within the batch by the population's
 standard deviation. A batch that is all correct or all wrong has no advantage.
@@ -37,7 +37,7 @@ class TrainingBatch:
 
     @property
     def targets(self) -> Float[np.ndarray, " draw"]:
-        """y = N·A/G with the sign of the advantage: the shift of log π that the batch requires, in nats at β = 1."""
+        """y = N·A/G, the signed shift of log π that the batch requires, in nats at β = 1."""
         return target_shifts(self.mode_S, self.advantage_S, beta=BETA, signed=True)
 
     @property

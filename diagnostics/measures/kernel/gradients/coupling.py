@@ -35,7 +35,7 @@ CERTAIN_NATS = -5e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Distinct responses, the kernel between them, and their properties; ``logp_N`` in nats, summed over tokens."""
+    """Distinct responses and their kernel; ``logp_N`` in nats, summed over tokens."""
 
     kernel_NN: Float[np.ndarray, "row row"]
     logp_N: Float[np.ndarray, " row"]
@@ -59,7 +59,7 @@ class Rows:
         return kernel_of_means(self.kernel_NN, self.n_tokens_N)
 
     def live(self) -> Rows:
-        """Return the rows with a gradient above rounding; of the other responses the model is certain."""
+        """Return the rows with a gradient above rounding; the model is certain of the others."""
         return self.take(np.flatnonzero((np.diag(self.kernel_NN) > 0.0) & (self.logp_N < CERTAIN_NATS)))
 
     def take(self, place: np.ndarray) -> Rows:
@@ -82,7 +82,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
-    """The kernel of one checkpoint. ``fixed_F`` has the positions of the panel and the modes among ``rows``.
+    """The kernel of one checkpoint; ``fixed_F`` are the positions of panel and modes.
 
     ``own_S`` has the position of each of the checkpoint's own samples, ``batch_S`` of each of the trainer's between
     this checkpoint and the next. Both include duplicates and are sorted by problem and index.
@@ -111,7 +111,7 @@ class Coupling:
         return self.rows.kernel_NN[np.ix_(batch.mode_S, batch.mode_S)] * sign_S[:, None] * sign_S
 
     def informative_batches(self) -> list[TrainingBatch]:
-        """Return the batches of own samples that are partly correct and partly wrong, all with a gradient."""
+        """Return the partly correct batches of own samples whose responses all have a gradient."""
         live_N = np.diag(self.rows.kernel_NN) > 0.0
         return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]
 
@@ -156,7 +156,7 @@ LIVE_ROWS = Input(load=load_live_rows, needs=KERNEL_VIEWS, missing=NO_KERNEL)
 
 
 def build_coupling(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
-    """Return the coupling of one checkpoint from its rows of ``kernel_members`` and ``kernel_pairs``."""
+    """Return the coupling of one checkpoint from ``kernel_members`` and ``kernel_pairs``."""
     responses = members.sort_values("position").drop_duplicates("position").set_index("position")
     n_rows = len(responses)
     row_E, column_E = (pairs[name].to_numpy(dtype=np.int64) for name in ("row_position", "column_position"))
@@ -184,7 +184,7 @@ def build_coupling(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
 
 
 def match_rows(before: Rows, after: Rows) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
-    """Return the places of common responses in ``before`` and ``after``, in the order of ``before``."""
+    """Return the places of common responses in both, in the order of ``before``."""
     keys = list(zip(after.problem_N, after.response_N, strict=True))
     place = {key: i for i, key in enumerate(keys)}
     pairs = [
@@ -205,7 +205,7 @@ def off_diagonal(kernel_NN: Float[np.ndarray, "row row"]) -> Float[np.ndarray, "
 
 
 def average_over_problems(values: Sequence[float], *, why_none: str, is_share: bool = False) -> Result:
-    """Return the mean of one value per problem with its interval, or ``why_none`` without a value."""
+    """Return the mean over problems with its interval, or ``why_none`` without a value."""
     if not values:
         return why_none
     value_P = np.array(values, dtype=np.float64)

@@ -35,7 +35,7 @@ def tiny_kernels(
     related: Mapping[str, str] | None = None,
     why: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Return evidence of kernels by checkpoint, the base first, over the same ``rows``: (problem, roles, correct).
+    """Return evidence of kernels by checkpoint over ``rows``: (problem, roles, correct).
 
     Roles are ``panel``, ``mode``, ``own`` and ``batch``, separated by spaces; ``own own`` was drawn twice. Row i is
     response ``r<i>``. By default ``logps`` are −1, ``n_tokens`` 1, and all problems are related. ``why`` has

@@ -1,4 +1,4 @@
-"""Pairs of responses by the relation of their problems, and intervals over problems for means over pairs."""
+"""Pairs of responses by relation of their problems, and intervals of means over pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE_GROUP = 'all problems are one group; give them a field "group" in --problems
 
 @dataclass(frozen=True, kw_only=True)
 class PairGroup:
-    """The pairs i < j of one kind, as a mask over the kernel; ``why`` is the reason if there are none."""
+    """The pairs i < j of one kind as a mask, or the reason ``why`` there are none."""
 
     scope: str
     pairs_NN: Bool[np.ndarray, "row row"]
@@ -31,7 +31,7 @@ class PairGroup:
 
 
 def pair_groups(rows: Rows) -> tuple[PairGroup, ...]:
-    """Return the pairs within a problem, between related and between unrelated problems; each pair is in one group."""
+    """Return the pairs within problems, between related, and between unrelated problems."""
     upper_NN = np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
     same_NN = rows.problem_N[:, None] == rows.problem_N
     related_NN = rows.related_N[:, None] == rows.related_N
@@ -44,7 +44,7 @@ def pair_groups(rows: Rows) -> tuple[PairGroup, ...]:
 
 
 def pair_mean(values_NN: Float[np.ndarray, "row row"], rows: Rows, group: PairGroup) -> Interval:
-    """Return the mean over the pairs of ``group``, averaged within a problem (or a pair of problems) first.
+    """Return the mean over the pairs of ``group``, averaged by (pair of) problems first.
 
     The interval is over problems: Student's t for pairs within problems, the delete-one-problem jackknife for pairs
     between problems, because every problem is in many pairs. ``n`` counts problems. Needs a pair.
@@ -72,7 +72,7 @@ def pair_mean(values_NN: Float[np.ndarray, "row row"], rows: Rows, group: PairGr
 def jackknife(
     estimate: float, *left_out: Sequence[float | None], bounds: tuple[float, float] = (-math.inf, math.inf)
 ) -> Interval:
-    """Return the 95 % jackknife interval of ``estimate`` from its values with one problem left out.
+    """Return the 95 % delete-one-problem jackknife interval of ``estimate``.
 
     There is no interval if one of these is None (undefined). se² = (P − 1)/P · Σ (θ₋ₚ − mean)², with Student's t at P −
     1 degrees of freedom; for a mean this is its t interval. With problems of several kinds (audited, trained on), each
@@ -102,7 +102,7 @@ def jackknife(
 def fieller(
     numerator_P: Float[np.ndarray, " problem"], denominator_P: Float[np.ndarray, " problem"], *, least: float
 ) -> Interval | None:
-    """Return Σ numerator / Σ denominator over problems with the 95 % interval of Fieller, truncated at ``least``.
+    """Return Σ numerator / Σ denominator, at least ``least``, with Fieller's 95 % interval.
 
     The interval contains every ratio R for which the mean of numerator − R·denominator does not differ from 0 by
     Student's t. The result is None if the denominator does not differ from 0, because no large ratio can then be

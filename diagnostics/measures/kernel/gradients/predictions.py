@@ -1,4 +1,4 @@
-"""The change of log-probability that a kernel predicts, and the measured change at the next checkpoint."""
+"""Predicted and measured change of log-probability from one checkpoint to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCOPES = (TRAINING, OWN)
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Σ_j K_ij·A_j and the change of log π in nats, of the fixed responses that both checkpoints have.
+    """Σ_j K_ij·A_j and the change of log π in nats, for the common fixed responses.
 
     The prediction has an unknown positive factor, the step size. ``share_MB`` has the contribution of each problem of
     the batch, ``batch_B`` the ids of these problems.
@@ -35,7 +35,7 @@ class Prediction:
 
 
 def predict_step(before: Coupling, after: Coupling, scope: str) -> Prediction | str:
-    """Predict the step to ``after`` by the kernel of ``before``, or return why there is no prediction."""
+    """Predict the step to ``after`` by the kernel of ``before``, or return why not."""
     draw_S = before.batch_S if scope == TRAINING else before.own_S
     if not len(draw_S):
         return "the run directory contains no responses of the trainer between the two" if scope == TRAINING else NO_OWN

@@ -1,4 +1,4 @@
-"""The partition function Z′(q) of [A] Theorem 2.2 from own samples and their probabilities under the base."""
+"""The partition function Z′(q) of [A] Theorem 2.2, from own samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE_MIXED = "the own samples of each problem are all correct or all wrong; a la
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """One problem: its sampled modes, and last all unsampled responses together. Probabilities are the base's."""
+    """The sampled modes of one problem, and last all unsampled responses together."""
 
     batch: TrainingBatch
     reference_M: Float[np.ndarray, " mode"]
@@ -36,7 +36,7 @@ class Partition:
     correct_M: Bool[np.ndarray, " mode"]
 
     def log_z(self, beta: float) -> float:
-        """Return log Z′, exactly 0 for a batch without advantage. −log Z′ is the change of unsampled modes in nats."""
+        """Return log Z′; −log Z′ is the change of unsampled modes in nats."""
         if not self.batch.is_informative:
             return 0.0
         return batch_optimal_policy(self.reference_M, self.count_M, self.advantage_M, beta=beta).log_partition
@@ -51,7 +51,7 @@ class Partition:
 
 
 def build_partitions(rows: pd.DataFrame) -> list[Partition]:
-    """Return a partition per problem from one checkpoint's rows of ``own_logps``, in the order of problem ids."""
+    """Return a partition per problem from one checkpoint's rows of ``own_logps``."""
     problem_R, problem_ids = pd.factorize(rows["problem_id"], sort=True)
     order_R = np.argsort(problem_R, kind="stable")
     response_R = rows["response_id"].to_numpy(dtype=object)

@@ -27,7 +27,7 @@ OF_MIXED = (*(f"of mixed, beta {beta:g}" for beta in BETAS), "of mixed, first bo
     plot=Plot(x="step", group="scope", y_label="share of problems", y_range=(0.0, 1.0)),
 )
 def z_prime_share(partitions: Sequence[Partition]) -> Results:
-    """Z′ above 1: how often training on the own samples takes probability from all unsampled responses.
+    """Z′ above 1: how often training on the own samples suppresses unsampled responses.
 
     Meaning: a policy fitted to a batch divides the probability of every unsampled response, right or wrong, by
     Z′ = Σ π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem,
@@ -74,7 +74,7 @@ def z_prime_share(partitions: Sequence[Partition]) -> Results:
     signed=True,
 )
 def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
-    """Z′ and its two lower bounds: how strongly a batch suppresses unsampled responses, and how much is proved.
+    """Z′ and its two lower bounds: how strongly a batch suppresses unsampled responses.
 
     Meaning: the mean of Z′ − 1 at β = 1 over problems whose own samples are partly correct, partly wrong, and the two
     lower bounds of [A] for it: scopes ``exact``, ``first bound`` (from counts and probabilities) and ``second bound``
@@ -114,7 +114,7 @@ def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
     signed=True,
 )
 def delta_pi(partitions: Sequence[Partition]) -> Result:
-    """Δ_π: the probability of the least likely sampled correct response minus that of the likeliest wrong one.
+    """Δ_π: the gap in probability between sampled correct and sampled wrong responses.
 
     Meaning: π⁺_min − π⁻_max, under the base, over a checkpoint's own samples of a problem; the mean over problems with
     both kinds. Above 0 the base already preferred every correct sample, and then every batch takes probability
@@ -138,7 +138,7 @@ def delta_pi(partitions: Sequence[Partition]) -> Result:
 
 
 def _is_above_one(partition: Partition) -> tuple[bool, ...]:
-    """Return whether Z′ of a mixed batch, and each of its lower bounds, is above 1, in the order of ``OF_MIXED``."""
+    """Return whether Z′ of a mixed batch and its bounds are above 1, as in ``OF_MIXED``."""
     return (
         *(partition.is_above_one(beta) for beta in BETAS),
         *(bound > 1.0 + ROUNDING for bound in _lower_bounds(partition)),

@@ -27,7 +27,7 @@ WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class WayRows:
-    """Rows of the view ``way_counts`` of one checkpoint, its counts of samples, and the leading way of each problem.
+    """Rows of ``way_counts`` at one checkpoint, its counts, and the leading ways.
 
     ``leading`` maps a problem to the most frequent way in the first half of the base's samples; ties go to the first by
     name.
@@ -49,7 +49,7 @@ class WayRows:
         return self.rows[self.rows["level"] == level]
 
     def select_comparable(self) -> pd.DataFrame:
-        """Return the samples that did not determine the leading way: of the base the second half, else all."""
+        """Return the rows that did not determine the leading way."""
         rows = self.select_level(LEVELS[0])
         return rows[~rows["first_half"].astype(bool)] if self.is_base else rows
 
@@ -80,7 +80,7 @@ WAYS = Input(load=load_ways, needs=("problem_counts", "way_counts"), missing=MIS
 
 @dataclass(frozen=True, kw_only=True)
 class WayPairs:
-    """Correct samples of the same problems by way, at the base and at one checkpoint, ``n_W`` samples of each.
+    """Correct samples by way of the same problems, at the base and at one checkpoint.
 
     ``base_W`` and ``late_W`` count the samples of one way of one problem. ``unknown_W`` counts the correct samples at
     the checkpoint whose way is unknown: any of them may be of that way.

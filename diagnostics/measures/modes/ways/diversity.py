@@ -1,4 +1,4 @@
-"""Ways of solving at each checkpoint: effective number, number among k samples, leading share, unknown share."""
+"""Ways of solving at each checkpoint: effective number, rarefaction, leading, unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NONE_KNOWN = "no correct sample has a known way"
     plot=Plot(x="step", group="scope", y_label="effective number of ways"),
 )
 def effective_ways(ways: WayRows) -> Results:
-    """Effective ways: the number of equally frequent ways of solving with the same chance of agreement.
+    """Effective ways: the effective number of ways of solving a problem.
 
     Meaning: 1 / mean over problems of the probability that two correct samples of one problem use the same way
     (unbiased Simpson index). It is ``effective_modes`` for tasks that do not list every correct response: ways are
@@ -128,7 +128,7 @@ def _load_known(evidence: Evidence) -> Loaded[WayRows]:
     plot=Plot(x="k", group="checkpoint", y_label="ways among k samples", log_x=True),
 )
 def ways_rarefaction(ways: WayRows, k: int) -> Result:
-    """Ways rarefaction: the expected number of distinct ways of solving among k samples of a problem.
+    """Ways rarefaction: the expected number of distinct ways among k samples.
 
     Meaning: Σ over the ways of a problem of 1 − C(n−c, k)/C(n, k), the probability that a way used c times in n
     samples is among k of them, averaged over problems. It falls with every way that training makes rare, even while

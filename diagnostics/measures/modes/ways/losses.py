@@ -30,7 +30,7 @@ SCOPES = ("all", "alike")
     plot=Plot(x="step", group="scope", y_label="ways of single problems"),
 )
 def ways_fallen(base: WayRows, late: WayRows) -> Results:
-    """Ways fallen: ways of solving a problem that became significantly rarer than under the base (5 %).
+    """Ways fallen: ways of single problems that became significantly rarer (5 %).
 
     Meaning: scope ``fell`` counts the ways of single problems whose share of the samples fell significantly, ``lost``
     those of them that no sample uses any more. Pass@k does not show this if another way remains.
@@ -71,7 +71,7 @@ def ways_fallen(base: WayRows, late: WayRows) -> Results:
     plot=Plot(x="step", group="scope", y_label="p, no minority way was lost", y_range=(0.0, 1.0)),
 )
 def minority_ways_p(base: WayRows, late: WayRows) -> Results:
-    """Minority ways, p: the p value of the hypothesis that no way other than the leading ones was lost.
+    """Minority ways, p: the p value that no way other than the leading ones was lost.
 
     Meaning: a small p proves that correct samples outside each problem's leading way became rarer on these problems,
     which moderate sharpening cannot cause. It is the verdict's test of modes, applied to ways. In scope ``all`` no
@@ -125,7 +125,7 @@ class _CorrectByWay:
     unknown_P: Int[np.ndarray, " problem"]
 
     def completed(self, rng: np.random.Generator) -> Int[np.ndarray, " problem"]:
-        """Return minority samples, with unknown ways drawn from the others of their problem, or of all problems."""
+        """Return minority samples, with unknown ways drawn from the known ones."""
         known_P = self.leading_P + self.minority_P
         overall = self.minority_P.sum() / max(int(known_P.sum()), 1)
         share_P = np.where(known_P > 0, self.minority_P / np.maximum(known_P, 1), overall)
