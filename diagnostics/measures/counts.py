@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
+from oversharp.diagnostics.statistics.entropy import simpson_index
+from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import Interval
 
@@ -127,13 +129,21 @@ def keep_reliable_interval(interval: Interval, k: int, n: int) -> Interval:
     return interval if k <= max(1, n // 2) else drop_interval(interval)
 
 
-def reciprocal(interval: Interval) -> Interval:
-    """Return 1 / mean with its interval. Needs a positive mean; an end of 0 becomes None."""
+def simpson_interval(counts: LabelCounts) -> Interval:
+    """Return the probability that two samples of a problem share a label, mean over problems."""
+    return share_interval(simpson_index(counts.counts_A, counts.group_A, counts.n_problems), cluster_P=counts.cluster_P)
+
+
+def effective_number(counts: LabelCounts) -> Interval | None:
+    """Return 1 / ``simpson_interval``, None if no two samples share a label; an end of 0 becomes None."""
+    index = simpson_interval(counts)
+    if index.mean == 0.0:
+        return None
     return replace(
-        interval,
-        mean=1.0 / interval.mean,
-        low=1.0 / interval.high if interval.high else None,
-        high=1.0 / interval.low if interval.low else None,
+        index,
+        mean=1.0 / index.mean,
+        low=1.0 / index.high if index.high else None,
+        high=1.0 / index.low if index.low else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The budget of a change: it adds up, names what was planted, and claims nothing of two draws of one law."""
+"""The decomposition of a change: sums to the change, finds planted causes, and finds none without a change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = ["checkpoint_id", "problem_id", "n", "n_correct", "n_cut", "n_unread"]
 
 
 def evidence_of(base: np.ndarray, late: np.ndarray, *, cut: object = 0, unread: object = 0, n: int = N) -> Evidence:
-    """Two checkpoints with so many correct samples of each problem; ``cut`` and ``unread`` are of the late one."""
+    """Two checkpoints with these correct samples by problem; ``cut`` and ``unread`` apply to the late one."""
     made = []
     for name, correct, own_cut, own_unread in (("base", base, 0, 0), ("late", late, cut, unread)):
         problems = [f"q{i:03d}" for i in range(len(base))]
@@ -52,7 +52,7 @@ def evidence_of(base: np.ndarray, late: np.ndarray, *, cut: object = 0, unread: 
 
 
 def with_second(evidence: Evidence, **correct: np.ndarray) -> Evidence:
-    """A second verifier accepts so many samples of each checkpoint."""
+    """Add a second verifier that accepts these numbers of samples."""
     frame = evidence.frames["read_counts"].assign(temperature=np.nan)
     for name, hits in correct.items():
         frame.loc[frame["checkpoint_id"] == name, "n_correct"] = hits
@@ -244,7 +244,7 @@ def test_late_samples_of_unknown_way_may_be_of_any_way() -> None:
 
 
 def test_a_rarely_solved_problem_that_keeps_a_way_is_not_lost() -> None:
-    """Two of 64 are no more than guesses, but they go a way that the base went too: what is gone is the other way."""
+    """Two of 64 may be false accepts, but they use a way of the base: only the other way is lost."""
     evidence = evidence_of(np.full(100, 32), np.full(100, 2))
     frame = ways_of({"base": {"sum": 12, "product": 4}, "late": {"product": 1}}, 100)
     values = values_at(replace(evidence, frames={**evidence.frames, "way_counts": frame}), 1)
@@ -253,7 +253,7 @@ def test_a_rarely_solved_problem_that_keeps_a_way_is_not_lost() -> None:
 
 
 def test_two_draws_of_one_law_have_parts_of_mean_zero() -> None:
-    """At few samples: a group told by the samples that it is measured on would lose what it had by luck."""
+    """With few samples: a group chosen by the samples that measure it would lose its lucky successes."""
     rate = random_rates(problems=150)
     sums = {part: [] for part in ("guesses", "lost", "gained", "unexplained")}
     for seed in range(40):
@@ -278,7 +278,7 @@ def test_a_clean_twin_claims_nothing() -> None:
 @pytest.mark.parametrize("k", [1, 32])
 @pytest.mark.parametrize("late_n_cut", [N, 50])
 def test_what_took_every_sample_of_a_problem_makes_its_whole_change(k: int, late_n_cut: int) -> None:
-    """Nothing tells that the checkpoint would solve it less often: it is lent what the base solved."""
+    """No sample shows that the checkpoint solves it less often, so it uses the base's parsed samples."""
     evidence = evidence_of(np.full(50, 4), np.zeros(50, dtype=np.int64), cut=late_n_cut, unread=N - late_n_cut)
     values = values_at(evidence, k)
     assert values["all"] == pytest.approx(-pass_at_k_each(np.array([N]), np.array([4]), np.array([k]))[0], abs=1e-12)
@@ -346,7 +346,7 @@ def test_intervals_are_over_clusters_where_problems_are_related() -> None:
 
 
 def test_samples_that_tell_and_samples_that_count_are_apart() -> None:
-    """Mean over draws of the product of share and pass@k, against the share times pass@k of the law."""
+    """Mean over draws of share times pass@k, against the true share times the true pass@k."""
     hits = np.random.default_rng(0).binomial(16, 0.1, 20_000)
     none = np.zeros(20_000, dtype=np.int64)
     one = count_samples(Gradings(own=Graded(n_P=none + 16, correct_P=hits, truncated_P=none, unparsed_P=none)), [])

@@ -22,9 +22,9 @@ PROBLEMS = ("q1", "q2", "q3", "q4")
 MODES = ("a", "b", "c")
 N = 8
 KS = (1, 4, 8, 64)
-#: Of a rise of pass@1, which this world has not; its own tests have one.
+#: Needs a rise of pass@1, which this evidence does not have.
 OF_A_RISE = ("sharpening_share",)
-#: Of rewards that another tool recorded, in place of grading: no series has both.
+#: Needs recorded rewards instead of grades; no series has both.
 OF_REWARDS = ("best_at_k",)
 OF_THE_SERIES = ("interference_correlation", "interference_correlation_p", "z_prime_fall")
 
@@ -70,7 +70,7 @@ def random_samples(seed: int = 0) -> list[dict]:
 
 
 def control_samples(seed: int = 5) -> list[dict]:
-    """The base colder, the last checkpoint hotter."""
+    """The base at lower temperatures, the last checkpoint at a higher one."""
     rng = np.random.default_rng(seed)
     return [
         {
@@ -175,7 +175,7 @@ class Read:
         return replace(self._evidence)
 
     def findings(self, measure: Measure) -> list[Finding]:
-        """What the measure finds alone, computed once."""
+        """The findings of the measure, computed once."""
         if measure.name not in self._found:
             self._found[measure.name] = self._compute(measure)
         return self._found[measure.name]
@@ -298,7 +298,7 @@ def test_nothing_in_is_nothing_known_and_no_crash(measure, full_world, empty_wor
     assert list(measure(nothing)) == []
 
 
-#: What a checkpoint must have in full, and how the reason begins where one row of it is missing.
+#: Views that a checkpoint must have in full, and the start of the reason if a row is missing.
 IN_FULL = {
     **dict.fromkeys(
         ("sampled_counts", "problem_counts", "answer_counts", "sample_entropies"),

@@ -25,4 +25,4 @@ def test_every_temperature_of_every_checkpoint_has_its_own_pass_at_k():
 def test_a_problem_that_lacks_its_samples_leaves_the_temperature_unknown():
     drawn = [*rows("base", 0.5, 4, 0), *rows("base", 0.25, 2)]
     whys = {f.scope: f.why for f in control_pass_at_k(tiny_evidence("control_counts", COLUMNS, drawn))}
-    assert whys == {"T=0.5": None, "T=0.25": "its samples are incomplete"}
+    assert whys == {"T=0.5": None, "T=0.25": "the samples are incomplete"}

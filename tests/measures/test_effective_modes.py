@@ -59,7 +59,7 @@ def test_a_grader_for_which_all_correct_answers_are_one_mode_is_a_reason_and_no_
         ([("base", "q", "5", None, False, 4)], "no problem has two correct samples"),
         ([("base", "q", "4", "a", True, 1), ("base", "q", "5", None, False, 3)], "no problem has two correct samples"),
         ([("base", "q", "4", None, True, 4)], "no problem has two correct samples with a named mode"),
-        ([("base", "q", "4", m, True, 1) for m in "abcd"], "no two correct samples of a problem share their mode"),
+        ([("base", "q", "4", m, True, 1) for m in "abcd"], "no two correct samples of a problem share a mode"),
     ],
 )
 def test_unknown_says_why(rows, why):

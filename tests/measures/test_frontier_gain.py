@@ -48,7 +48,8 @@ def test_without_colder_draws_and_with_incomplete_ones_it_is_unknown_and_says_so
     )
     part = {"control_counts": (DRAWN, colder(0.5, 7, 1)[1:])}
     assert (
-        found(evidence_of((3, 2), (6, 1), **part), "temperature").why == "the colder draws of the base are incomplete"
+        found(evidence_of((3, 2), (6, 1), **part), "temperature").why
+        == "the base's samples at lower temperatures are incomplete"
     )
 
 
@@ -81,14 +82,14 @@ def test_the_points_of_the_power_stand_beside_those_of_the_temperatures_at_the_b
 
 def test_without_nine_tenths_of_the_probability_the_power_distribution_is_unknown():
     few = found(evidence_of((3, 2), (6, 1), **responses(("a", True, -1.0), ("b", False, -2.0))), "power")
-    assert few.why == "the base's different samples hold 50 % of its probability; 90 % are needed"
+    assert few.why == "the base's distinct samples cover 50 % of its probability; 90 % are needed"
 
 
 def test_a_base_that_was_not_drawn_from_its_own_law_has_no_power_distribution():
     columns, rows = responses(("a", True, -0.5), ("b", False, -1.0))["base_responses"]
     at_half = {"base_responses": (columns, [(*one[:5], False, *one[6:]) for one in rows])}
     assert found(evidence_of((3, 2), (6, 1), **at_half), "power").why == (
-        "the base was not drawn at temperature 1, untruncated"
+        "the base was not sampled at temperature 1 without truncation"
     )
 
 
@@ -118,7 +119,7 @@ def test_more_draws_agree_only_where_so_many_samples_tell_it_within_half_a_point
 
 def test_a_correct_sample_without_an_answer_leaves_answers_unknown():
     evidence = evidence_of((3, 2), (6, 1), **answered(("NA", True, 4), ("41", False, 4)))
-    assert found(evidence, "answers").why == "what the base's samples answer is not known"
+    assert found(evidence, "answers").why == "the answers of the base's samples are unknown"
 
 
 def test_a_base_without_controls_at_all_gives_no_finding_of_its_own():

@@ -44,7 +44,7 @@ def test_sample_numbers_that_only_some_problems_have_scored_are_left_out(world):
 
 def test_intervals_are_over_problems_and_the_base_has_none(world):
     samples = [response(f"q{i:02}", [0.0, 0.0, 0.0, 0.0, 1.0]) for i in range(30)]
-    # the threshold lies between 0 and 1; half of the problems have no fork left
+    # the threshold is between 0 and 1; half of the problems have no high-entropy token left
     late = [response(f"q{i:02}", [0.0] * 4 + [float(i % 2)], checkpoint="late") for i in range(30)]
     rows = {row["checkpoint_id"]: row for row in world(samples + late, n=1).sql_rows(high_entropy_tokens)}
     assert (rows["base"]["low"], rows["base"]["high"]) == (None, None)

@@ -144,7 +144,7 @@ def test_changes_have_a_magnitude_that_does_not_cancel(changes, correct, expecte
 
 
 def steps(name, tasks=("sums", "sums")):
-    """Of q1 one response is right and one wrong; of q2 both are right and move alike."""
+    """q1 has a correct and a wrong response; q2 has two correct ones with equal changes."""
     logps = {"base": (-8.0, -3.0, -5.0), "20": (-6.0, -1.0, -4.0), "40": (-7.0, -9.0, -7.0)}
     rows = [
         (checkpoint, problem, task, index, index == 0 or problem == "q2", logp, 5)

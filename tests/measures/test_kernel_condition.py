@@ -21,7 +21,7 @@ def test_a_singular_kernel_counts_as_infinite():
     kernel[0, 1] = kernel[1, 0] = 1.0
     rows = [("q1", "panel", True), ("q1", "panel", True), ("q2", "panel", True), ("q2", "panel", True)]
     finding = at_base("kernel_condition", kernel, rows)["cosine"]
-    assert finding.why == "the kernel is singular in 1 of 2 problems, so its median has no number"
+    assert finding.why == "the kernel is singular in 1 of 2 problems, so the median is unknown"
     kernel[2, 3] = kernel[3, 2] = 1.0
     finding = at_base("kernel_condition", kernel, rows)["cosine"]
-    assert finding.why == "the kernel is singular in 2 of 2 problems, so its median has no number"
+    assert finding.why == "the kernel is singular in 2 of 2 problems, so the median is unknown"

@@ -29,7 +29,7 @@ def test_problems_are_pooled_so_that_one_small_rho_is_no_outlier():
     # 1/ρ of the last alone is 10; the ratio of the sums is 4 / 2.5
     pooled = fieller(np.ones(4), np.array([0.8, 0.8, 0.8, 0.1]), least=1.0)
     assert (pooled.mean, pooled.n) == (pytest.approx(1.6), 4)
-    # ρ of 1 and −½ is ¼ on average, and not told from 0
+    # ρ of 1 and −½ is ¼ on average, and its interval contains 0
     assert fieller(np.ones(2), np.array([1.0, -0.5]), least=1.0) is None
 
 

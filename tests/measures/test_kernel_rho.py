@@ -10,7 +10,7 @@ WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated p
 
 
 def test_every_pair_is_in_one_group():
-    # cosines: a·b = 0.6, a·c = 0, b·c = 0.8, whatever the lengths of the gradients
+    # cosines: a·b = 0.6, a·c = 0, b·c = 0.8, for any lengths of the gradients
     kernel = gradients((1, 0), (30, 40), (0, 7))
     rows = [("q1", "panel", True), ("q1", "panel", False), ("q2", "mode", True)]
     related = at_base("kernel_rho", kernel, rows)

@@ -8,7 +8,7 @@ N = 32
 
 
 def p_value(late_of, scope="all"):
-    """Of a leading way, a minority way and unread ones: of 0.6, 0.2 and 0 at the base, and of ``late_of`` late."""
+    """Rates of a leading way, a minority way and unknown ways: 0.6, 0.2, 0 at the base, ``late_of`` later."""
     rng, rows = np.random.default_rng(0), []
     for i in range(40):
         for half in (True, False):

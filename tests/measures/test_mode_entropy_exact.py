@@ -43,4 +43,4 @@ def test_impossible_queries_are_left_out_and_said_so_when_nothing_remains():
 
 def test_where_every_problem_lists_one_response_there_is_no_entropy_to_speak_of():
     found = entropies(("base", "q1", "a", -1.0), ("base", "q2", "b", -2.0))
-    assert found["base"].why == "every problem lists one accepted response alone"
+    assert found["base"].why == "every problem lists a single accepted response"

@@ -41,4 +41,4 @@ def test_ties_go_to_the_first_mode_in_lexical_order():
 def test_where_every_problem_lists_one_response_there_is_nothing_to_share():
     rows = [("base", "q1", "a", -1.0), ("base", "q2", "b", -2.0)]
     made = mode_share_exact(tiny_evidence("mode_logps", COLUMNS, rows))
-    assert {f.why for f in made} == {"every problem lists one accepted response alone"}
+    assert {f.why for f in made} == {"every problem lists a single accepted response"}

@@ -8,7 +8,7 @@ FLOW = ("problems_lost", "problems_gained", "problems_kept")
 
 
 def findings(now, before=(3, 1, 0, 0)):
-    """Of lost, gained and kept, from the correct ones among 4 samples of every problem."""
+    """Lost, gained and kept, from the correct samples among 4 of every problem."""
     counts = {"base": before, "late": now}
     rows = [(c, f"q{i}", 4, correct) for c, row in counts.items() for i, correct in enumerate(row)]
     evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
@@ -66,7 +66,7 @@ def test_a_rate_of_no_problem_is_unknown():
 
 
 def rates(now, before=(3, 1, 0, 0)):
-    """Of the rates whose base is not every problem."""
+    """Rates that are shares of some problems only."""
     rows = [(c, f"q{i}", 4, k) for c, row in (("base", before), ("late", now)) for i, k in enumerate(row)]
     evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", rows)
     return {name: get_measure(name)(evidence)[0] for name in ("support_retention", "net_discovery")}

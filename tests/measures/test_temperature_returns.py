@@ -24,4 +24,4 @@ def test_a_hotter_draw_gives_back_coverage_and_costs_pass_at_1_by_hand():
 def test_a_hotter_draw_that_lacks_samples_is_unknown():
     evidence = evidence_of((6, 1))
     evidence.frames["control_counts"] = evidence.frames["control_counts"].iloc[1:]
-    assert [one.why for one in RETURNS(evidence)] == ["its hotter draws are incomplete"]
+    assert [one.why for one in RETURNS(evidence)] == ["its samples at the higher temperature are incomplete"]

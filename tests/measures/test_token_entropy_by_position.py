@@ -37,7 +37,7 @@ def test_the_order_of_names_is_the_order_of_positions(world):
 
 
 def test_sample_numbers_that_only_some_problems_have_scored_are_left_out(world):
-    # Sample 1 of q1 is scored by chance, because another checkpoint said the same.
+    # sample 1 of q1 is scored by chance, because another checkpoint gave the same response
     samples = [response("q1", [1.0]), response("q2", [3.0]), response("q1", [0.0], index=1)]
     assert world(samples, n=2).values(token_entropy_by_position) == {("base", "tokens 00001"): 2.0}
 

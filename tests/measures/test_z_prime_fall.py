@@ -12,7 +12,7 @@ REALISED, PREDICTED, BESIDE = "realised, Z above 1", "predicted, Z above 1", "re
 
 
 def fallen(world, *, late_b=0.05, late_d=0.2, graded_mode="a"):
-    """q1: mode a was sampled beside a wrong response, b was not. q2: both samples are the correct mode c, d was not."""
+    """q1: mode a was sampled with a wrong response, b was not. q2: both samples are the correct mode c, d was not."""
     samples = [
         {"problem": "q1", "sample_index": 0, "mode": graded_mode, "correct": True, "base": 0.4},
         {"problem": "q1", "sample_index": 1, "mode": "x", "correct": False, "base": 0.4},

@@ -182,7 +182,7 @@ def test_influence_is_the_first_order_of_a_real_step():
         return float(np.abs(change_N - predicted_N).max())
 
     assert errors(1e-3) < 1e-4
-    assert errors(1e-4) == pytest.approx(errors(1e-3) / 100, rel=0.05)  # what is left out is O(η²)
+    assert errors(1e-4) == pytest.approx(errors(1e-3) / 100, rel=0.05)  # the error is O(η²)
 
 
 def test_an_all_wrong_group_of_shaped_rewards_still_has_advantages():

@@ -1,4 +1,4 @@
-"""Nearly equal signatures are one way, by one threshold, whatever their order."""
+"""Nearly equal signatures are one way, by one threshold, in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a response is read as: its steps, whatever the words, the order and the names around them."""
+"""Steps parsed from a response, independent of wording, order and names."""
 
 from __future__ import annotations
 

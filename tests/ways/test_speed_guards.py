@@ -1,4 +1,4 @@
-"""What spares the reader work says what the plain form of it says."""
+"""Fast paths of the parser give the results of the plain forms."""
 
 from __future__ import annotations
 

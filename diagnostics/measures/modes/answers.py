@@ -9,14 +9,15 @@ from oversharp.diagnostics.measures.counts import (
     ONE_MODE,
     LabelCounts,
     count_labels_by_checkpoint,
+    effective_number,
     find_incomplete,
     has_second_mode,
-    reciprocal,
+    simpson_interval,
 )
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
 from oversharp.diagnostics.records.types import NO_ANSWER
-from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, simpson_index, unseen_room
-from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
+from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, unseen_room
+from oversharp.diagnostics.statistics.intervals import sparse_interval
 from oversharp.diagnostics.statistics.units import Interval
 
 NO_WRONG_PAIR = "no problem has two wrong samples that state an answer"
@@ -102,8 +103,7 @@ def answer_simpson(counts: LabelCounts) -> Interval:
     >>> [(f.checkpoint_id, f.value) for f in answer_simpson(evidence)]  # 6 of 12 ordered pairs agree
     [('base', 0.5)]
     """
-    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
-    return share_interval(index_P, cluster_P=counts.cluster_P)
+    return simpson_interval(counts)
 
 
 def _load_wrong_answers(evidence: Evidence) -> Loaded[LabelCounts]:
@@ -142,8 +142,7 @@ def recurring_errors(counts: LabelCounts) -> Interval:
     >>> [(f.checkpoint_id, round(f.value, 4)) for f in recurring_errors(evidence)]  # 4 of 12 ordered pairs; then all
     [('base', 0.3333), ('late', 1.0)]
     """
-    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
-    return share_interval(index_P, cluster_P=counts.cluster_P)
+    return simpson_interval(counts)
 
 
 def _load_modes(evidence: Evidence) -> Loaded[LabelCounts]:
@@ -182,8 +181,4 @@ def effective_modes(counts: LabelCounts) -> Result:
     >>> [(f.checkpoint_id, round(f.value, 4)) for f in effective_modes(evidence)]  # 4 of 12 ordered pairs; then all
     [('base', 3.0), ('late', 1.0)]
     """
-    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
-    index = share_interval(index_P, cluster_P=counts.cluster_P)
-    if index.mean == 0.0:
-        return "no two correct samples of a problem share a mode; draw more samples"
-    return reciprocal(index)
+    return effective_number(counts) or "no two correct samples of a problem share a mode; draw more samples"

@@ -7,15 +7,15 @@ import pandas as pd
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import (
     count_labels,
+    effective_number,
     explain_too_few,
     keep_reliable_interval,
     rarefaction,
-    reciprocal,
 )
 from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
 from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, NO_PAIR, SCOPES, WAYS, WayRows, load_ways
-from oversharp.diagnostics.statistics.entropy import simpson_index
 from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
+from oversharp.diagnostics.statistics.units import Interval
 
 NONE_KNOWN = "no correct sample has a known way"
 
@@ -56,11 +56,7 @@ def _effective(ways: WayRows, level: str) -> Result:
     counts = count_labels(ways.evidence, ways.select_level(level), "way", least=2)
     if not counts.n_problems:
         return NO_PAIR
-    index_P = simpson_index(counts.counts_A, counts.group_A, counts.n_problems)
-    index = share_interval(index_P, cluster_P=counts.cluster_P)
-    if index.mean == 0.0:
-        return "no two correct samples of a problem use the same way; draw more samples"
-    return reciprocal(index)
+    return effective_number(counts) or "no two correct samples of a problem use the same way; draw more samples"
 
 
 def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
@@ -104,9 +100,7 @@ def leading_way_share(ways: WayRows) -> Result:
     own = own[own["way"].notna() & own["problem_id"].isin(ways.leading.index)]
     if own.empty:
         return "no problem with a leading way has a correct sample of a known way"
-    led = own["n"].where(own["way"] == own["problem_id"].map(ways.leading), 0)
-    share = led.groupby(own["problem_id"]).sum() / own["n"].groupby(own["problem_id"]).sum()
-    return share_interval(share.to_numpy(dtype=float), cluster_P=ways.evidence.clusters(map(str, share.index)))
+    return _share_of_samples(ways, own, own["way"] == own["problem_id"].map(ways.leading))
 
 
 def _load_known(evidence: Evidence) -> Loaded[WayRows]:
@@ -181,6 +175,11 @@ def ways_unknown(ways: WayRows) -> Result:
     own = ways.select_level(LEVELS[0])
     if own.empty:
         return "no sample is correct"
-    unknown = own["n"].where(own["way"].isna(), 0)
-    share = unknown.groupby(own["problem_id"]).sum() / own["n"].groupby(own["problem_id"]).sum()
+    return _share_of_samples(ways, own, own["way"].isna())
+
+
+def _share_of_samples(ways: WayRows, own: pd.DataFrame, is_counted: pd.Series) -> Interval:
+    """Return the share of the counted samples of each problem, mean over problems."""
+    counted = own["n"].where(is_counted, 0)
+    share = counted.groupby(own["problem_id"]).sum() / own["n"].groupby(own["problem_id"]).sum()
     return share_interval(share.to_numpy(dtype=float), cluster_P=ways.evidence.clusters(map(str, share.index)))
