@@ -47,7 +47,7 @@ def tiny_ways(
 
 
 def combine_views(first: Evidence, *others: Evidence) -> Evidence:
-    """Return ``first`` with the views of the others too."""
+    """Return ``first`` with the views of the others added."""
     return replace(first, frames={**first.frames, **{name: x.frames[name] for x in others for name in x.frames}})
 
 

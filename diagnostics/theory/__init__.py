@@ -13,7 +13,7 @@ docstring explains the correction. Invalid input raises ``ValueError``.
 
 Closed forms that only benchmarks use are in ``benchmarks/papers/theory``.
 
-[A] arXiv 2601.15609, [B] arXiv 2510.04028, [C] The Reasoning Boundary Paradox (OpenReview). The unbiased pass@k of
-[B] 4.1 is ``oversharp.diagnostics.statistics.pass_at_k``, the answer entropy of [B] C.5
+[A] arXiv 2601.15609, [B] arXiv 2510.04028, [C] The Reasoning Boundary Paradox (OpenReview). The unbiased pass@k of [B]
+4.1 is ``oversharp.diagnostics.statistics.pass_at_k``, the answer entropy of [B] C.5
 ``oversharp.diagnostics.statistics.entropy``.
 """

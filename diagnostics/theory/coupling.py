@@ -67,8 +67,8 @@ def dual_coefficients(
 ) -> Float[np.ndarray, " sample"]:
     """Return α = K⁺ y, the smallest weights of gradients that move the batch by y.
 
-    Uses the pseudo-inverse: K is singular if a mode repeats, and the paper's K⁻¹ does not exist.
-    ``relative_cutoff`` must exceed the rounding error of the kernel: about 1e-6 for float32 gradients.
+    Uses the pseudo-inverse: K is singular if a mode repeats, and the paper's K⁻¹ does not exist. ``relative_cutoff``
+    must exceed the rounding error of the kernel: about 1e-6 for float32 gradients.
     Source: [A] 2.3 and Appendix D, corrected.
 
     >>> dual_coefficients([[2.0, 2.0], [2.0, 2.0]], [1.0, 1.0]).round(6).tolist()

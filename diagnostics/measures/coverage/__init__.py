@@ -1,1 +1,1 @@
-"""Coverage: what share of the problems a checkpoint solves within k samples."""
+"""Coverage: the share of problems that a checkpoint solves within k samples."""

@@ -100,11 +100,11 @@ def best_at_k() -> str:
     pass@k. Scope ``with_replacement`` is the value that verl logs as ``best@k/mean``. It draws the k responses of a
     problem from its n with replacement, so the same response may be drawn twice, and is too low for k different
     responses, most for k near n: 1 − (1 − c/n)^k instead of 1 − C(n−c, k)/C(n, k). Compare curves of one scope.
-    Unit: reward, as the tool recorded it. Estimator: the exact mean over all choices of k samples; 95 % normal
-    interval over problems with a floor, from 30 problems on, of ``all`` alone. n counts problems.
+    Unit: reward, as the tool recorded it. Estimator: the exact mean over all choices of k samples; 95 % normal interval
+    over problems with a floor, for ``all`` from 30 problems on. n counts problems.
     Limits: only for dumps whose rewards were imported. verl takes 1,000 random draws instead of the exact mean, so its
-    logged value scatters around ``with_replacement``. If several responses share the highest reward, there is no
-    single best one.
+    logged value scatters around ``with_replacement``. If several responses share the highest reward, there is no single
+    best one.
     Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1, for rewards of any value; verl's validation metrics.
 
     >>> import duckdb, pandas as pd
@@ -138,13 +138,13 @@ def best_of_k() -> str:
     """Best-of-k: the accuracy of the response with the highest recorded reward of k.
 
     Meaning: the accuracy of choosing among k responses by that reward, judged by the verifier of this series and
-    averaged over problems. A perfect reward would reach pass@k; ``majority_at_k`` needs no reward. If the curve
-    falls as k grows, the reward prefers wrong responses: it is over-optimised, or hacked.
+    averaged over problems. A perfect reward would reach pass@k; ``majority_at_k`` needs no reward. If the curve falls
+    as k grows, the reward prefers wrong responses: it is over-optimised, or hacked.
     Unit: probability. Estimator: the exact mean over all choices of k samples; among responses that share the highest
     reward one is chosen at random. 95 % normal interval over problems with a floor, from 30 problems on; n counts
     problems.
-    Limits: after ``oversharp regrade`` of samples with recorded rewards. If the reward is itself 0 or 1, this
-    compares two verifiers: see ``verifier_disagreement``.
+    Limits: after ``oversharp regrade`` of samples with recorded rewards. If the reward is itself 0 or 1, this compares
+    two verifiers: see ``verifier_disagreement``.
     Source: Gao et al. 2022 (arXiv 2210.10760), best-of-n sampling; the estimator is that of pass@k.
 
     >>> import duckdb, pandas as pd

@@ -89,14 +89,13 @@ def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     change, some of those separate intervals exclude 0; this band contains all true differences in 95 % of series. If it
     is below 0 anywhere, there is a loss, with no further correction.
     Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates;
-    simultaneous 95 % band by a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a variance
-    floor. n counts problems.
+    simultaneous 95 % band by a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a variance floor.
+    n counts problems.
     Limits: k are the powers of two up to half of the fewest samples of any problem, beyond which the variance of pass@k
     cannot be estimated, regardless of the k that the user set. The band is wider than ``pass_at_k_delta``: it has less
     power at any single place. No band for one problem. All checkpoints share the base's samples, so its sampling error
     shifts the whole curve within the band.
-    Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv
-    2107.03374).
+    Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [
@@ -147,9 +146,9 @@ def k_star(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     to the last k at which the interval of the mean difference (paired t with a variance floor) contains 0. n counts
     problems.
     Limits: k are the powers of two up to half of the fewest samples of any problem. If pass@k does not fall below the
-    base in this range, k* is unknown and ``low`` alone bounds it; an upper bound beyond the range is missing. A mean
-    near 0 crosses it by chance: only a verdict says whether something was lost. With few problems the interval is
-    wide, often the whole range.
+    base in this range, k* is unknown but bounded by ``low``; an upper bound beyond the range is missing. A mean near 0
+    crosses it by chance: only a verdict says whether something was lost. With few problems the interval is wide, often
+    the whole range.
     Source: the crossing of pass@k curves is Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -63,8 +63,8 @@ MISSING = (
 def greedy_accuracy() -> str:
     """Greedy accuracy: the share of problems whose greedy response is correct.
 
-    Meaning: the accuracy of a user who does not sample. It often rises while coverage falls, so alone it is no
-    evidence about over-sharpening.
+    Meaning: the accuracy without sampling. It often rises while coverage falls, so it is no evidence about
+    over-sharpening.
     Unit: share of problems. 95 % Wilson score interval over problems (one greedy response each).
     Limits: temperature 0 by arg max; a response that could not be graded counts as not correct.
     Source: Wilson 1927, JASA 22:209, for the interval.
@@ -99,15 +99,14 @@ def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
 def greedy_failure_f1(problems: pd.DataFrame) -> Results:
     """Greedy failure as a filter: how well a greedy response separates hard problems.
 
-    Meaning: F1, the harmonic mean of precision and recall, of a prediction from the greedy response alone. Scope
-    ``all``: "greedy failed" predicts a success rate below 0.6. Scope ``highly_solvable``: "greedy is correct" predicts
-    a success rate of at least 0.6, the direction of the paper. A training method that learns only where greedy fails
-    needs both.
-    Unit: F1 score, 0 to 1. 95 % normal interval over problems (ratio estimator with a variance floor), from 30
-    problems on; n counts problems. The success rate is that of the samples which a problem has at every checkpoint.
-    Limits: F1 rises with the share of positives alone: a filter that accepts everything reaches 2s/(1+s) at share s.
-    The paper takes 16 samples at temperature 0.6 and top-p 0.95; here they are the audit's, at its temperature and
-    top-p, so levels differ from Table 5. Few samples mislabel problems near 0.6. If no problem is positive and none is
+    Meaning: F1, the harmonic mean of precision and recall, of a prediction from the greedy response. Scope ``all``:
+    "greedy failed" predicts a success rate below 0.6. Scope ``highly_solvable``: "greedy is correct" predicts a success
+    rate of at least 0.6, the direction of the paper. A training method that learns only where greedy fails needs both.
+    Unit: F1 score, 0 to 1. 95 % normal interval over problems (ratio estimator with a variance floor), from 30 problems
+    on; n counts problems. The success rate is that of the samples which a problem has at every checkpoint.
+    Limits: F1 rises with the share of positives: a filter that accepts everything reaches 2s/(1+s) at share s. The
+    paper takes 16 samples at temperature 0.6 and top-p 0.95; here they are the audit's, at its temperature and top-p,
+    so levels differ from Table 5. Few samples mislabel problems near 0.6. If no problem is positive and none is
     predicted to be, F1 is 0/0 and unknown.
     Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 

@@ -39,8 +39,8 @@ def majority_shares(
 ) -> Float[np.ndarray, " k"]:
     """Return the probability that a vote among k samples of one problem is correct.
 
-    ``count_A`` are the samples of each answer; ``no_answer`` samples do not vote. Ties are broken at
-    random; without a vote nothing is correct. ``ks`` ascend, up to the number of samples. Unit: probability.
+    ``count_A`` are the samples of each answer; ``no_answer`` samples do not vote. Ties are broken at random; without a
+    vote nothing is correct. ``ks`` ascend, up to the number of samples. Unit: probability.
 
     >>> rng = np.random.default_rng(0)
     >>> majority_shares(np.array([3, 1]), np.array([True, False]), 0, [1, 4], rng=rng).tolist()
@@ -109,8 +109,8 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     problem is the most frequent. Sharpening over answers moves pass@1 towards maj@k of the base: a vote over the base's
     samples gives the same gain without training.
     Unit: probability. Estimator: mean over the first k of a problem's samples in 50 orders by a fixed seed, so
-    unbiased; tied answers share the vote; 95 % t interval over problems with a variance floor. Equally many
-    samples of a problem at every checkpoint.
+    unbiased; tied answers share the vote; 95 % t interval over problems with a variance floor. Equally many samples of
+    a problem at every checkpoint.
     Limits: wrong answers are one vote only if the grader parses them as the same text (0.5 and 1/2 are two), correct
     ones if they are of one mode; if many modes are correct, they split the vote. Responses without a parsed answer do
     not vote. Unknown for k > n; no interval for n/2 < k.

@@ -27,12 +27,12 @@ from oversharp.diagnostics.statistics.intervals import share_interval
 def pass_at_k(counts: Counts, k: int) -> Results:
     """Pass@k: the probability that one of k responses is correct, averaged over problems.
 
-    Meaning: coverage. At k = 1 it is the accuracy; at large k it shows whether the model can still solve the problem
-    at all. Over-sharpening shows as a curve that starts above the base's and ends below it. Scope ``all`` is the whole
+    Meaning: coverage. At k = 1 it is the accuracy; at large k it shows whether the model can still solve the problem at
+    all. Over-sharpening shows as a curve that starts above the base's and ends below it. Scope ``all`` is the whole
     problem set, ``task:NAME`` one task of several.
     Unit: probability. Estimator: unbiased 1 − C(n−c, k)/C(n, k) per problem; 95 % t interval over problems with a
-    variance floor. Base and checkpoint share their problems, so compare them by ``pass_at_k_delta``, not by whether
-    two intervals overlap.
+    variance floor. Base and checkpoint share their problems, so compare them by ``pass_at_k_delta``, not by whether two
+    intervals overlap.
     Limits: unknown for k > n. No interval for n/2 < k, where the value depends on a few samples per problem (k = 1
     always has one). A response that could not be graded counts as not correct: see ``timeout_rate``.
     Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1.

@@ -23,10 +23,10 @@ def pass_at_k_exact(modes: ExactModes, k: int) -> Interval:
 
     Meaning: with p⁺ the sum of the probabilities of a problem's correct modes, pass@k = 1 − (1 − p⁺)^k, averaged over
     problems. Any k is allowed, because nothing is sampled.
-    Unit: probability. 95 % t interval over problems with a variance floor: it covers the population these problems
-    were sampled from; on these problems the value is exact.
+    Unit: probability. 95 % t interval over problems with a variance floor: it covers the population these problems were
+    sampled from; on these problems the value is exact.
     Limits: only for problems that list all accepted responses. Probabilities are at temperature 1 without truncation,
-    whatever the sampling settings of the audit are.
+    for any sampling settings of the audit.
     Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
     >>> import math

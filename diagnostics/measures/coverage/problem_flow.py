@@ -20,8 +20,8 @@ def problems_lost(base: Counts, late: Counts) -> Interval:
     Meaning: the problems that the model no longer solves at this sampling budget.
     Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
     Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
-    problems show as many lost as gained. Compare it with ``problems_gained``; a single lost problem needs fresh
-    samples as evidence. The value depends on n, which is the same for both.
+    problems show as many lost as gained. Compare it with ``problems_gained``; a single lost problem needs fresh samples
+    as evidence. The value depends on n, which is the same for both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
@@ -56,7 +56,7 @@ def problems_gained(base: Counts, late: Counts) -> Interval:
 def problems_kept(base: Counts, late: Counts) -> Interval:
     """Problems kept: solved at least once in n samples by the base and by the checkpoint.
 
-    Meaning: the problems that the model still solves. 1 less kept, lost and gained is the share of problems that
+    Meaning: the problems that the model still solves. 1 minus kept, lost and gained is the share of problems that
     neither solves.
     Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
     Limits: the value depends on n, which is the same for both.
@@ -87,8 +87,7 @@ def support_retention(base: Counts, late: Counts) -> Result:
     Limits: below 1 without any change: rare successes of the base are chance and need not recur (see
     ``problems_lost``). Compare it with ``net_discovery``, which the same chance raises. The value depends on n, which
     is the same for both.
-    Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solutions; here a problem counts as
-    one.
+    Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solutions; here a problem counts as one.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
     >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in support_retention(tiny_flow())]
@@ -109,7 +108,7 @@ def net_discovery(base: Counts, late: Counts) -> Result:
     Meaning: ``problems_gained`` over kept + gained. A problem is solved if at least one of n samples is correct.
     Unit: share of problems, of those that the checkpoint solves; n counts these. 95 % exact binomial interval over
     them. The base has no row.
-    Limits: above 0 without any change: some problems that the base missed by chance are hit by the checkpoint (see
+    Limits: above 0 without any change: some problems that the base failed by chance are solved by the checkpoint (see
     ``problems_gained``). It does not measure losses: compare it with ``support_retention``. The value depends on n,
     which is the same for both.
     Source: Wu et al. 2025 (arXiv 2507.14843), net discovery rate, there of solutions; here a problem counts as one.

@@ -40,8 +40,8 @@ def pass_hat_k(counts: Counts, k: int) -> Result:
     Sharpening raises it. A model that lost coverage while pass^k rose became reliable on fewer problems.
     Unit: probability. Estimator: unbiased C(c, k)/C(n, k) per problem, c of n samples correct; 95 % t interval over
     problems with a variance floor.
-    Limits: unknown for k > n. No interval for n/2 < k. Assumes independent samples, not
-    retries after a failure. A response that could not be graded counts as not correct.
+    Limits: unknown for k > n. No interval for n/2 < k. Assumes independent samples, not retries after a failure. A
+    response that could not be graded counts as not correct.
     Source: Yao et al. 2024 (arXiv 2406.12045), pass^k.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -69,8 +69,8 @@ def g_pass_at_k(counts: Counts, k: int) -> Results:
     ``mean``, the mean over shares above one half (mG-Pass@k). Training that only sharpens raises it for large τ.
     Unit: probability. Estimator: the unbiased hypergeometric tail per problem, at least ⌈τ k⌉ of k, for c of n samples
     correct; 95 % t interval over problems with a variance floor.
-    Limits: for small k several τ need the same number of responses. ``mean`` is unknown at k = 1. Unknown for k > n;
-    no interval for n/2 < k. A response that could not be graded counts as not correct.
+    Limits: for small k several τ need the same number of responses. ``mean`` is unknown at k = 1. Unknown for k > n; no
+    interval for n/2 < k. A response that could not be graded counts as not correct.
     Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k and mG-Pass@k.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -34,8 +34,8 @@ def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     Meaning: problems that the base or training solved and training later lost. Scope ``all`` is the share of problems
     with a correct sample at the base or any later checkpoint before this one, and none at this one; an ensemble of
     checkpoints would still solve them. Scope ``clear`` counts those of them that chance does not explain: if the best
-    earlier checkpoint and this one had the same success rate, all correct samples would be at the earlier one with
-    a probability of at most 5 %, divided by the number of earlier checkpoints.
+    earlier checkpoint and this one had the same success rate, all correct samples would be at the earlier one with a
+    probability of at most 5 %, divided by the number of earlier checkpoints.
     Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
     Limits: ``all`` grows with the number of checkpoints without any change: of problems with a success rate of 2 % and
     64 samples each, 20 % are forgotten by chance at the first checkpoint after the base, 27 % at the ninth; of

@@ -63,8 +63,8 @@ def truncation_rate() -> str:
     Meaning: a truncated response rarely contains its answer. A checkpoint with longer responses then seems to have lost
     modes.
     Unit: share of samples; n counts samples. No interval: it describes these samples.
-    Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. Of samples
-    of another tool, those with a finish reason count; without any, the rate is unknown.
+    Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. For samples
+    of another tool, n counts those with a finish reason; without any, the rate is unknown.
     Source: sample health; finish reasons as the sampler reports them.
 
     >>> import duckdb, pandas as pd

@@ -95,10 +95,10 @@ def sampler_scorer_gap(gaps: _Gaps) -> Results:
 def scoring_noise(gaps: _Gaps) -> Results:
     """Scoring noise: how much rounding alone changes a log-probability.
 
-    Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in float32
-    and in batches of another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then
-    over problems; ``max`` the largest of any response. A change of log-probability between checkpoints is
-    meaningless unless it is larger.
+    Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in float32 and
+    in batches of another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then over
+    problems; ``max`` the largest of any response. A change of log-probability between checkpoints is meaningless unless
+    it is larger.
     Unit: nats per token. 95 % t interval over problems; n counts problems. ``max`` has no interval; its n counts
     responses.
     Limits: a lower bound of the numeric error: it does not contain an error that both scores share, and is often 0 in a

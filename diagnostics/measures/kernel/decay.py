@@ -28,11 +28,11 @@ SCOPES = ("eta", "residual")
 def kernel_decay(rows: Rows) -> Results:
     """Decay η: the share of the coupling within a problem that reaches related problems.
 
-    Meaning: Assumption 2.2 of [A] says that the kernel of a response at another problem is η times that at its own.
-    For every fixed response s of a problem q and every related problem q′: the mean cosine of s with the correct
-    responses of q′ against its mean cosine with the other correct responses of q. Scope ``eta`` is the factor by least
-    squares through 0, ``residual`` the unexplained part of the cross-coupling: 0 if the assumption holds exactly, 1 if
-    η explains nothing.
+    Meaning: Assumption 2.2 of [A] says that the kernel of a response at another problem is η times that at its own. For
+    every fixed response s of a problem q and every related problem q′: the mean cosine of s with the correct responses
+    of q′ against its mean cosine with the other correct responses of q. Scope ``eta`` is the factor by least squares
+    through 0, ``residual`` the unexplained part of the cross-coupling: 0 if the assumption holds exactly, 1 if η
+    explains nothing.
     Unit: ratio. ``eta`` has a 95 % interval: delete-one-problem jackknife; ``residual`` has none. n counts problems.
     Limits: the assumption matches one mode at two problems. Real responses belong to one problem, so here it is
     averaged over correct responses, which is weaker. Interpret η as transfer only if the residual is small.

@@ -33,15 +33,15 @@ def kernel_prediction(before: Coupling, after: Coupling) -> Results:
     multiple of Σ_j K_ij·A_j. Pearson's r over the fixed responses between that prediction, from the kernel of the
     checkpoint before, and the measured change of their log-probability (summed over tokens). Scope ``training batch``:
     j are responses that the trainer sampled between the two; ``own samples``: the earlier checkpoint's own samples on
-    the audited problems. Near 1 the kernel explains the change, near 0 it does not. One response with a huge
-    gradient can dominate r, so ``training batch, ranks`` and ``own samples, ranks`` are Spearman's rank
-    correlation. If the two disagree, few responses dominate r.
+    the audited problems. Near 1 the kernel explains the change, near 0 it does not. One response with a huge gradient
+    can dominate r, so ``training batch, ranks`` and ``own samples, ranks`` are Spearman's rank correlation. If the two
+    disagree, few responses dominate r.
     Unit: correlation, −1 to 1, so the step size has no effect. 95 % interval over problems, including those of the
     batch: delete-one-problem jackknife of Fisher's z, because responses of one problem are correlated. n counts
     responses.
-    Limits: first order, at one point, for plain gradient steps: many steps, Adam, clipping and length normalisation
-    all lower r, and so do batches that were not stored. Advantages are those of correctness within a problem,
-    normalised by the population's standard deviation; a trainer with other rewards has other advantages.
+    Limits: first order, at one point, for plain gradient steps: many steps, Adam, clipping and length normalisation all
+    lower r, and so do batches that were not stored. Advantages are those of correctness within a problem, normalised by
+    the population's standard deviation; a trainer with other rewards has other advantages.
     Source: [C] (The Reasoning Boundary Paradox), Proposition 3.1; [A] (arXiv 2601.15609), section 2.3.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels

@@ -154,10 +154,10 @@ def kernel_rho_extremes(rows: Rows) -> Results:
 def kernel_rho_null(coupling: Coupling) -> Results:
     """Null test of the kernel: the mean coupling of own samples of one problem, which must be 0.
 
-    Meaning: for responses that a model samples at temperature 1, E[∇ log π] = 0, so the kernel of two independent
-    draws is 0 on average, for any model. The mean off-diagonal over the mean diagonal, over all pairs of own draws of
-    a problem, including repeated draws. An interval that excludes 0 means that the samples do not come from these
-    weights at temperature 1, or that the kernel is wrong. Scopes: ``all``, and ``standard error``, that of ``all`` over
+    Meaning: for responses that a model samples at temperature 1, E[∇ log π] = 0, so the kernel of two independent draws
+    is 0 on average, for any model. The mean off-diagonal over the mean diagonal, over all pairs of own draws of a
+    problem, including repeated draws. An interval that excludes 0 means that the samples do not come from these weights
+    at temperature 1, or that the kernel is wrong. Scopes: ``all``, and ``standard error``, that of ``all`` over
     problems: a test that passes with a large one has little power.
     Unit: fraction of the diagonal, signed. ``all`` has a 95 % t interval over problems (ratio estimator); n counts
     problems.
@@ -214,10 +214,10 @@ def kernel_lambda_rho(rows: Rows) -> Results:
 
     Meaning: mean diagonal over mean off-diagonal of the kernel between fixed responses to one problem, pooled over
     problems with at least two. A large ratio means that a step on a response affects only that response; near 1, all
-    responses of a problem move together. Scopes: ``cosine`` (primary), ``cosine correct`` over the correct responses
-    alone, and ``sum`` and ``per token`` for the kernel of summed and of averaged log-probabilities.
-    Unit: ratio, at least 1, because no two vectors have an inner product above the mean of their squares. 95 %
-    interval of Fieller over problems, which for a cosine is 1 over the interval of ρ; n counts problems.
+    responses of a problem move together. Scopes: ``cosine`` (primary), ``cosine correct`` over the correct responses,
+    and ``sum`` and ``per token`` for the kernel of summed and of averaged log-probabilities.
+    Unit: ratio, at least 1, because no two vectors have an inner product above the mean of their squares. 95 % interval
+    of Fieller over problems, which for a cosine is 1 over the interval of ρ; n counts problems.
     Limits: unknown for ρ ≤ 0, where it has no meaning, and if the interval of ρ contains 0, where it has no upper
     bound. A model's own samples have negative and positive inner products equally often (``kernel_rho_null``), so ρ
     need not be positive. One problem has a ratio without interval. Appendix G of [A] forms the same ratio across

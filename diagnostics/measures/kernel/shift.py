@@ -32,13 +32,13 @@ SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "relat
 def kernel_shift(coupling: Coupling) -> Results:
     """Exact shift: the effect of training on the own samples as one batch.
 
-    Meaning: the smallest step of the weights that moves the log-probability of every own sample of a problem by
-    y = N·A/G also moves all other responses, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples),
-    ``unseen correct`` and ``unseen wrong`` (fixed responses to the same problem that were not sampled), ``related
-    correct`` (correct fixed responses of the other problems of the group). In over-sharpening seen responses rise, and
-    unseen correct ones rise less or fall.
-    Unit: nats at β = 1; a trainer's β divides them. Mean within a problem, then over the problems whose own samples
-    are partly correct, partly wrong; 95 % t interval over these; n counts them.
+    Meaning: the smallest step of the weights that moves the log-probability of every own sample of a problem by y =
+    N·A/G also moves all other responses, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples), ``unseen
+    correct`` and ``unseen wrong`` (fixed responses to the same problem that were not sampled), ``related correct``
+    (correct fixed responses of the other problems of the group). In over-sharpening seen responses rise, and unseen
+    correct ones rise less or fall.
+    Unit: nats at β = 1; a trainer's β divides them. Mean within a problem, then over the problems whose own samples are
+    partly correct, partly wrong; 95 % t interval over these; n counts them.
     Limits: first order and minimum norm: no optimiser takes this step. K⁺ drops eigenvalues below 1e-6 of the largest,
     the precision of float32 gradients. Advantages are of correctness, normalised within the problem.
     Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D, with the pseudo-inverse, because repeated samples leave

@@ -97,8 +97,8 @@ def kernel_effective_rank(rows: Rows) -> Results:
 
     Meaning: exp of the entropy of the normalised eigenvalues of the cosine kernel. N responses without any coupling
     have rank N; responses that can only move together have rank 1. Scope ``all``: all fixed responses together;
-    ``within problems``: those of one problem, averaged over problems with at least two. A fall over training means
-    that the responses become coupled.
+    ``within problems``: those of one problem, averaged over problems with at least two. A fall over training means that
+    the responses become coupled.
     Unit: directions, 1 to the number of responses. ``all`` has no interval and its n counts responses; ``within
     problems`` has a 95 % t interval over problems and its n counts those.
     Limits: grows with the number of responses, so compare audits of equal size only, and checkpoints of one audit.
@@ -131,12 +131,12 @@ def kernel_condition(rows: Rows) -> Results:
     """Condition of the kernel: its condition number between responses to one problem.
 
     Meaning: largest over smallest eigenvalue of the kernel between the fixed responses to one problem; the median over
-    problems with at least two. A large value means that the model hardly distinguishes the responses. The bounds
-    and shifts of [A] need the inverse of this kernel, and its errors grow with the condition. Scopes: ``cosine``
-    (primary) and ``sum``, which also grows with unequal lengths or certainties.
+    problems with at least two. A large value means that the model hardly distinguishes the responses. The bounds and
+    shifts of [A] need the inverse of this kernel, and its errors grow with the condition. Scopes: ``cosine`` (primary)
+    and ``sum``, which also grows with unequal lengths or certainties.
     Unit: ratio, at least 1; n counts problems. A median, without interval.
-    Limits: above 1e6 the kernel is singular within float32; if half of the problems are, the median is
-    unknown. More responses raise it, so compare audits of equal size only.
+    Limits: above 1e6 the kernel is singular within float32; if half of the problems are, the median is unknown. More
+    responses raise it, so compare audits of equal size only.
     Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is there assumed to exist.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels

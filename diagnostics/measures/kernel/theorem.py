@@ -136,14 +136,13 @@ def kernel_bound_failures(coupling: Coupling) -> Results:
     """Failures of the bounds: the share of problems that violate a bound of Theorem 2.4.
 
     Meaning: [A] bounds the shift of an unseen response from above (Case 1) and of a seen one from below (Case 2), in
-    terms of λ and ρ alone. Compared with the exact shift kᵀK⁺y of the checkpoint's own samples: scopes ``unseen fails``
-    (some unseen correct response moves by more than the bound), ``seen fails`` (some own sample moves by less), and
-    ``unseen no bound`` and ``seen no bound`` (a denominator of the printed form is not positive, so there is no bound).
+    terms of λ and ρ. Compared with the exact shift kᵀK⁺y of the checkpoint's own samples: scopes ``unseen fails`` (some
+    unseen correct response moves by more than the bound), ``seen fails`` (some own sample moves by less), and ``unseen
+    no bound`` and ``seen no bound`` (a denominator of the printed form is not positive, so there is no bound).
     Unit: share of problems whose own samples are partly correct, partly wrong; those without an unseen correct response
     do not count for Case 1. 95 % t interval over problems with a variance floor; n counts problems.
     Limits: as in the paper the sign of the advantage is in the gradient. η is 1, because source and target are one
-    problem: the case most favourable to the bounds. 0 does not mean that the theorem holds: see
-    ``kernel_assumptions``.
+    problem: the case most favourable to the bounds. 0 does not mean that the theorem holds: see ``kernel_assumptions``.
     Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed; K ⪰ M(λ_min, ρ_min) does not follow from bounds on entries.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -191,10 +190,10 @@ def kernel_assumptions(coupling: Coupling) -> Results:
     """Assumptions of Theorem 2.4: the share of problems for which they hold on the real kernel.
 
     Meaning: the assumptions of [A], and steps of its proof, checked on the kernel of the checkpoint's own samples.
-    Scopes: ``A2.1 aligned`` (no two modes have opposed gradients), ``A2.3 local`` (λ_min ≥ ρ_max), ``order``
-    (K ⪰ M(λ_min, ρ_min)), ``denominator`` (λ_min + (G−1)ρ_min > 0), ``weights`` (no entry of α = K⁺y is negative),
-    ``no repeats`` (no response was sampled twice; with repeats K has no inverse). The theory applies to a model only
-    if these are near 1.
+    Scopes: ``A2.1 aligned`` (no two modes have opposed gradients), ``A2.3 local`` (λ_min ≥ ρ_max), ``order`` (K ⪰
+    M(λ_min, ρ_min)), ``denominator`` (λ_min + (G−1)ρ_min > 0), ``weights`` (no entry of α = K⁺y is negative), ``no
+    repeats`` (no response was sampled twice; with repeats K has no inverse). The theory applies to a model only if
+    these are near 1.
     Unit: share of problems whose own samples are partly correct, partly wrong. 95 % t interval over problems with a
     variance floor; n counts problems.
     Limits: as in the paper the sign of the advantage is in the gradient, and the modes are distinct responses.
@@ -244,9 +243,9 @@ def _check_assumptions(coupling: Coupling, batch: TrainingBatch) -> dict[str, bo
 def kernel_ratio(coupling: Coupling) -> Result:
     """R of Corollary 2.2: how much more a sampled solution may gain than an unsampled one.
 
-    Meaning: R = N·[(y/A_sum)·(λ/ρ + G − 1) − 1] for the correct response that was sampled most often at a problem,
-    with λ and ρ the mean diagonal and off-diagonal of the kernel of its own samples. Above 1 the seen response must
-    gain more than an unseen one may, by [A]'s simplified bounds. The median over problems.
+    Meaning: R = N·[(y/A_sum)·(λ/ρ + G − 1) − 1] for the correct response that was sampled most often at a problem, with
+    λ and ρ the mean diagonal and off-diagonal of the kernel of its own samples. Above 1 the seen response must gain
+    more than an unseen one may, by [A]'s simplified bounds. The median over problems.
     Unit: ratio, signed. n counts problems whose own samples are partly correct, partly wrong, and have ρ > 0; the
     median has no interval.
     Limits: assumes one λ and one ρ for all responses, and the bounds that ``kernel_bound_failures`` checks; the exact

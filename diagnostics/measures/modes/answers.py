@@ -54,8 +54,8 @@ def answer_entropy(counts: LabelCounts) -> Results:
     Unit: nats ([B] prints bits: multiply by 1.4427). 95 % t interval over problems with a floor for those at 0 and,
     above, room for answers that no sample showed; n counts problems. No interval for ``plug_in``, which is too low by
     an unknown amount, nor if fewer than five problems show two answers.
-    Limits: falls under moderate sharpening too, so it is never a verdict alone. Comparable only at the same number of
-    samples per problem, which the audit keeps equal. Needs two samples per problem.
+    Limits: also falls under moderate sharpening, so it is no verdict. Comparable only at the same number of samples per
+    problem, which the audit keeps equal. Needs two samples per problem.
     Source: [B] (arXiv 2510.04028), C.5; Chao, Wang, Jost 2013, Methods in Ecology and Evolution 4:1091.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -93,8 +93,8 @@ def answer_simpson(counts: LabelCounts) -> Interval:
     problems. 1 means that all samples of every problem agree; its reciprocal is an effective number of answers. Unlike
     entropy it has no bias at any sample size, so prefer it when n is small.
     Unit: probability. 95 % t interval over problems with a variance floor; n counts problems.
-    Limits: rises under moderate sharpening too, so it is never a verdict alone; insensitive to rare answers. Needs two
-    samples per problem.
+    Limits: also rises under moderate sharpening, so it is no verdict; insensitive to rare answers. Needs two samples
+    per problem.
     Source: Simpson 1949, Nature 163:688.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -129,9 +129,9 @@ def recurring_errors(counts: LabelCounts) -> Interval:
     become more confident, and a majority vote over the samples is misled more often.
     Unit: probability (unbiased Simpson index of the wrong answers, mean over problems). 95 % t interval over problems
     with a variance floor; n counts problems with at least two wrong samples that state an answer.
-    Limits: responses without a parsed answer are excluded. Problems that are solved more often have fewer wrong
-    samples and drop out of the mean, so the problems differ between checkpoints. Answers with few possible values,
-    such as multiple choice, recur by chance.
+    Limits: responses without a parsed answer are excluded. Problems that are solved more often have fewer wrong samples
+    and drop out of the mean, so the problems differ between checkpoints. Answers with few possible values, such as
+    multiple choice, recur by chance.
     Source: GRPO repeats its errors, [B] (arXiv 2510.04028), section 4.3; greedy responses that fail alike, [C] (The
     Reasoning Boundary Paradox), Tables 6 and 7. The index is Simpson 1949, Nature 163:688.
 
@@ -169,9 +169,9 @@ def effective_modes(counts: LabelCounts) -> Result:
     (unbiased Simpson index). 1 means that each problem is solved in a single way.
     Unit: modes. 95 % interval: the reciprocal of the t interval of the mean index with a variance floor; n counts
     problems with at least two correct samples. The upper end is open (None) if the index could be 0.
-    Limits: the problems with two correct samples differ between checkpoints. Falls under moderate sharpening too, so
-    it is never a verdict alone. Needs a verifier that names the mode of a solution; unknown if no problem shows a
-    second correct mode at any checkpoint, as with verifiers whose modes are the answers.
+    Limits: the problems with two correct samples differ between checkpoints. Also falls under moderate sharpening, so
+    it is no verdict. Needs a verifier that names the mode of a solution; unknown if no problem shows a second correct
+    mode at any checkpoint, as with verifiers whose modes are the answers.
     Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -40,8 +40,8 @@ def problems_lost_exact(base: ExactModes, late: ExactModes) -> Interval:
     Meaning: problems that the base solves in about 50 samples and the checkpoint does not solve in about 500. They are
     determined from exact probabilities, without chance and without a sampling budget.
     Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: only for problems that list all accepted responses. Both thresholds are conventions, a factor
-    of 10 apart, so that no small drift crosses both.
+    Limits: only for problems that list all accepted responses. Both thresholds are conventions, a factor of 10 apart,
+    so that no small drift crosses both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the thresholds are ours.
 
     >>> import math
@@ -206,12 +206,12 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
 
     Meaning: π_t − π_base, averaged over all correct modes whose base probability p is in one bin; the scopes are the
     bins ``base p 0-0.001`` to ``base p 0.1-1``. Gains of likely modes together with losses of unlikely ones are the
-    squeeze: on-policy learning reinforces what the base preferred. Moderate sharpening loses in no bin.
+    squeeze: on-policy learning reinforces the base's preferences. Moderate sharpening loses in no bin.
     Unit: probability, signed. 95 % interval over problems (ratio estimator), because modes of one problem are
     correlated; n counts modes. The base has no row. Both probabilities are exact, so no bin regresses to the mean.
-    Limits: a likely mode has more to lose, an unlikely one more to gain, and a mean near 0 can hide gains together
-    with losses: ``modes_fallen`` counts the losses. If few problems have a large gain, the interval is too narrow. Only
-    for problems that list all accepted responses; a bin without modes has no row.
+    Limits: a likely mode has more to lose, an unlikely one more to gain, and a mean near 0 can hide gains together with
+    losses: ``modes_fallen`` counts the losses. If few problems have a large gain, the interval is too narrow. Only for
+    problems that list all accepted responses; a bin without modes has no row.
     Source: [C] (The Reasoning Boundary Paradox), section 5, Eq 8 and Fig 5; the bins are ours.
 
     >>> import math
@@ -259,19 +259,18 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
 def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Relative negative: the responses that lose probability to others in one step.
 
-    Meaning: per problem, which class lost most probability since the checkpoint before. Scope ``incorrect`` is all
-    mass outside the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` the falls of all other
+    Meaning: per problem, which class lost most probability since the checkpoint before. Scope ``incorrect`` is all mass
+    outside the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` the falls of all other
     correct modes together; the value is the share of problems, and the three sum to 1. The exploitation stage of [B]
-    takes from what has a low reward (incorrect); its exploration stage takes from the mode that it made dominant.
+    takes from responses with a low reward (incorrect); its exploration stage takes from the mode that it made dominant.
     Unit: share of problems, of those where anything was lost beyond the numeric noise of scoring (1e-4 nats); n counts
     these. 95 % exact binomial interval over problems. The base has no row.
     Limits: with 0/1 rewards no correct mode has a negative expected advantage, so a correct mode that falls is squeezed
     by the likelier ones (``squeeze``), not punished: only ``incorrect`` is then a relative negative in the sense of
-    [B], which gives its correct actions different rewards. Training on other problems moves mass too. The size of the
-    loss is not weighed, and a problem with one mode has no minority. Equal losses count for the first in the order
-    above. Only for problems that list all accepted responses.
-    Source: [B] (arXiv 2510.04028), section 3, Lemma 1 and Remark 3; from checkpoints instead of updates, which is
-    ours.
+    [B], which gives its correct actions different rewards. Training on other problems also moves probability. The size
+    of the loss is not weighed, and a problem with one mode has no minority. Equal losses count for the first in the
+    order above. Only for problems that list all accepted responses.
+    Source: [B] (arXiv 2510.04028), section 3, Lemma 1 and Remark 3; from checkpoints instead of updates, which is ours.
 
     >>> import math
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

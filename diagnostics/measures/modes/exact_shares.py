@@ -39,12 +39,12 @@ def _load(evidence: Evidence) -> Loaded[tuple[ExactModes, ExactModes]]:
 def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
     """Exact mode shares: the base's leading mode and the others in correct probability.
 
-    Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is likeliest under the
-    base, ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is
-    mode collapse onto what the base already preferred.
+    Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is likeliest under the base,
+    ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is mode
+    collapse onto the base's preference.
     Unit: share of probability. 95 % t interval over problems with a variance floor.
-    Limits: only for problems that list all accepted responses, if some problem lists two; problems that the
-    checkpoint cannot solve at all are excluded. Ties under the base go to the first mode in lexical order.
+    Limits: only for problems that list all accepted responses, if some problem lists two; problems that the checkpoint
+    cannot solve at all are excluded. Ties under the base go to the first mode in lexical order.
     Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
     >>> import math
@@ -88,9 +88,8 @@ def mode_entropy_exact(modes: ExactModes) -> Result:
     of it is an effective number of modes.
     Unit: nats. 95 % t interval over problems with a floor for those at 0, if five problems or more are above it; n
     counts problems.
-    Limits: falls under every kind of sharpening, including the moderate kind, so it is never a verdict alone. Only for
-    problems that list all accepted responses, if some problem lists two; problems that the checkpoint cannot solve at
-    all are excluded.
+    Limits: falls under every sharpening, also the moderate kind, so it is no verdict. Only for problems that list all
+    accepted responses, if some problem lists two; problems that the checkpoint cannot solve at all are excluded.
     Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
 
     >>> import math

@@ -39,9 +39,9 @@ def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     samples, rarefaction how many modes are: it falls with every mode that becomes rare, even if pass@k stays at 1.
     Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and if five
     problems or more show one. Equally many samples of a problem at every checkpoint.
-    Limits: modes that were never sampled do not count; falls under moderate sharpening too, so it is never a verdict
-    alone. Needs a verifier that names the mode of a solution; unknown if no problem shows a second correct mode at any
-    checkpoint, as with verifiers whose modes are the answers.
+    Limits: modes that were never sampled do not count; also falls under moderate sharpening, so it is no verdict. Needs
+    a verifier that names the mode of a solution; unknown if no problem shows a second correct mode at any checkpoint,
+    as with verifiers whose modes are the answers.
     Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -103,7 +103,7 @@ def mode_share() -> str:
 
     Meaning: the share of a problem's correct samples on each mode, averaged over problems with a correct sample. Scope
     ``dominant`` is the mode most frequent under the base, ``second`` the base's second, ``other`` all others; the three
-    sum to 1. A dominant share that climbs to 1 is collapse onto what the base already preferred.
+    sum to 1. A dominant share that climbs to 1 is collapse onto the base's preference.
     Unit: share of samples. Base modes are ranked on the base's even-numbered samples, and the base's own shares are
     taken from the odd-numbered ones. If the same samples ranked and measured, the leading mode would look too large by
     chance and seem to lose share without any change. 95 % normal interval over problems with a variance floor, from 30
@@ -111,8 +111,8 @@ def mode_share() -> str:
     Limits: problems without a correct sample in the base's even half, or at the checkpoint, are excluded, so the set of
     problems differs between checkpoints (n counts them). Needs a verifier that names the mode of a solution; unknown if
     no problem shows a second correct mode at any checkpoint, as with verifiers whose modes are the answers.
-    Source: on-policy learning favours what the base finds likely, [C] (The Reasoning Boundary Paradox), section 5; the
-    split is ours.
+    Source: on-policy learning favours responses that the base finds likely, [C] (The Reasoning Boundary Paradox),
+    section 5; the split is ours.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 4 + ["late"] * 4,

@@ -155,14 +155,14 @@ def strategy_accuracy() -> str:
     """Strategy accuracy: the accuracy by strategy, and the effect of switching.
 
     Meaning: scopes ``code`` and ``prose`` are the mean over problems of ρ(x), the share of correct samples among those
-    of that strategy. A strategy that training gives up for a less accurate one costs pass@1. Scope ``same_mixture`` is
+    of that strategy. Training that replaces a strategy by a less accurate one costs pass@1. Scope ``same_mixture`` is
     pass@1 if every problem still had the base's mixture α(x) of the two: compare it with ``pass_at_k`` at k = 1 for the
     effect of the switch alone. The view ``strategy_counts`` has α(x) and ρ(x) of every problem.
     Unit: share of samples. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
     problems with a sample of that strategy, for ``same_mixture`` those with a sample of every strategy that the base
     has there.
-    Limits: strategies as the audit's pattern detects them, as in ``strategy_share``. Problems that no
-    longer use a strategy are not in its mean, so means of different problems are compared; n counts them.
+    Limits: strategies as the audit's pattern detects them, as in ``strategy_share``. Problems that no longer use a
+    strategy are not in its mean, so means of different problems are compared; n counts them.
     Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixture fixed at the base's is ours.
 
     >>> import duckdb, pandas as pd

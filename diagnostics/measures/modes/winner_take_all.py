@@ -105,8 +105,8 @@ ORDER BY step, decile
 def winner_take_all() -> str:
     """Winner-take-all: the gain in success rate, by how often the base solved the problem.
 
-    Meaning: success rate minus the base's, averaged over the problems that the base solved equally often: scope
-    ``base 0`` are those it never solved, ``base 0-10%`` to ``base 90-100%`` the deciles (upper edge included). Gains of
+    Meaning: success rate minus the base's, averaged over the problems that the base solved equally often: scope ``base
+    0`` are those it never solved, ``base 0-10%`` to ``base 90-100%`` the deciles (upper edge included). Gains of
     already solvable problems together with losses of hard ones are winner-take-all.
     Unit: probability, signed. 95 % t interval over problems with a variance floor; n counts problems. The base has no
     row. Problems are binned by the base's even-numbered samples, and the base's success rate is taken from the

@@ -45,9 +45,9 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
     Meaning: Δ⁺. Correct responses sampled once from the base, separate from the audit's samples, are scored under every
     checkpoint; below 0, training made solutions that the base had less likely. Scope ``all`` is the whole problem set,
-    ``task:NAME`` one task of several, ``base 0`` the problems that no base sample solved, ``base 0-10%`` …
-    ``base 90-100%`` those with a base success rate above the lower and up to the upper bound. These rates use other
-    samples than the panel. The base has no row.
+    ``task:NAME`` one task of several, ``base 0`` the problems that no base sample solved, ``base 0-10%`` … ``base
+    90-100%`` those with a base success rate above the lower and up to the upper bound. These rates use other samples
+    than the panel. The base has no row.
     Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem,
     then over problems (Def 4.1 averages over pairs of problem and response; problems with many correct responses would
     weigh more). n counts problems with a correct panel response. Means have no interval: if 3 % of problems change
@@ -56,8 +56,8 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     problems on.
     Limits: no test of Def 2.1 of [A]. Wordings of a mode can exchange probability while the mode keeps its own, and one
     nat of such phrasing noise makes Δ⁺ negative for nearly all unchanged modes. The panel is sampled at the panel
-    temperature, which favours what the base finds likely if it is below 1. Long responses change by more nats.
-    Intervals of single checkpoints have no correction for multiple comparisons.
+    temperature, which favours likely responses if it is below 1. Long responses change by more nats. Intervals of
+    single checkpoints have no correction for multiple comparisons.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ and all training as the update.
 
     >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
@@ -116,8 +116,8 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
     six problems on.
     Limits: a few responses with a large change dominate it. It has no direction: sharpening that only raises correct
-    responses also has a large magnitude. Long responses change more. The panel is sampled at the panel temperature,
-    and wordings of one mode that exchange probability (phrasing noise) count as movement.
+    responses also has a large magnitude. Long responses change more. The panel is sampled at the panel temperature, and
+    wordings of one mode that exchange probability (phrasing noise) count as movement.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, with the base as μ and all training as the update.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -22,7 +22,7 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class _Trajectories:
-    """Panel scores and counts at the checkpoints that have both in full, in step order.
+    """Panel scores and counts at the checkpoints with complete data of both, in step order.
 
     ``logp_TP`` is the mean log-probability in nats of a problem's correct panel responses, which are the same at every
     checkpoint. It covers the problems with a correct panel response; ``place_P`` has their places among the sampled
@@ -83,9 +83,9 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
     Meaning: Pearson's r over all pairs of an earlier and a later checkpoint, between Δ⁺ (the change in log-probability
     of the base's correct panel responses) and the change of pass@k. Near 1: checkpoints that lost the base's solutions
     also lost coverage. One value for the series, at its last checkpoint.
-    Unit: correlation, −1 to 1. Δ⁺ is the mean over the correct panel responses of a problem, then over problems;
-    pass@k is the unbiased estimate averaged over all sampled problems. The panel's responses are not among the samples
-    of pass@k, so the two axes share no noise. n counts pairs of checkpoints; no interval, because pairs overlap (each
+    Unit: correlation, −1 to 1. Δ⁺ is the mean over the correct panel responses of a problem, then over problems; pass@k
+    is the unbiased estimate averaged over all sampled problems. The panel's responses are not among the samples of
+    pass@k, so the two axes share no noise. n counts pairs of checkpoints; no interval, because pairs overlap (each
     checkpoint is in many).
     Limits: a description, not evidence. Two curves that merely trend have |r| near 0.8; ``interference_correlation_p``
     is the test. Checkpoints without a complete panel or without all samples are excluded. With fewer than 3
@@ -118,13 +118,13 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
 def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference and pass@k, tested: whether the same problems lost both.
 
-    Meaning: the p-value of a permutation test. In every pair of neighbouring checkpoints, the change in
-    log-probability of a problem's correct panel responses is correlated, over problems, with the change of the
-    problem's pass@k. Deviations are taken from the mean of the pair (and of the task), so a trend that all problems
-    share has no effect. A small p means that the correlation is between problems, not only between two curves that both
-    trend. One value for the series, at its last checkpoint.
+    Meaning: the p-value of a permutation test. In every pair of neighbouring checkpoints, the change in log-probability
+    of a problem's correct panel responses is correlated, over problems, with the change of the problem's pass@k.
+    Deviations are taken from the mean of the pair (and of the task), so a trend that all problems share has no effect.
+    A small p means that the correlation is between problems, not only between two curves that both trend. One value for
+    the series, at its last checkpoint.
     Unit: p-value, two-sided, never 0: (1 + number of permutations as extreme) / (1 + 1999). 1999 permutations, seed 0;
-    each assigns problems the whole trajectory of another problem of the task, which preserves what repeats within a
+    each assigns problems the whole trajectory of another problem of the task, which preserves dependence within a
     problem from step to step. n counts problems with a correct panel response. The panel's responses are not among the
     samples of pass@k, so common noise cannot cause the correlation.
     Limits: one p-value per k, without a correction for multiple tests. It is valid for these problems if those of a
@@ -169,7 +169,7 @@ def _correlation(trajectories: _Trajectories, k: int) -> Result:
 
 
 def _changes(level_T: Float[np.ndarray, " checkpoint"]) -> Float[np.ndarray, " pair"]:
-    """Return later less earlier for every pair of checkpoints."""
+    """Return later minus earlier for every pair of checkpoints."""
     return np.array([later - earlier for earlier, later in itertools.combinations(level_T, 2)])
 
 

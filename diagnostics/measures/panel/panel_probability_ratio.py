@@ -53,11 +53,11 @@ def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Res
     Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss.
     If the panel is sampled at temperature 1, a problem's mean estimates the success probability of the checkpoint
     divided by that of the base, over responses that the base can produce. Rewordings cancel, unlike in
-    ``interference``. Scope ``noise`` is the effect of rescoring: the mean of exp(|difference|) of two scores of
-    the same response under the same weights. Scope ``task:NAME`` is one task of several. The base has no row.
-    Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval
-    over problems; n counts problems. Reported only if the effective sample size (Σw)²/Σw² of the ratios w is above
-    80 % of the number of correct responses; otherwise a few responses dominate.
+    ``interference``. Scope ``noise`` is the effect of rescoring: the mean of exp(|difference|) of two scores of the
+    same response under the same weights. Scope ``task:NAME`` is one task of several. The base has no row.
+    Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval over
+    problems; n counts problems. Reported only if the effective sample size (Σw)²/Σw² of the ratios w is above 80 % of
+    the number of correct responses; otherwise a few responses dominate.
     Limits: a ratio between 1/noise and noise is no change. Small drifts of long responses reduce the effective sample
     size below 80 %, so it is often unknown late in training; unknown does not mean a loss. A panel temperature other
     than 1 weighs responses differently from the base. No test of Def 2.1 of [A]: it averages over modes.

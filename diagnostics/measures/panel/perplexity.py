@@ -52,14 +52,14 @@ def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
 
     Meaning: exp of the mean negative log-probability per token that the base gives to the first samples of each
     checkpoint, including the base's own, averaged within a problem, then over problems. A fall means that training
-    moved the model towards what the base already finds likely. Scope ``all``, and ``task:NAME`` if there are several
+    moved the model towards responses that the base finds likely. Scope ``all``, and ``task:NAME`` if there are several
     tasks.
     Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
     Limits: a sharper model falls, whether or not it lost a mode, so this is never a verdict. A few unlikely responses,
     mostly short ones, dominate the mean of exponentials. Responses truncated at the token limit are included, so
     compare it with ``truncation_rate``.
-    Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of the base on y ~ checkpoint. Appendix
-    H takes 16 responses per problem; here it is as many as the panel has.
+    Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of the base on y ~ checkpoint. Appendix H
+    takes 16 responses per problem; here it is as many as the panel has.
 
     >>> from math import log
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -177,8 +177,7 @@ def perplexity_base_samples_flow(
     Limits: the split depends on the outcome. Noise of the audit's own samples puts some unchanged problems in either
     scope (regression to the mean), so a gap that opens after the base is no separate evidence. Both rates use equally
     many samples; with more samples of the base, rare successes would look like declines. A problem near 1 can only
-    decline and one near 0 only improve. A problem that the base did not solve in the
-    panel is in neither.
+    decline and one near 0 only improve. A problem that the base did not solve in the panel is in neither.
     Source: [C] (The Reasoning Boundary Paradox), Fig 4 rightmost, Eq 6 and 7, appendix H. Our interpretation: the
     caption refers to the likelihood of correct solutions under the base, the text to PPL of the checkpoint over
     training steps; both are the lines here, the first at the base. D↑ and D↓ come from one comparison of the base with

@@ -138,8 +138,8 @@ def clip_violations_panel() -> str:
 
     Meaning: for each response token of the panel, the probability ratio of a checkpoint to the one before it in the
     series, given the same prefix. A token violates if its ratio is not within (1 − ε, 1 + ε), ε = 0.2, which excludes
-    both ends. Clipping constrains the policy on the training batch; this measures how far it moved elsewhere. Share of
-    a problem's panel tokens, then mean over problems. The base has no value.
+    both ends. Clipping constrains the policy on the training batch; this measures the change elsewhere. Share of a
+    problem's panel tokens, then mean over problems. The base has no value.
     Unit: share of tokens. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
     problems.
     Limits: checkpoints are many updates apart, so the share is larger than the clip fraction per update that a trainer

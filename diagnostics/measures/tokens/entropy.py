@@ -175,12 +175,12 @@ def _load(evidence: Evidence) -> Loaded[tuple[pd.DataFrame, np.ndarray | None]]:
 def token_entropy(sums_and_clusters: tuple[pd.DataFrame, np.ndarray | None]) -> Results:
     """Token entropy: the entropy of the next token in the model's own responses.
 
-    Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, teacher-forced on
-    the checkpoint's own samples. Scope ``all`` averages over the tokens of a response, then over responses, then over
+    Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, teacher-forced on the
+    checkpoint's own samples. Scope ``all`` averages over the tokens of a response, then over responses, then over
     problems; ``token_pooled`` averages over all tokens at once, so long responses weigh more.
     Unit: nats per token. 95 % t interval over problems (pooled: ratio estimator); n counts responses.
-    Limits: falls under moderate sharpening too, so it is never a verdict alone. Checkpoints sample different
-    responses, so a shift in style or length moves it as well. Responses truncated at the token limit are included.
+    Limits: also falls under moderate sharpening, so it is no verdict. Checkpoints sample different responses, so a
+    shift in style or length moves it as well. Responses truncated at the token limit are included.
     Source: [B] (arXiv 2510.04028), C.5.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -214,12 +214,12 @@ def token_entropy_by_position() -> str:
 
     Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, teacher-forced on the
     checkpoint's own samples, averaged over the tokens of an interval of the response. Scopes double in length: ``tokens
-    00001``, ``tokens 00002-00003``, ``tokens 00004-00007`` …; token 1 is the first of the response. A collapse at
-    the start means that all responses begin alike; a later one, that the model no longer changes direction.
+    00001``, ``tokens 00002-00003``, ``tokens 00004-00007`` …; token 1 is the first of the response. A collapse at the
+    start means that all responses begin alike; a later one, that the model no longer changes direction.
     Unit: nats per token: mean over a problem's tokens in the interval, then over problems. 95 % normal interval over
     problems, from 30 problems on; n counts problems.
     Limits: only responses that reach a position have tokens there, so later scopes cover other responses and fewer
-    problems, and a change of length moves them; n counts them. Falls under moderate sharpening too. Uses the sample
+    problems, and a change of length moves them; n counts them. Also falls under moderate sharpening. Uses the sample
     numbers that are scored for every problem, so that the choice of responses does not depend on their text.
     Source: [B] (arXiv 2510.04028), C.5, for the token entropy; the split by position is ours.
 
@@ -251,9 +251,9 @@ def high_entropy_tokens() -> str:
     tokens that decide how a solution continues have high entropy; fewer of them means fewer alternatives.
     Unit: share of tokens, pooled over all own samples; n counts tokens. 95 % normal interval over problems (ratio
     estimator with a variance floor), from 30 problems on; it assumes a fixed threshold, and the base has none.
-    Limits: falls under moderate sharpening too. Longer responses with equally many such tokens have a smaller share. If
-    many tokens of the base tie at the threshold, such as at entropy 0, the base is below 20 %. Uses the sample numbers
-    that are scored for every problem, so that the choice of responses does not depend on their text.
+    Limits: also falls under moderate sharpening. Longer responses with equally many such tokens have a smaller share.
+    If many tokens of the base tie at the threshold, such as at entropy 0, the base is below 20 %. Uses the sample
+    numbers that are scored for every problem, so that the choice of responses does not depend on their text.
     Source: the 80/20 rule of Wang et al. 2025, Beyond the 80/20 Rule (arXiv 2506.01939), which trains on the fifth of
     tokens with the highest entropy; a fixed threshold from the base is ours.
 

@@ -97,7 +97,7 @@ def change_budget(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     temperatures (--controls), otherwise by reweighting to p^α, otherwise by answers on which several draws agree, up to
     the k that these allow.
     The rest is the change compared with the sharpened base, by group of problems. ``lost`` problems were solved, and
-    are now solved no more often than false accepts explain, nor by a way of the base. ``gained`` is the reverse.
+    are now solved no more often than false accepts explain, and not by a way of the base. ``gained`` is the reverse.
     ``guesses`` are solved so rarely by both that chance would look the same. ``ways`` are solved by both, but a way of
     the base is lost. ``unexplained`` is the change on all others.
     Unit: probability (difference). Estimator: unbiased pass@k. The samples that determine the group of a problem do not

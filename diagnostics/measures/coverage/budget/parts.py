@@ -68,8 +68,8 @@ class PartsAtK:
     """Parts of the change at one checkpoint and one k, by problem or by bootstrap draw.
 
     ``parts`` has each part for each point of the sharpened base. ``late`` is pass@k of the checkpoint, ``base`` that of
-    the base at every point with the checkpoint's truncation and parse failures, both on problems that are not lost
-    and have not lost a way. The first point is the base; the others are present if they are known at this k.
+    the base at every point with the checkpoint's truncation and parse failures, both on problems that are not lost and
+    have not lost a way. The first point is the base; the others are present if they are known at this k.
     """
 
     parts: Mapping[str, Float[np.ndarray, "point problem"]]

@@ -38,10 +38,10 @@ def frontier_gain(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     which training added. At 0 the run equals a lower temperature; below 0 a lower temperature is better.
     The scope is one of three controls, each with a separate frontier. ``temperature``: the base sampled at lower
     temperatures (``--controls``). ``power``: its samples reweighted to p^α, if they cover 90 % of its probability.
-    ``answers``: the answers of m draws that agree, from counts alone and so for every import. k is the largest power of
-    two up to half of the fewest samples, up to the samples of the controls, and for ``answers`` up to a sixteenth.
-    ``answers`` corrects the first-order bias of its points (jackknife). To be accurate to half a percentage point, it
-    needs 32 samples of each problem for 2 draws that agree, 64 for 3, 128 for 4 and 256 for 8.
+    ``answers``: the answers of m draws that agree, which need only counts and exist for every import. k is the largest
+    power of two up to half of the fewest samples, up to the samples of the controls, and for ``answers`` up to a
+    sixteenth. ``answers`` corrects the first-order bias of its points (jackknife). To be accurate to half a percentage
+    point, it needs 32 samples of each problem for 2 draws that agree, 64 for 3, 128 for 4 and 256 for 8.
     Unit: probability (difference). Estimator: unbiased pass@1 and pass@k; the frontier between its points is made
     monotone (isotonic regression) and interpolated over the sharpness; 95 % interval by a bootstrap over problems that
     resamples all points together. n counts problems.

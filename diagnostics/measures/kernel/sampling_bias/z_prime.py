@@ -29,19 +29,18 @@ OF_MIXED = (*(f"of mixed, beta {beta:g}" for beta in BETAS), "of mixed, first bo
 def z_prime_share(partitions: Sequence[Partition]) -> Results:
     """Z′ above 1: how often training on the own samples suppresses unsampled responses.
 
-    Meaning: a policy fitted to a batch divides the probability of every unsampled response, right or wrong, by
-    Z′ = Σ π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem,
-    π_ref their probability under the base. Only a mixed batch, partly correct and partly wrong, has an advantage; any
-    other has Z′ = 1. Scope ``mixed``: the share of problems whose batch is mixed. Of the mixed batches, the share with
-    Z′ > 1: ``of mixed, beta 0.04`` and ``of mixed, beta 1`` for the weight β of the KL term, which is unknown to the
-    audit; ``of mixed, first bound`` and ``of mixed, second bound``: those for which that lower bound alone, at any β,
-    proves it.
+    Meaning: a policy fitted to a batch divides the probability of every unsampled response, right or wrong, by Z′ = Σ
+    π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem, π_ref their
+    probability under the base. Only a mixed batch, partly correct and partly wrong, has an advantage; any other has Z′
+    = 1. Scope ``mixed``: the share of problems whose batch is mixed. The share of mixed batches with Z′ > 1: ``of
+    mixed, beta 0.04`` and ``of mixed, beta 1`` for the weight β of the KL term, which is unknown to the audit; ``of
+    mixed, first bound`` and ``of mixed, second bound``: those for which that lower bound proves it, at any β.
     Unit: share of problems. 95 % t interval over problems with a variance floor; n counts problems, for ``of mixed``
     those whose batch is mixed.
     Limits: this is the sampling bias of one small batch at the target of the update, not of a training step. With more
-    samples more batches are mixed, and as β falls every mixed batch has Z′ > 1. Modes are distinct responses; for
-    long responses, π_ref is near 0 and so is Z′ − 1 unless β is small: differences below 1e-9 count as none.
-    Advantages are of correctness, normalised in the batch.
+    samples more batches are mixed, and as β falls every mixed batch has Z′ > 1. Modes are distinct responses; for long
+    responses, π_ref is near 0 and so is Z′ − 1 unless β is small: differences below 1e-9 count as 0. Advantages are of
+    correctness, normalised in the batch.
     Source: [A] (arXiv 2601.15609), Theorems 2.2 and 2.3.
 
     >>> from math import log
@@ -78,10 +77,10 @@ def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
 
     Meaning: the mean of Z′ − 1 at β = 1 over problems whose own samples are partly correct, partly wrong, and the two
     lower bounds of [A] for it: scopes ``exact``, ``first bound`` (from counts and probabilities) and ``second bound``
-    (from Δ_π alone). Both bounds minus 1 are proportional to 1/β; Z′ − 1 grows faster as β falls.
+    (from Δ_π). Both bounds minus 1 are proportional to 1/β; Z′ − 1 grows faster as β falls.
     Unit: Z′ − 1, signed, a number without dimension. 95 % t interval over problems; n counts problems.
     Limits: as ``z_prime_share``. The bounds are below the exact value by the theorem; a second bound below 0 proves
-    nothing, neither Z′ > 1 nor its opposite.
+    nothing.
     Source: [A] (arXiv 2601.15609), Theorem 2.3.
 
     >>> from math import log
@@ -117,11 +116,11 @@ def delta_pi(partitions: Sequence[Partition]) -> Result:
     """Δ_π: the gap in probability between sampled correct and sampled wrong responses.
 
     Meaning: π⁺_min − π⁻_max, under the base, over a checkpoint's own samples of a problem; the mean over problems with
-    both kinds. Above 0 the base already preferred every correct sample, and then every batch takes probability
-    from all unsampled responses (``z_prime_share``). Below 0 nothing follows.
+    both kinds. Above 0 the base already preferred every correct sample, and then every batch takes probability from all
+    unsampled responses (``z_prime_share``). Below 0 nothing follows.
     Unit: difference of probabilities, −1 to 1. 95 % t interval over problems; n counts problems.
-    Limits: probabilities of whole responses: near 0 for long responses. Minimum and maximum move apart
-    with the number of samples, so compare checkpoints of one audit.
+    Limits: probabilities of whole responses: near 0 for long responses. Minimum and maximum move apart with the number
+    of samples, so compare checkpoints of one audit.
     Source: [A] (arXiv 2601.15609), Theorem 2.3. Δ_π > 0 is sufficient for Z′ > 1, not necessary.
 
     >>> from math import log

@@ -45,11 +45,11 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     ``realised, Z not above 1``, and ``predicted, Z above 1``, which is −log Z′, both at β = 1. Scope ``difference``:
     the realised change for Z′ > 1 minus that for the others. The claim is confirmed if its interval is below 0: modes
     fall more for Z′ > 1.
-    Unit: nats, signed. Mean over the modes of a problem, then over problems; 95 % t interval over problems, Welch's
-    for ``difference``, because the two groups contain different problems; n counts problems, for ``difference`` those
-    of both.
+    Unit: nats, signed. Mean over the modes of a problem, then over problems; 95 % t interval over problems, Welch's for
+    ``difference``, because the two groups contain different problems; n counts problems, for ``difference`` those of
+    both.
     Limits: only for problems that list all accepted responses. The batch is the audit's, not the trainer's, and π_ref
-    is the base: interpret signs and order, not sizes. Problems with Z′ > 1 differ from the others in difficulty too.
+    is the base: interpret signs and order, not sizes. Problems with Z′ > 1 also differ from the others in difficulty.
     Modes of probability 0 are excluded.
     Source: [A] (arXiv 2601.15609), Theorem 2.2; the comparison is ours.
 

@@ -34,13 +34,13 @@ def effective_ways(ways: WayRows) -> Results:
 
     Meaning: 1 / mean over problems of the probability that two correct samples of one problem use the same way
     (unbiased Simpson index). It is ``effective_modes`` for tasks that do not list every correct response: ways are
-    parsed from the responses, so a task with one gold answer also has a value. Scope ``all`` counts ways,
-    ``written`` every different set of steps; ``operations`` and ``strategy`` are coarser.
+    parsed from the responses, so a task with one gold answer also has a value. Scope ``all`` counts ways, ``written``
+    every different set of steps; ``operations`` and ``strategy`` are coarser.
     Unit: ways. 95 % interval: the reciprocal of the t interval of the mean index with a variance floor; n counts
     problems with at least two correct samples of a known way. The upper end is open (None) if the index could be 0.
     Limits: samples of unknown way are excluded (``ways_unknown`` is their share), and the problems that count differ
-    between checkpoints. Depends on the reader: all solutions that only add count as one way. It falls under
-    moderate sharpening too, so it is never a verdict alone.
+    between checkpoints. Depends on the reader: all solutions that only add count as one way. It also falls under
+    moderate sharpening, so it is no verdict.
     Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways
@@ -78,16 +78,16 @@ def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
 def leading_way_share(ways: WayRows) -> Result:
     """Leading way share: the share of correct samples that use the base's most frequent way.
 
-    Meaning: a share that climbs to 1 is collapse onto what the base already preferred; a share that falls
-    means that another way replaced it, or that there are more ways.
+    Meaning: a share that climbs to 1 is collapse onto the base's preference; a share that falls means that another way
+    replaced it, or that there are more ways.
     Unit: share of samples (mean over problems with a correct sample of a known way). 95 % t interval over problems with
     a variance floor. The first half of the base's samples determines each problem's leading way, and the base's own
     share is taken from the second half. If the same samples determined and measured it, the leading way would seem to
     lose share by chance.
     Limits: problems whose way is unknown in the base's first half, or at the checkpoint, are excluded; n counts the
     others.
-    Source: on-policy learning favours what the base finds likely, [C] (The Reasoning Boundary Paradox), section 5; the
-    split is ours.
+    Source: on-policy learning favours responses that the base finds likely, [C] (The Reasoning Boundary Paradox),
+    section 5; the split is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways
     >>> evidence = tiny_ways([
@@ -124,13 +124,13 @@ def _load_known(evidence: Evidence) -> Loaded[WayRows]:
 def ways_rarefaction(ways: WayRows, k: int) -> Result:
     """Ways rarefaction: the expected number of distinct ways among k samples.
 
-    Meaning: Σ over the ways of a problem of 1 − C(n−c, k)/C(n, k), the probability that a way used c times in n
-    samples is among k of them, averaged over problems. It falls with every way that training makes rare, even while
-    pass@k stays at 1.
+    Meaning: Σ over the ways of a problem of 1 − C(n−c, k)/C(n, k), the probability that a way used c times in n samples
+    is among k of them, averaged over problems. It falls with every way that training makes rare, even while pass@k
+    stays at 1.
     Unit: ways. 95 % t interval over problems with a floor for those without one, for k up to n/2 and if five problems
     or more show one. Equally many samples of a problem at every checkpoint.
-    Limits: ways that were never sampled, and samples of unknown way, do not count. It falls under moderate sharpening
-    too, so it is never a verdict alone.
+    Limits: ways that were never sampled, and samples of unknown way, do not count. It also falls under moderate
+    sharpening, so it is no verdict.
     Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways

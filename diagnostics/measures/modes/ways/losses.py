@@ -34,9 +34,9 @@ def ways_fallen(base: WayRows, late: WayRows) -> Results:
 
     Meaning: scope ``fell`` counts the ways of single problems whose share of the samples fell significantly, ``lost``
     those of them that no sample uses any more. Pass@k does not show this if another way remains.
-    Unit: ways. Fisher's exact test for each way of each problem, one-sided, with Holm's correction over all of them:
-    if none fell, the probability that any is called fallen is 5 % at most. n counts the ways that the base used at
-    least once. Equally many samples of a problem at both. The base has no row.
+    Unit: ways. Fisher's exact test for each way of each problem, one-sided, with Holm's correction over all of them: if
+    no way fell, the probability of counting any is at most 5 %. n counts the ways that the base used at least once.
+    Equally many samples of a problem at both. The base has no row.
     Limits: with few samples only a frequent way can fall significantly. A correct sample of unknown way may be of any
     way of its problem. It counts for each of them, so an unparsed way is never counted as a loss. A way that falls
     because another rises faster is a loss by definition 2.1 of [A], and may be the aim of training.
@@ -77,14 +77,14 @@ def minority_ways_p(base: WayRows, late: WayRows) -> Results:
     which moderate sharpening cannot cause. It is the verdict's test of modes, applied to ways. In scope ``all`` no
     sample of unknown way can appear as a loss; scope ``alike`` assumes that samples of unknown way are distributed like
     the others.
-    Unit: probability, one-sided, for each checkpoint alone: if nothing was lost, p is 0.05 or less with a probability
-    of 5 % at most; compare the least of T checkpoints with 0.05 / T. The first half of the base's samples determines
-    the leading way of each problem; the second half is compared. n counts problems that show a way in the first half.
-    Limits: it tests all k at once and does not measure the size of the loss. In ``all`` a correct sample of unknown
-    way counts as a minority way at the checkpoint, and not under the base; if a few per cent are unknown it misses
-    losses. In ``alike`` its way is drawn (seeded) from the ways of its problem's other samples at that checkpoint, or
-    of all problems if there are none: that detects more, and is wrong if minority ways are the unknown ones. If the
-    two differ, inspect some responses. Every problem must have equally many samples.
+    Unit: probability, one-sided, for each checkpoint alone: if nothing was lost, p ≤ 0.05 with a probability of at most
+    5 %; compare the least of T checkpoints with 0.05 / T. The first half of the base's samples determines the leading
+    way of each problem; the second half is compared. n counts problems that show a way in the first half.
+    Limits: it tests all k at once and does not measure the size of the loss. In ``all`` a correct sample of unknown way
+    counts as a minority way at the checkpoint, and not under the base; if a few per cent are unknown it misses losses.
+    In ``alike`` its way is drawn (seeded) from the ways of its problem's other samples at that checkpoint, or of all
+    problems if there are none: that detects more, and is wrong if minority ways are the unknown ones. If the two
+    differ, inspect some responses. Every problem must have equally many samples.
     Source: ``oversharp.diagnostics.statistics.keys.exact_key``, with its sources; Definition 2.1 of [A] (arXiv
     2601.15609).
 
