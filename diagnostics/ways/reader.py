@@ -68,10 +68,9 @@ def _signature(text: str) -> Signature:
 def _build_signature(strategy: str | None, computations: list[Computation], *, written: str = "") -> Signature:
     if not computations:
         return _UNKNOWN
-    if strategy == "expression":
+    steps, parts = reduce_steps(computations)
+    if strategy == "expression":  # every subexpression is a step
         steps, parts = tuple(sorted({c.value for c in computations})), ()
-    else:
-        steps, parts = reduce_steps(computations)
     if not steps:
         return _UNKNOWN
     return Signature(
