@@ -152,5 +152,5 @@ def _chance_of_none(n: int, correct_C: Int[np.ndarray, " count"], first: int) ->
     return np.where(rest_C >= first, chance_C, 0.0)
 
 
-def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, ...]:
+def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, "..."]:
     return np.asarray(gammaln(np.asarray(n) + 1.0) - gammaln(np.asarray(k) + 1.0) - gammaln(np.asarray(n) - k + 1.0))

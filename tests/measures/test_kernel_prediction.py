@@ -127,7 +127,7 @@ def test_reasons_for_no_prediction(found):
     rows = [("q", "panel own", True), ("q", "panel own", False), ("q", "panel", True)]
     kernel = np.eye(3)
     still = predicted(kernel, rows, None)
-    assert still["own samples"].why.startswith("fewer than three fixed responses, or none of them moved")
+    assert still["own samples"].why.startswith("fewer than three fixed responses, or all of them changed equally")
     assert still["training batch"].why == "the run directory contains no responses of the trainer between the two"
     broken = found(kernel_prediction(tiny_kernels({"base": kernel}, rows, why={"late": "NaN in the weights"})))
     assert broken["late", "own samples"].why == "NaN in the weights"
