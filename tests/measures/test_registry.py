@@ -20,7 +20,8 @@ def test_every_function_under_a_decorator_is_a_measure():
         if info.name != f"{registry.__name__}.declare"  # its example is no measure
     ]
     decorated = re.compile(
-        r"^@(?:per_checkpoint|against_base|against_previous|per_series|in_sql|_declare|_rate_of_samples)\(.*?^def (\w+)",
+        r"^@(?:per_checkpoint|against_base|against_previous|per_series|in_sql|_declare|_rate_of_samples)\("
+        r".*?^def (\w+)",
         re.MULTILINE | re.DOTALL,
     )
     declared = [name for module in modules for name in decorated.findall(getsource(module) if module.__file__ else "")]
