@@ -41,4 +41,4 @@ def test_the_share_is_over_problems_with_advantages():
 
 def test_without_advantages_nothing_is_said():
     findings = at_base("kernel_assumptions", np.eye(2), [("q", "own own", True), ("q", "panel", True)])
-    assert findings["order"].why.startswith("at no problem")
+    assert findings["order"].why.startswith("the own samples of each problem are all correct or all wrong")
