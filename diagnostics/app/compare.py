@@ -113,7 +113,7 @@ class CompareResult:
         return (
             f"report  {self.report_path}",
             f"store   {self.store_path}",
-            *(f"verdict of {audit.series}: {audit.verdict.heading}" for audit in self.audits),
+            *(f"verdict of {audit.series}: {audit.verdict.title}" for audit in self.audits),
             *(f"left out {name}: {reason}" for name, reason in self.left_out.items()),
         )
 

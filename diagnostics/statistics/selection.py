@@ -22,6 +22,8 @@ from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 #: Bounds of pass rates that filters use, next to "solved" and "not always solved"; looked for in sets of at least
 #: ``_LEAST_PROBLEMS``, for a few problems lie within any bounds.
 _RATES, _LEAST_PROBLEMS = (0.05, 0.1, 0.2, 0.25), 30
+#: Draws per batch, and the number of draws as low as the observed one at which sampling stops.
+_DRAWS_AT_ONCE, _ENOUGH = 600, 100
 #: Least standard deviation of a summed change, in problems.
 _LEAST_SCALE = 0.5
 
@@ -31,9 +33,10 @@ class Selection:
     """A filter of problems that all problems of a set pass.
 
     ``weight_C``: the chance that a problem with ``c`` correct ones of the base's samples passes, 0 … 1.
-    ``p``: the smaller p value of two tests of "nothing chose these problems": the chance that all pass given the hits
-    of base and late samples together, and given the base's hits and their order alone. Both are exact where nothing
-    changed, the second always.
+    ``p``: the smallest p value of three tests of "these samples did not choose the problems": the chance that all were
+    solved as often given the hits of base and late samples together, which is exact where nothing changed, and the
+    chances that the first samples of all hold a correct one, and a wrong one, given the base's hits alone, which are
+    always exact.
     """
 
     weight_C: Float[np.ndarray, " correct"]
@@ -45,36 +48,49 @@ def find_selection(
     first_correct_P: Int[np.ndarray, " problem"] | None = None,
     first_wrong_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Selection | None:
-    """Return the narrowest usual filter that all problems pass by the base's samples; None where none is passed.
+    """Return the narrowest usual filter that all problems pass by the base's samples; None where one was never solved.
 
     Args:
         counts: Hits of the base and of late samples.
         first_correct_P: Index of each problem's first correct base sample, ``n_base`` or more without one.
         first_wrong_P: Index of its first wrong one. With both, filters by the first samples alone are found too.
 
-    >>> same = PairedCounts(base_P=np.array([1, 2, 1]), late_P=np.array([0, 1, 1]), n_base=8, n_late=8)
-    >>> selection = find_selection(same)  # solved, but not always
-    >>> selection.weight_C.tolist(), round(selection.p, 3)  # p: (1 - 1/2) (1 - 70/560) (1 - 28/120) without always
-    ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 0.341)
+    >>> kept = PairedCounts(base_P=np.array([1, 2, 1]), late_P=np.array([0, 1, 1]), n_base=8, n_late=8)
+    >>> selection = find_selection(kept)  # solved, but not always
+    >>> selection.weight_C.tolist(), round(selection.p, 3)  # p: (1 - 8/16) (1 - 56/560) (1 - 28/120)
+    ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 0.345)
     """
     n, base_P = counts.n_base, counts.base_P
-    if not counts.n_problems:
+    if not counts.n_problems or n < 2 or base_P.min() < 1:  # of a single sample a filter leaves nothing
         return None
-    is_solved, is_mixed = bool(base_P.min() >= 1), bool(base_P.max() < n)
-    if not (is_solved or is_mixed):
-        return None
+    is_mixed = bool(base_P.max() < n)
+    n_first, n_first_mixed = _chosen_by_first(n, first_correct_P, first_wrong_P)
     correct_C = np.arange(n + 1)
-    missed_C = _chance_of_none(n, correct_C, n if first_correct_P is None else int(first_correct_P.max()) + 1)
-    always_C = _chance_of_none(n, n - correct_C, n if first_wrong_P is None else int(first_wrong_P.max()) + 1)
-    weight_C = np.maximum(0.0, 1.0 - is_solved * missed_C - is_mixed * always_C)
+    solved_C = 1.0 - _chance_of_none(n, correct_C, n_first)
+    always_C = is_mixed * _chance_of_none(n, n - correct_C, n_first_mixed)
+    p_of_order = min(_chance_of_all(solved_C[base_P]), _chance_of_all(1.0 - always_C[base_P]))
+    weight_C = np.maximum(0.0, solved_C - always_C)
     if counts.n_problems >= _LEAST_PROBLEMS:
         least = max((np.ceil(rate * n) for rate in _RATES if base_P.min() >= rate * n), default=0.0)
         most = min((np.floor((1 - rate) * n) for rate in _RATES if base_P.max() <= (1 - rate) * n), default=n)
-        weight_C *= (correct_C >= least) & (correct_C <= most)
-    by_total = _Draws.of(counts, weight_C)
-    p_of_all = float(np.exp(by_total.log_passed_P.sum()))
-    p_of_order = float(np.exp(np.log(weight_C[base_P]).sum()))
-    return Selection(weight_C=weight_C, p=min(p_of_all, p_of_order))
+        solved_C = solved_C * (correct_C >= least)
+        weight_C = weight_C * ((correct_C >= least) & (correct_C <= most))
+    # that no problem is always solved says nothing next to late samples: training makes problems easier
+    p_of_hits = _chance_of_all(_Draws.of(counts, solved_C).passed_P)
+    return Selection(weight_C=weight_C, p=min(p_of_hits, p_of_order))
+
+
+def _chance_of_all(passed_P: np.ndarray) -> float:
+    return float(np.exp(np.log(np.clip(passed_P, 1e-300, 1.0)).sum()))
+
+
+def _chosen_by_first(n: int, first_correct_P: np.ndarray | None, first_wrong_P: np.ndarray | None) -> tuple[int, int]:
+    """Return the number of first samples that hold a correct one of every problem, and a wrong one; n if unknown."""
+    if first_correct_P is None or first_wrong_P is None:
+        return n, n
+    n_first, n_first_mixed = int(first_correct_P.max()) + 1, int(first_wrong_P.max()) + 1
+    # equal first samples everywhere: the samples are sorted by correctness
+    return (n, n) if min(n_first, n_first_mixed) == 1 else (min(n, n_first), min(n, n_first_mixed))
 
 
 def selected_fall_p(
@@ -88,7 +104,8 @@ def selected_fall_p(
     """Return the one-sided p of "pass@k of these problems fell at none of ``ks``; the filter chose the problems".
 
     Exact where nothing changed. The base's hits are drawn given the hits of both sides and the filter. The statistic is
-    the least change of summed pass@k over ``ks``, minus its mean over draws and divided by its standard deviation.
+    the least change of summed pass@k over ``ks``, minus its mean over the first draws and divided by its standard
+    deviation. Sampling stops after ``_ENOUGH`` draws as low as the observed one.
 
     >>> rng = np.random.default_rng(0)
     >>> kept = PairedCounts(base_P=np.ones(40, dtype=int), late_P=np.zeros(40, dtype=int), n_base=16, n_late=16)
@@ -96,14 +113,19 @@ def selected_fall_p(
     1.0
     """
     by_total = _Draws.of(counts, selection.weight_C)
-    base_DP = by_total.sample(rng, draws)
     total_P = counts.base_P + counts.late_P
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
-    drawn_DK = sums_of_rows(late_CK, total_P - base_DP) - sums_of_rows(base_CK, base_DP)
-    mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
-    observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
-    n_as_low = int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-9).sum())
-    return (1 + n_as_low) / (draws + 1)
+    mean_K = scale_K = None
+    observed, n_drawn, n_as_low = 0.0, 0, 0
+    while n_drawn < draws and n_as_low < _ENOUGH:
+        base_DP = by_total.sample(rng, min(_DRAWS_AT_ONCE, draws - n_drawn))
+        drawn_DK = sums_of_rows(late_CK, total_P - base_DP) - sums_of_rows(base_CK, base_DP)
+        if mean_K is None or scale_K is None:
+            mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
+            observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
+        n_as_low += int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-9).sum())
+        n_drawn += len(drawn_DK)
+    return (1 + n_as_low) / (n_drawn + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +134,8 @@ class _Draws:
 
     row_P: Int[np.ndarray, " problem"]
     cumulative_RC: Float[np.ndarray, "row correct"]
-    #: Logarithm of the chance that a problem passes the filter.
-    log_passed_P: Float[np.ndarray, " problem"]
+    #: Chance that a problem passes the filter.
+    passed_P: Float[np.ndarray, " problem"]
 
     @classmethod
     def of(cls, counts: PairedCounts, weight_C: Float[np.ndarray, " correct"]) -> _Draws:
@@ -128,8 +150,7 @@ class _Draws:
         mass_RC = np.where(is_possible_RC, np.exp(log_RC), 0.0) * weight_C
         passed_R = mass_RC.sum(axis=1)
         cumulative_RC = mass_RC.cumsum(axis=1) / np.maximum(passed_R, 1e-300)[:, None]
-        log_passed_R = np.log(np.clip(passed_R, 1e-300, 1.0))
-        return cls(row_P=row_P, cumulative_RC=cumulative_RC, log_passed_P=log_passed_R[row_P])
+        return cls(row_P=row_P, cumulative_RC=cumulative_RC, passed_P=passed_R[row_P])
 
     def sample(self, rng: np.random.Generator, draws: int) -> Int[np.ndarray, "draw problem"]:
         """Sample the base's hits of every problem."""
@@ -152,5 +173,5 @@ def _chance_of_none(n: int, correct_C: Int[np.ndarray, " count"], first: int) ->
     return np.where(rest_C >= first, chance_C, 0.0)
 
 
-def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, "..."]:
+def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, ...]:
     return np.asarray(gammaln(np.asarray(n) + 1.0) - gammaln(np.asarray(k) + 1.0) - gammaln(np.asarray(n) - k + 1.0))

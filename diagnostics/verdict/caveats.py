@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
@@ -10,15 +11,8 @@ import numpy as np
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from oversharp.diagnostics.verdict.record import (
-    TITLES,
-    LeftOut,
-    LenientReading,
-    Rates,
-    Verdict,
-    VerdictLabel,
-    points_text,
-)
+from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
+from oversharp.diagnostics.verdict.record import LeftOut, LenientReading, Rates, Verdict, points_text
 from oversharp.diagnostics.verdict.rule import spent_share
 from oversharp.diagnostics.verdict.sentence import largest_fall, share_text
 
@@ -131,7 +125,7 @@ def _of_style(found: LenientReading | None, label: VerdictLabel) -> Iterator[str
         return
     if found.label == label and abs(found.rise) < _LARGE_STYLE_RISE:
         return
-    other = "the same" if found.label == label else f'"{TITLES[found.label]}"'
+    other = "the same" if found.label == label else f'"{TITLES[HEADINGS[found.label]]}"'
     yield (
         f"Answers that only a lenient reader accepts moved by {points_text(found.rise)} points. "
         f"pass@{found.k} is {found.strict_base:.3f} at the base and {found.strict_late:.3f} late as graded, "
@@ -294,6 +288,20 @@ def _mended_format(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -
             "the base may have solved more than was counted, and a loss may hide behind answers that are now read. "
             "Grade again with a verifier that reads the base's form too (oversharp regrade) to see."
         )
+
+
+def late_left_out(counts: SeriesCounts, first_late_step: int) -> tuple[LeftOut, ...]:
+    """Return the checkpoints that were left out at or after ``first_late_step``, by step or the number in their label.
+
+    Without them the end of the run is not known.
+    """
+
+    def step_of(left: LeftOut) -> int | None:
+        numbers = re.findall(r"\d+", left.checkpoint)
+        return left.step if left.step is not None else int(numbers[-1]) if numbers else None
+
+    known = [(step_of(left), left) for left in left_out_of(counts)]
+    return tuple(left for step, left in known if step is None or step >= first_late_step)
 
 
 def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.statistics.selection import Selection, find_selection
 from oversharp.diagnostics.verdict.explanations import Unread
 from oversharp.diagnostics.verdict.record import Rates
 from oversharp.diagnostics.verdict.rule import SeenCounts, spent_share
@@ -27,7 +28,8 @@ class CheckpointCounts:
     ``rates`` is None without a sample. ``unread_P`` are those of the ``n`` samples that were cut off, not parsed or out
     of the grader's time, and not correct; None where nobody knows. ``lenient_P`` are those of the ``n`` samples that
     are correct or that the lenient reader accepts; None without a second reader. ``weights`` is the checkpoint's id in
-    the store, the hash of its tensors; None where nobody gave it.
+    the store, the hash of its tensors; None where nobody gave it. ``first_correct_P`` and ``first_wrong_P`` are indices
+    of the first correct and the first wrong sample, ``n`` without one; None where the order of samples is unknown.
     """
 
     step: int
@@ -41,6 +43,8 @@ class CheckpointCounts:
     lenient_P: Int[np.ndarray, " problem"] | None = None
     why: str | None = None
     weights: str | None = None
+    first_correct_P: Int[np.ndarray, " problem"] | None = None
+    first_wrong_P: Int[np.ndarray, " problem"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +113,8 @@ class SeriesCounts:
     None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
     the base to a checkpoint. ``is_greedy``: counts are of the one greedy response to each problem. ``grading``: faults
     of the grading as a whole, in sentences. ``why_ungraded``: why there is no verdict, where too many samples have no
-    grade. ``excluded``: which problems and records of an import are not compared, as a sentence; None where all are.
+    grade. ``selected_by``: "base" if the base's samples chose the problems, "none" if not; None if unknown.
+    ``excluded``: which problems and records of an import are not compared, as a sentence; None where all are.
     """
 
     series: str
@@ -131,6 +136,7 @@ class SeriesCounts:
     is_greedy: bool = False
     grading: tuple[str, ...] = ()
     why_ungraded: str | None = None
+    selected_by: Literal["base", "none"] | None = None
     excluded: str | None = None
 
 
@@ -142,13 +148,14 @@ def seen_counts(
     n_least = min(one.n for one in window)
     minority = _minority(counts, window)
     pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
+    total = PairedCounts(
+        base_P=base.correct_P,
+        late_P=_summed(one.correct_P for one in window),
+        n_base=base.n,
+        n_late=sum(one.n for one in window),
+    )
     return SeenCounts(
-        total=PairedCounts(
-            base_P=base.correct_P,
-            late_P=_summed(one.correct_P for one in window),
-            n_base=base.n,
-            n_late=sum(one.n for one in window),
-        ),
+        total=total,
         window=pairs[-len(window) :],
         steps=pairs,
         step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
@@ -158,10 +165,22 @@ def seen_counts(
         minority_unread=_minority_unread(counts, window),
         unread=[_unread(base, [one]) for one in compared],
         **_lenient(base, compared, window),
+        selection=_selection(counts, total),
         guess_share=counts.guess_rate.share,
         cluster_P=counts.cluster_P,
         spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
     )
+
+
+def _selection(counts: SeriesCounts, total: PairedCounts) -> Selection | None:
+    """Return the filter by which the base's samples may have chosen the problems, unless the user says otherwise."""
+    if counts.selected_by == "none":
+        return None
+    found = find_selection(total, counts.base.first_correct_P, counts.base.first_wrong_P)
+    if counts.selected_by != "base":
+        return found
+    weight_C = np.ones(total.n_base + 1) if found is None else found.weight_C
+    return Selection(weight_C=weight_C, p=0.0)
 
 
 def _lenient(

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import numpy as np
 from jaxtyping import Float
 
-from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
 from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.crossing import crossing
@@ -26,12 +26,21 @@ from oversharp.diagnostics.verdict.caveats import (
     NEEDS_SAMPLES,
     caveats_of,
     equal_weights_of,
+    late_left_out,
     left_out_of,
     misread_base_of,
     unread_of,
     warnings_of,
 )
-from oversharp.diagnostics.verdict.claims import FELL, HERE, LIKE_THESE, claims_of, error_of_fall, size_given_label
+from oversharp.diagnostics.verdict.claims import (
+    FELL,
+    HERE,
+    LIKE_THESE,
+    claims_of,
+    error_of_fall,
+    lost_problems,
+    size_given_label,
+)
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, seen_counts
 from oversharp.diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
@@ -44,6 +53,7 @@ from oversharp.diagnostics.verdict.explanations import (
     style_rise,
     taken_for_correct,
 )
+from oversharp.diagnostics.verdict.headings import VerdictLabel
 from oversharp.diagnostics.verdict.power import window_size
 from oversharp.diagnostics.verdict.record import (
     ChangeAtK,
@@ -55,8 +65,16 @@ from oversharp.diagnostics.verdict.record import (
     StepClaim,
     Verdict,
 )
-from oversharp.diagnostics.verdict.rule import Label, Ruling, SeenCounts, rule, with_causes_of_all
-from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of, told_steps
+from oversharp.diagnostics.verdict.rule import (
+    KEY_LEVEL,
+    SELECTED_LEVEL,
+    Label,
+    Ruling,
+    SeenCounts,
+    rule,
+    with_causes_of_all,
+)
+from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
@@ -75,6 +93,11 @@ _OF_FEW: Mapping[Label, Label] = {
 }
 #: Why nothing is concluded of samples that hang together.
 _DEPENDENT = "the samples of a problem are not independent"
+#: What settles a verdict on problems that the base's samples chose.
+FRESH_BASE = (
+    "Sample the base again with another seed and compare with these samples, or give --selected-by none if other "
+    "samples chose the problems"
+)
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
 
@@ -128,11 +151,16 @@ def _judged(counts: SeriesCounts) -> Verdict:
     window = compared[-window_size(len(compared)) :]
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
     seen, ruling = _ruled(counts, compared, window, rule_rng)
+    said = replace(said, selection_p=None if seen.selection is None else seen.selection.p)
+    if ruling.label == "selected" and counts.dependence is None:
+        notes = (*warnings_of(counts, None, "no_verdict"), *filter(None, [counts.excluded]))
+        why = _why_selected(counts, seen)
+        return _with_sentence(replace(said, why=why, caveats=notes, warnings=notes))
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
     said = replace(
         said,
-        label=_label(ruling, counts, seen.ks),
+        label=_label(ruling, counts, seen, window),
         p_exact=ruling.p_exact,
         p_population=ruling.p_population,
         p_minority=ruling.p_minority,
@@ -172,11 +200,13 @@ def _ruled(
     return seen, with_causes_of_all(rule(seen, rng=rng), seen, rng=rng)
 
 
-def _label(ruling: Ruling, counts: SeriesCounts, ks: Sequence[int]) -> Label:
-    """The label, or what it is worth with few problems that the base solved, few clusters, or dependent samples."""
+def _label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, window: Sequence[CheckpointCounts]) -> VerdictLabel:
+    """Return the label, weaker for few solved problems, few clusters, dependent samples or late steps left out."""
     if counts.dependence is not None:
         return "inconclusive"
-    if ks == (1,) and ruling.label in ("over_sharpened", "over_sharpened_here"):
+    if ruling.label == "no_loss" and late_left_out(counts, window[0].step):
+        return "inconclusive"
+    if seen.ks == (1,) and ruling.label in ("over_sharpened", "over_sharpened_here"):
         return "degraded"  # what fell is pass@1, and nothing else was looked at
     if not _too_few(counts):
         return ruling.label
@@ -227,6 +257,7 @@ def _with_claims(
     """The verdict with its claims; where something fell, with what else explains it, and with its likely size."""
     worst = min(said.changes, key=lambda change: change.change)
     size = Estimate(value=worst.change, low=worst.low, high=worst.high)
+    said = replace(said, share_by_lost_problems=_share_by_lost_problems(seen, worst.k))
     few = _too_few(series)
     dependent = None if series.dependence is None else _DEPENDENT
     why = {LIKE_THESE: dependent or few, HERE: dependent}
@@ -254,6 +285,16 @@ def _with_claims(
     return replace(said, size_given_label=size_given_label(worst.change, error))
 
 
+def _share_by_lost_problems(seen: SeenCounts, k: int) -> float | None:
+    """Return the part of the fall of pass@``k`` by problems that were each lost significantly; None without a fall."""
+    change_P = mean_changes(seen.window, [k])[:, 0]
+    fall = -float(change_P.sum())
+    if fall <= 0:
+        return None
+    lost_P = lost_problems(seen.total, KEY_LEVEL * seen.spent)
+    return float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0))
+
+
 def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fall, int | None] | None:
     """What was found that the label speaks of, with the step where that is a single checkpoint; None for nothing."""
     cause = said.label if said.label in ("format", "guessing") else None
@@ -270,7 +311,7 @@ def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fal
         return modes, None
     if cause is None and said.label != "lost_at_steps":
         return None
-    worst = min(told_steps(said), key=lambda one: one.change)
+    worst = min(said.steps_of_label(), key=lambda step: step.change)
     return seen.fall_of_step([one.step for one in said.steps].index(worst.step)), worst.step
 
 
@@ -294,9 +335,15 @@ def _lenient_reading(said: Verdict, seen: SeenCounts, counts: SeriesCounts) -> L
         strict_base=strict_base,
         strict_late=strict_late,
         rise=rise,
-        label=_label(rule(leniently, rng=rng), counts, leniently.ks),
+        label=_lenient_label(rule(leniently, rng=rng), counts, leniently, said),
         explains=said.label == "format" and is_misread(seen.fall_of_window(), rng),
     )
+
+
+def _lenient_label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, said: Verdict) -> VerdictLabel:
+    compared = [one for one in counts.trained if one.why is None and one.step >= said.window[0]]
+    label = _label(ruling, counts, seen, compared)
+    return "no_verdict" if label == "selected" else label
 
 
 def _mean_pass_at_k(counts: PairedCounts, k: int) -> tuple[float, float]:
@@ -332,6 +379,22 @@ def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str
     if not left_out:
         return "the series has no checkpoint after the base"
     return f"no checkpoint after the base can be compared: {'; '.join(left_out)}"
+
+
+def _why_selected(counts: SeriesCounts, seen: SeenCounts) -> str:
+    """Return why the base's samples cannot judge the problems, and what can."""
+    n_problems = plural(seen.total.n_problems, "problem")
+    p = 0.0 if seen.selection is None else seen.selection.p
+    if counts.selected_by == "base":
+        why = f"these base samples chose the {n_problems} (--selected-by base)"
+    elif p <= SELECTED_LEVEL:
+        why = f"these base samples chose the {n_problems}: so few unsolved ones are chance with p = {p_value_text(p)}"
+    else:
+        why = (
+            f"these base samples solved all {n_problems}; if the problems were chosen for that, an unchanged model "
+            "shows such a fall"
+        )
+    return f"{why}. {FRESH_BASE}"
 
 
 def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:

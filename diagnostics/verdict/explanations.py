@@ -25,16 +25,19 @@ from oversharp.diagnostics.statistics.keys import (
     sums_of_rows,
 )
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.selection import Selection, selected_fall_p
 
 #: format    samples that could not be read explain most of the fall, and the read ones do not show it; or a lenient
 #:           reader, which accepts more of the late samples, does not show it
 #: unread    they explain less than that, but the read ones do not show it either: nothing is shown
 #: guessing  wrong answers that were accepted at the base would explain it
-Cause = Literal["format", "unread", "guessing"]
+#: selection problems that these base samples chose: a model that did not change shows such a fall too
+Cause = Literal["format", "unread", "guessing", "selection"]
 CAUSES: Mapping[Cause, str] = {
     "format": "samples that could not be read, or were misread",
     "guessing": "wrong answers that were accepted at the base",
     "unread": "too few samples that could be read",
+    "selection": "problems that these base samples chose",
 }
 
 #: Least draws, for every unit of the level, of what need not be told but that it is below it.
@@ -80,7 +83,8 @@ class Fall:
     """A fall that was found at ``level``, and what it was found in: counts, for ``ks``, and which samples went unread.
 
     ``unread`` is None where that is unknown. ``lenient`` are the counts of the same samples by the lenient reader; None
-    where there is no second reader.
+    where there is no second reader. ``selection`` is a filter that all problems pass by the base's samples; None where
+    none is passed.
     """
 
     counts: PairedCounts
@@ -88,6 +92,7 @@ class Fall:
     unread: Unread | None
     level: float
     lenient: PairedCounts | None = None
+    selection: Selection | None = None
 
     @property
     def worst_k(self) -> int:
@@ -116,11 +121,24 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
         if not _shows(fall, read, rng):
             part = share_explained(fall.counts, read, k=fall.worst_k)
             return "format" if part is None or part >= _MOST else "unread"
+    if is_selected(fall, rng):
+        return "selection"
     if guess_share > 0:
         draws = max(EXACT_DRAWS, int(_GUESS_DRAWS_PER_LEVEL / guess_level))
         if guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws) > guess_level:
             return "guessing"
     return None
+
+
+def is_selected(fall: Fall, rng: np.random.Generator) -> bool:
+    """Return whether an unchanged model shows such a fall on problems that the base's samples chose.
+
+    The test is exact for the filter (``statistics.selection``), at the level at which the fall was found.
+    """
+    if fall.selection is None:
+        return False
+    draws = draws_for(fall.level)
+    return selected_fall_p(fall.counts, fall.selection, ks=fall.ks, rng=rng, draws=draws) > fall.level
 
 
 def is_misread(fall: Fall, rng: np.random.Generator) -> bool:

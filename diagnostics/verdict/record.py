@@ -11,27 +11,22 @@ from typing import Any, Literal
 
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.headings import (
+    HEADINGS,
+    MOST_OF_FALL,
+    TITLES,
+    Attributes,
+    Heading,
+    Kind,
+    OtherExplanation,
+    PassAt1,
+    Scope,
+    VerdictLabel,
+)
 from oversharp.diagnostics.verdict.recommendation import Recommendation
-from oversharp.diagnostics.verdict.rule import Label
 from oversharp.diagnostics.verdict.steps import Accuracy, ranges
 
-#: ``no_verdict``: nothing could be compared, ``why`` says why.
-VerdictLabel = Label | Literal["no_verdict"]
-
-#: What each label is called in sentences, the report and on the command line.
-TITLES: Mapping[VerdictLabel, str] = {
-    "over_sharpened": "Over-sharpened",
-    "over_sharpened_here": "Over-sharpened on these problems",
-    "degraded": "Degraded",
-    "format": "Explained by format",
-    "guessing": "Not distinguishable from lucky guessing",
-    "mode_collapse": "Mode collapse",
-    "lost_at_steps": "Loss at single checkpoints",
-    "no_loss": "No loss found",
-    "inconclusive": "Inconclusive",
-    "no_verdict": "No verdict",
-}
-#: Labels that say something was lost, be it the format of the answers; *guessing* leaves open whether anything was.
+#: Labels that say something was lost, or that the format of the answers hides whether it was.
 POSITIVE: tuple[VerdictLabel, ...] = (
     "over_sharpened",
     "over_sharpened_here",
@@ -40,6 +35,10 @@ POSITIVE: tuple[VerdictLabel, ...] = (
     "mode_collapse",
     "lost_at_steps",
 )
+
+
+#: What follows the title of a lost window, by what happened to pass@1.
+_PASS_AT_1_TITLES: Mapping[PassAt1, str] = {"up": " (over-sharpened)", "down": " (degraded)", "open": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +220,8 @@ class Verdict:
     be. ``lenient`` is given where the style of the answers changed. ``shipping`` says which checkpoint to ship, of all
     series that can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a
     checkpoint. ``accuracies``: of base and compared checkpoints where each problem has one response; empty otherwise.
+    ``share_by_lost_problems`` is the part of the largest fall by problems that were each lost significantly.
+    ``selection_p``: p value of "the base's samples did not choose the problems"; None where a problem was never solved.
     """
 
     series: str
@@ -258,30 +259,126 @@ class Verdict:
     shipping: Recommendation | None = None
     repaired: bool = False
     accuracies: tuple[Accuracy, ...] = ()
+    share_by_lost_problems: float | None = None
+    selection_p: float | None = None
 
     __repr__ = short_repr
 
     @property
-    def title(self) -> str:
-        """The label in words."""
-        return TITLES[self.label]
+    def heading(self) -> Heading:
+        """The heading; the label says which test decided."""
+        return HEADINGS[self.label]
 
     @property
-    def heading(self) -> str:
-        """The label in words with the checkpoints that lost something, where it is about them or passes over them."""
-        lost = [one for one in self.steps if one.lost and one.cause is None]
-        late = [one for one in lost if one.step >= self.window[0]]
-        if self.label == "lost_at_steps" and late:
-            return f"Loss at {self.steps_text(late)}"
+    def title(self) -> str:
+        """The heading in words, with what happened to pass@1, or where."""
+        title = TITLES[self.heading]
+        match self.label:
+            case "over_sharpened" | "over_sharpened_here" | "degraded":
+                return f"{title}{_PASS_AT_1_TITLES[self._pass_at_1]}"
+            case "mode_collapse":
+                return f"{title} (modes)"
+            case "lost_at_steps":
+                return f"{title} at {self.steps_text(self.steps_of_label())}"
+            case "format" | "guessing":
+                return f"{title}, although a fall was found"
+        lost = [step for step in self.steps if step.lost and step.cause is None]
         if self.label in ("no_loss", "inconclusive") and lost:
-            return f"{self.title} at the {'far ' if self.repaired else ''}end, loss at {self.steps_text(lost)}"
-        return self.title
+            return f"{title} at the {'far ' if self.repaired else ''}end, coverage lost at {self.steps_text(lost)}"
+        return title
+
+    @property
+    def attributes(self) -> Attributes:
+        """Where, on which problems, how much, of which kind, and what else could explain a fall."""
+        at_steps = self.steps_of_label() if self.is_of_steps else []
+        worst = min(self.changes, key=lambda change: change.change, default=None)
+        step = min(at_steps, key=lambda step: step.change, default=None)
+        severe = step or worst
+        window = ((self.window[0], self.window[-1]),) if self.window else ()
+        steps = {step.step for step in at_steps}
+        return Attributes(
+            where="single checkpoints" if at_steps else "window",
+            steps=self._ranges([step.step in steps for step in self.steps]) if at_steps else window,
+            scope=self._scope,
+            pass_at_1=self._pass_at_1,
+            kind=self._kind,
+            k=None if severe is None else severe.k,
+            change=None if severe is None else severe.change,
+            low=None if severe is None else severe.low,
+            high=None if severe is None else severe.high,
+            explanations=self._explanations(),
+        )
+
+    @property
+    def _pass_at_1(self) -> PassAt1:
+        if self.label == "degraded":
+            return "down"
+        first = next((change for change in self.changes if change.k == 1), None)
+        if first is None or first.low is None or first.high is None:
+            return "open"
+        return "up" if first.low > 0 else "down" if first.high < 0 else "open"
+
+    @property
+    def _scope(self) -> Scope:
+        if self.label in ("over_sharpened", "no_loss") or self.is_of_steps:
+            return "population"
+        fell = any(claim.holds for claim in self.claims if claim.name == "pass@k fell")
+        return "population" if self.label == "degraded" and fell else "these problems"
+
+    @property
+    def _kind(self) -> Kind | None:
+        if self.label == "mode_collapse":
+            return "modes"
+        if self.heading != "coverage_lost":
+            return None
+        return "whole problems" if (self.share_by_lost_problems or 0.0) >= MOST_OF_FALL else "diffuse"
+
+    @property
+    def is_of_steps(self) -> bool:
+        """Whether the label is about single checkpoints of the window, not about the window as a whole."""
+        return self.label == "lost_at_steps" or (self.explanation is not None and self.explanation.step is not None)
+
+    def steps_of_label(self) -> list[StepClaim]:
+        """The lost checkpoints of the window with the label's cause, or with none."""
+        if not self.window:
+            return []
+        cause = None if self.label == "lost_at_steps" else self.label
+        return [step for step in self.steps if step.lost and step.cause == cause and step.step >= self.window[0]]
+
+    def _explanations(self) -> tuple[OtherExplanation, ...]:
+        found = []
+        if self.lenient is not None and self.lenient.explains:
+            condition = "a lenient reader of the same samples finds no fall"
+            found.append(OtherExplanation(name="answer style", share=1.0, condition=condition, is_enough=True))
+        other = self.explanation
+        if other is None:
+            return tuple(found)
+        if other.format is not None and other.format_most:
+            condition = "unparsed samples are correct as often as parsed ones"
+            is_enough = self.label == "format"
+            found.append(
+                OtherExplanation(name="unparsed samples", share=other.format, condition=condition, is_enough=is_enough)
+            )
+        if other.guess_rate is not None:
+            condition = f"{100 * other.guess_rate:.2g} % of the base's wrong answers were accepted, and none later"
+            is_enough = other.guess_rate <= other.guess_rate_allowed or self.label == "guessing"
+            found.append(OtherExplanation(name="false accepts", share=1.0, condition=condition, is_enough=is_enough))
+        if other.even_loss is not None:
+            condition = "every problem lost the same share of its correct samples"
+            found.append(
+                OtherExplanation(
+                    name="equal loss on all problems", share=other.even_loss, condition=condition, is_enough=False
+                )
+            )
+        return tuple(sorted(found, key=lambda one: (-one.is_enough, -one.share)))
 
     def steps_text(self, told: Sequence[StepClaim]) -> str:
         """Some of its checkpoints in words, neighbours as a range."""
         steps = {one.step for one in told}
-        found = ranges([one.step in steps for one in self.steps], [one.step for one in self.steps])
-        return self.places_text(found)
+        return self.places_text(self._ranges([one.step in steps for one in self.steps]))
+
+    def _ranges(self, marked: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+        return ranges(marked, [one.step for one in self.steps])
 
     def places_text(self, found: Sequence[tuple[int, int]]) -> str:
         """Ranges of its steps, (first, last), in words: of a repaired series as the λ that they are."""
@@ -303,13 +400,17 @@ class Verdict:
         return ranges([one.kept for one in self.steps], [one.step for one in self.steps])
 
     def to_json(self) -> str:
-        """All fields as one JSON object; ``from_json`` gives an equal verdict."""
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        """All fields, heading, title and attributes as one JSON object; ``from_json`` gives an equal verdict."""
+        derived = {"heading": self.heading, "title": self.title, "attributes": asdict(self.attributes)}
+        return json.dumps({**asdict(self), **derived}, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Verdict:
         """The verdict that ``to_json`` wrote. Raises ``ValueError`` for anything else."""
         fields = json.loads(text)
+        if isinstance(fields, dict):
+            for name in ("heading", "title", "attributes"):  # derived from the others
+                fields.pop(name, None)
         try:
             nested = {
                 "window": tuple(fields["window"]),

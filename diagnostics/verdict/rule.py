@@ -23,6 +23,7 @@ from oversharp.diagnostics.statistics.keys import (
     mean_changes,
     population_key,
 )
+from oversharp.diagnostics.statistics.selection import Selection
 from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
 from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
@@ -32,6 +33,7 @@ from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 #: format               a loss, but unread samples explain most of it, and what could be read does not show it
 #: guessing             a loss, but wrong answers that were accepted at the base would explain it
 #: mode_collapse        pass@k holds, correct responses outside the dominant mode are lost
+#: selected             the base's samples chose the problems, and no loss shows in spite of that: nothing is concluded
 #: lost_at_steps        nothing of this in the window as a whole, but at checkpoints of it
 #: no_loss              pass@k fell by no more than ``MARGIN`` at any k
 Label = Literal[
@@ -41,6 +43,7 @@ Label = Literal[
     "format",
     "guessing",
     "mode_collapse",
+    "selected",
     "lost_at_steps",
     "no_loss",
     "inconclusive",
@@ -49,6 +52,8 @@ Label = Literal[
 #: Both keys, the minority channel, and single checkpoints. Together they cry wolf in less than 4.5 % of series without
 #: a loss: far enough below 5 % for a simulation to show it.
 KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL = 0.03, 0.005, 0.005
+#: From this p value on the base's samples chose the problems.
+SELECTED_LEVEL = 0.001
 #: A fall of pass@k that is too small to matter, in probability, and how sure one must be that it is no larger.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95
 
@@ -63,6 +68,7 @@ class SeenCounts:
     the base's samples. ``unread`` are the samples of each of ``steps`` that count as wrong for their form,
     ``minority_unread`` those beside ``minority``; empty, or None, where that is unknown. ``lenient`` and
     ``lenient_steps`` are ``total`` and ``steps`` by the lenient reader; None, or empty, without a second reader.
+    ``selection`` is a filter that all problems pass by the base's samples, None where none is passed.
     ``guess_share`` of wrong responses may be accepted; ``cluster_P`` says which problems are related. ``spent`` is the
     part of all levels that this look may use: 1 where a verdict is read once, of one run.
     """
@@ -78,6 +84,7 @@ class SeenCounts:
     unread: Sequence[Unread | None] = ()
     lenient: PairedCounts | None = None
     lenient_steps: Sequence[PairedCounts] = ()
+    selection: Selection | None = None
     guess_share: float = 0.0
     cluster_P: Int[np.ndarray, " problem"] | None = None
     spent: float = 1.0
@@ -92,8 +99,14 @@ class SeenCounts:
 
     def fall_of_window(self) -> Fall:
         """What the keys look at, at their level."""
-        level = KEY_LEVEL * self.spent
-        return Fall(counts=self.total, ks=self.ks, unread=self.unread_of_window, level=level, lenient=self.lenient)
+        return Fall(
+            counts=self.total,
+            ks=self.ks,
+            unread=self.unread_of_window,
+            level=KEY_LEVEL * self.spent,
+            lenient=self.lenient,
+            selection=self.selection,
+        )
 
     def fall_of_modes(self) -> Fall | None:
         """What the minority channel looks at; None where nothing shows its modes."""
@@ -106,8 +119,14 @@ class SeenCounts:
         """Checkpoint ``t``, one of so many that share the level of single checkpoints."""
         unread = self.unread[t] if self.unread else None
         lenient = self.lenient_steps[t] if self.lenient_steps else None
-        level = STEP_LEVEL * self.spent / of
-        return Fall(counts=self.steps[t], ks=self.step_ks, unread=unread, level=level, lenient=lenient)
+        return Fall(
+            counts=self.steps[t],
+            ks=self.step_ks,
+            unread=unread,
+            level=STEP_LEVEL * self.spent / of,
+            lenient=lenient,
+            selection=self.selection,
+        )
 
     def read_leniently(self) -> SeenCounts | None:
         """The same samples by the lenient reader, of which no modes are known; None without one."""
@@ -268,9 +287,13 @@ def _label(found: Ruling, seen: SeenCounts) -> Label:
     if None in steps:
         return "lost_at_steps"
     causes = [found.cause if found.fell else None, found.modes_cause, *steps]
-    explained = next((one for one in causes if one not in (None, "unread")), None)
+    explained = next((one for one in ("format", "guessing") if one in causes), None)
+    is_chosen = seen.selection is not None and seen.selection.p <= SELECTED_LEVEL
+    # a fall with another explanation showed in spite of the choice
+    if "selection" in causes or (is_chosen and explained is None):
+        return "selected"
     if explained is not None:
-        return explained  # type: ignore[return-value]  # "unread" is not among them
+        return explained  # type: ignore[return-value]
     return "no_loss" if found.least_change is not None and found.least_change > -MARGIN else "inconclusive"
 
 

@@ -222,7 +222,7 @@ def _verdict_text(context: Context, choice: Choice) -> str:
     elif choice.may_be_shipped:
         parts.append("eligible")
     if choice.is_last and choice.temperature is None:
-        parts.append("No verdict" if verdict is None else f"{LOOKS[verdict.label][0]} {verdict.heading}")
+        parts.append("No verdict" if verdict is None else f"{LOOKS[verdict.label][0]} {verdict.title}")
     return "; ".join(parts)
 
 

@@ -44,7 +44,7 @@ def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxy
         return VerdictText(title="No verdict", mark="–", tone="open", sentence=NO_VERDICT, scope=())
     mark, tone = LOOKS[verdict.label]
     return VerdictText(
-        title=verdict.heading,
+        title=verdict.title,
         mark=mark,
         tone=tone,
         sentence=verdict.sentence,

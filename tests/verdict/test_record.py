@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import is_dataclass, replace
 from html.parser import HTMLParser
 from types import UnionType
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oversharp.diagnostics.verdict.claims import FELL_HERE, HERE
-from oversharp.diagnostics.verdict.record import TITLES, ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
+from oversharp.diagnostics.verdict.headings import HEADINGS
+from oversharp.diagnostics.verdict.record import ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
 from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of
 
 
@@ -35,20 +37,9 @@ FELL = Verdict(
     changes=(_change(1, 0.201), _change(32, -0.053, 0.022), _change(128, -0.031)),
 )  # fmt: skip
 LARGER = Remedy(drop=0.05, n_problems=400, n=256, n_base=512, tokens=1e6)
-WHEN = "in the last third of this one training run (steps 120–160)"
-FELL_BY_6 = "pass@k fell below the base, most at k = 4: by 6.0 points [4.0, 8.0]"
 GUESSES = Explanation(guess_rate=0.0018, guess_rate_allowed=0.005, guess_source="assumed")
 EVEN = replace(GUESSES, even_loss=0.876)
 FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.03, holds=True, p=0.001)
-MOST_AT = "most at k = 64: by 30.0 points [25.0, 35.0]"
-NOTHING_SHOWN = (
-    "Inconclusive: up to k = 128, neither a fall of pass@k below the base nor its absence (to within 2 points) is "
-    f"shown {WHEN}, on these 100 problems; "
-)
-
-
-def nothing_shown(lost: str) -> str:
-    return NOTHING_SHOWN.replace("Inconclusive:", f"Inconclusive at the end, {lost}:")
 
 
 @pytest.mark.parametrize(
@@ -56,66 +47,75 @@ def nothing_shown(lost: str) -> str:
     [
         (
             FELL,
-            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points [3.1, 7.5] "
-            f"{WHEN}, on these 100 problems and on problems like them; pass@1 rose by 20.1.",
+            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base [3.1, 7.5] at steps 120–160. "
+            "pass@1 is 20.1 points above the base. Scope: the population of these 100 problems, k = 1 to 128, one "
+            "training seed.",
         ),
         (
             # the keys look at all k at once: an interval at this one k that holds 0 would contradict the label
             replace(FELL, changes=(_change(1, 0.201), _change(32, -0.053, 0.06))),
-            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 points "
-            f"{WHEN}, on these 100 problems and on problems like them; pass@1 rose by 20.1.",
+            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base at steps 120–160. pass@1 is "
+            "20.1 points above the base. Scope: the population of these 100 problems, k = 1 to 128, one training "
+            "seed.",
         ),
         (
             replace(FELL, modes_collapsed=True, window=(160,), changes=(_change(1, -0.3, None),)),
-            "Over-sharpened: up to k = 128, pass@k fell below the base, most at k = 1: by 30.0 points at the end of "
-            "this one training run (step 160), on these 100 problems and on problems like them; correct answers "
-            "outside each problem's dominant mode were lost too.",
+            "Coverage lost: pass@1 is 30.0 points below the base at step 160. Also, correct answers outside each "
+            "problem's dominant mode became fewer. Scope: the population of these 100 problems, k = 1 to 128, one "
+            "training seed.",
         ),
         (
             replace(FELL, label="over_sharpened_here", n_problems=1),
-            "Over-sharpened on these problems: up to k = 128, pass@k fell below the base, most at k = 32: by 5.3 "
-            "points "
-            f"{WHEN}, on this one problem (whether on others like them, the data cannot say); pass@1 rose by 20.1.",
+            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base at steps 120–160. pass@1 is "
+            "20.1 points above the base. Scope: this one problem, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="mode_collapse", least_change=-0.1, n_minority_problems=80),
-            "Mode collapse: up to k = 128, no fall of pass@k is shown, but correct answers outside each problem's "
-            f"dominant mode were lost {WHEN}, on the 80 of these 100 problems that show their modes; pass@1 rose by "
-            "20.1.",
+            "Coverage lost (modes): correct answers outside each problem's dominant mode became fewer at steps "
+            "120–160. No fall of pass@k is shown. pass@1 is 20.1 points above the base. Scope: the 80 of these "
+            "100 problems that show their modes, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="mode_collapse", least_change=0.01, n_minority_problems=100, changes=()),
-            "Mode collapse: up to k = 128, pass@k fell by no more than 2 points, but correct answers outside each "
-            f"problem's dominant mode were lost {WHEN}, on these 100 problems.",
+            "Coverage lost (modes): correct answers outside each problem's dominant mode became fewer at steps "
+            "120–160. No pass@k is more than 2 points below the base. Scope: these 100 problems only, k = 1 to "
+            "128, one training seed.",
         ),
         (
             replace(FELL, label="no_loss", changes=(_change(1, -0.0001), _change(2, 0.1))),
-            f"No loss found: up to k = 128, pass@k fell by no more than 2 points below the base {WHEN}, on these "
-            "100 problems and on problems like them (95 % confidence); pass@1 did not move.",
+            "No loss (within 2 points): no pass@k is more than 2 points below the base at steps 120–160 (95 % "
+            "confidence). pass@1 equals the base's. Scope: the population of these 100 problems, k = 1 to 128, "
+            "one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(_change(1, -0.012),)),
-            f"{NOTHING_SHOWN}pass@1 fell by 1.2.",
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points at steps "
+            "120–160. pass@1 is 1.2 points below the base. Scope: these 100 problems, k = 1 to 128, one training "
+            "seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), remedy=LARGER),
-            f"{NOTHING_SHOWN}about 400 problems with 256 samples each (512 of the base) would show a fall of 5 points "
-            "with 80 % power.",
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points at steps "
+            "120–160. About 400 problems with 256 samples each (512 of the base) would show a drop of 5 points "
+            "with 80 % power. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), remedy=replace(LARGER, n_problems=100)),
-            f"{NOTHING_SHOWN}an audit of this size would show a fall of 5 points with 80 % power.",
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points at steps "
+            "120–160. An audit of this size would show a drop of 5 points with 80 % power. Scope: these 100 "
+            "problems, k = 1 to 128, one training seed.",
         ),
         (Verdict(series="run", label="no_verdict", sentence="", why="no data"), "No verdict: no data."),
         (
             replace(FELL, label="degraded", changes=(_change(1, -0.04), _change(4, -0.06)), explanation=GUESSES),
-            f"Degraded: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems; pass@1 fell by 4.0.",
+            "Coverage lost (degraded): pass@4 is 6.0 points below the base [4.0, 8.0] at steps 120–160. pass@1 is "
+            "4.0 points below the base. Scope: these 100 problems only, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="degraded", changes=(_change(1, -0.3, None),), explanation=EVEN),
-            "Degraded: up to k = 128, pass@k fell below the base, most at k = 1: by 30.0 points "
-            f"{WHEN}, on these 100 problems; the same share of correct answers lost on every problem explains 88 % of "
-            "the fall.",
+            "Coverage lost (degraded): pass@1 is 30.0 points below the base at steps 120–160. An equal loss of "
+            "correct samples on every problem explains 88 % of the fall. Scope: these 100 problems only, k = 1 to "
+            "128, one training seed.",
         ),
         (
             replace(
@@ -124,25 +124,29 @@ def nothing_shown(lost: str) -> str:
                 changes=(_change(1, -0.04), _change(4, -0.06)),
                 explanation=replace(GUESSES, format=0.44, format_most=1.0),
             ),
-            f"Degraded: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems; pass@1 fell by 4.0; more samples "
-            "than of the base's were cut off, not parsed or out of the grader's time, which explains 44 % of the fall, "
-            "up to 100 % if all of them were right.",
+            "Coverage lost (degraded): pass@4 is 6.0 points below the base [4.0, 8.0] at steps 120–160. pass@1 is "
+            "4.0 points below the base. More samples than the base's were truncated, unparsed, or timed out in "
+            "grading, which explains 44 % of the fall, 100 % if all of them were correct. Scope: these 100 "
+            "problems only, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.02, format_most=0.25)),
-            f"Over-sharpened: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems and on problems like them.",
+            "Coverage lost: pass@4 is 6.0 points below the base [4.0, 8.0] at steps 120–160. Scope: the "
+            "population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="format", changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.96)),
-            f"Explained by format: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems, but more samples than of "
-            "the base's were cut off, not parsed or out of the grader's time, which explains 96 % of the fall: those "
-            "that could be read show no sure fall.",
+            "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] at steps "
+            "120–160. More samples than the base's were truncated, unparsed, or timed out in grading, which "
+            "explains 96 % of the fall. The parsed samples show no significant fall. Scope: these 100 problems, k "
+            "= 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="guessing", changes=(_change(4, -0.06),), explanation=GUESSES, claims=(FELL_CLAIM,)),
-            f"Not distinguishable from lucky guessing: up to k = 128, {FELL_BY_6} {WHEN}, on these 100 problems, but a "
-            "grader that accepted 0.18 % of the base's wrong answers and none later would leave the same behind, and "
-            "up to 0.5 % is assumed of one that nobody measured.",
+            "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] at steps "
+            "120–160. A grader that accepted 0.18 % of the base's wrong answers and none later would leave the "
+            "same counts. Up to 0.5 % is assumed, because this grader was not measured (--guess-rate). Scope: "
+            "these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(
@@ -152,31 +156,35 @@ def nothing_shown(lost: str) -> str:
                 modes_collapsed=True,
                 explanation=replace(GUESSES, guess_rate_allowed=0.25, guess_source="known to the grader"),
             ),
-            "Not distinguishable from lucky guessing: up to k = 128, correct answers outside each problem's dominant "
-            f"mode became fewer {WHEN}, on these 100 problems, but a grader that accepted 0.18 % of the base's wrong "
-            "answers and none later would leave the same behind, and this one accepts up to 25 %.",
+            "Not shown, although a fall was found: correct answers outside each problem's dominant mode became "
+            "fewer at steps 120–160. A grader that accepted 0.18 % of the base's wrong answers and none later "
+            "would leave the same counts. This grader accepts up to 25 %. Scope: these 100 problems, k = 1 to "
+            "128, one training seed.",
         ),
         (
             replace(FELL, label="lost_at_steps", steps=(_step(120), _step(140), _step(160, -0.3))),
-            f"Loss at step 160: up to k = 128, pass@k fell below the base at step 160, {MOST_AT}, on these "
-            "100 problems and on problems like them, though the last third of the checkpoints, taken together (steps "
-            "120–160), does not show it.",
+            "Coverage lost at step 160: pass@64 is 30.0 points below the base [25.0, 35.0] at step 160. For the "
+            "last third of the checkpoints together (steps 120–160), no fall is shown. pass@1 is 20.1 points "
+            "above the base. Scope: the population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
-            "No loss found at the end, loss at steps 20–40: up to k = 128, pass@k fell by no more than 2 points below "
-            f"the base {WHEN}, on these 100 problems and on problems like them (95 % confidence); earlier, at steps "
-            f"20–40, pass@k had fallen below the base, {MOST_AT.replace('at k', 'at step 40 and k')}, and came back "
-            "later.",
+            "No loss (within 2 points) at the end, coverage lost at steps 20–40: no pass@k is more than 2 points "
+            "below the base at steps 120–160 (95 % confidence). Steps 20–40 had lost up to 30.0 points [25.0, "
+            "35.0] of pass@64 at step 40, regained later. Scope: the population of these 100 problems, k = 1 to "
+            "128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
-            f"{nothing_shown('loss at step 40')}earlier, at step 40, pass@k had fallen below the base, {MOST_AT}.",
+            "Not shown at the end, coverage lost at step 40: the data neither show a drop of pass@k nor rule out "
+            "one of more than 2 points at steps 120–160. Step 40 had lost up to 30.0 points [25.0, 35.0] of "
+            "pass@64. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
-            f"{nothing_shown('loss at steps 20–160')}at steps 20–160, pass@k fell below the base, "
-            f"{MOST_AT.replace('at k', 'at step 160 and k')}.",
+            "Not shown at the end, coverage lost at steps 20–160: the data neither show a drop of pass@k nor rule "
+            "out one of more than 2 points at steps 120–160. Steps 20–160 lost up to 30.0 points [25.0, 35.0] of "
+            "pass@64 at step 160. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(
@@ -185,18 +193,20 @@ def nothing_shown(lost: str) -> str:
                 steps=(_step(20), replace(_step(160, -0.3), cause="format")),
                 explanation=replace(GUESSES, format=0.96, step=160),
             ),
-            f"Explained by format: up to k = 128, pass@k fell below the base at step 160, {MOST_AT}, on these 100 "
-            "problems and on problems like them, though the last third of the checkpoints, taken together (steps "
-            "120–160), does not show it, but more samples than of the base's were cut off, not parsed or out of the "
-            "grader's time, which explains 96 % of the fall: those that could be read show no sure fall.",
+            "Not shown, although a fall was found: pass@64 is 30.0 points below the base [25.0, 35.0] at step "
+            "160. For the last third of the checkpoints together (steps 120–160), no fall is shown. More samples "
+            "than the base's were truncated, unparsed, or timed out in grading, which explains 96 % of the fall. "
+            "The parsed samples show no significant fall. pass@1 is 20.1 points above the base. Scope: the "
+            "population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(
                 FELL, label="mode_collapse", changes=(), steps=(_step(20), replace(_step(160, -0.3), cause="unread"))
             ),
-            "Mode collapse: up to k = 128, no fall of pass@k is shown, but correct answers outside each problem's "
-            f"dominant mode were lost {WHEN}, on the 0 of these 100 problems that show their modes; at step 160, "
-            f"pass@k fell below the base, {MOST_AT}; at step 160 too few could be read to tell.",
+            "Coverage lost (modes): correct answers outside each problem's dominant mode became fewer at steps "
+            "120–160. No fall of pass@k is shown. Step 160 lost up to 30.0 points [25.0, 35.0] of pass@64. At "
+            "step 160, too few samples were parsed to tell. Scope: the 0 of these 100 problems that show their "
+            "modes, k = 1 to 128, one training seed.",
         ),
     ],
 )
@@ -210,11 +220,33 @@ def test_the_largest_fall_is_a_fall() -> None:
     assert largest_fall(()) is None
 
 
-def test_what_is_positive_and_how_it_is_called() -> None:
-    positive = {label for label in TITLES if replace(FELL, label=label).positive}
-    lost = {"over_sharpened", "over_sharpened_here", "degraded", "format", "mode_collapse", "lost_at_steps"}
-    assert positive == lost
-    assert replace(FELL, label="over_sharpened_here").title == "Over-sharpened on these problems"
+def test_every_label_has_a_heading_and_a_loss_is_never_called_no_loss() -> None:
+    lost = {"over_sharpened", "over_sharpened_here", "degraded", "mode_collapse", "lost_at_steps"}
+    assert {label for label, heading in HEADINGS.items() if heading == "coverage_lost"} == lost
+    assert {label for label in HEADINGS if replace(FELL, label=label).positive} == lost | {"format"}
+    assert [label for label, heading in HEADINGS.items() if heading == "no_loss"] == ["no_loss"]
+
+
+def test_a_title_names_what_happened_to_pass_at_1() -> None:
+    assert FELL.title == "Coverage lost (over-sharpened)"
+    assert replace(FELL, changes=(_change(1, 0.01), _change(8, -0.1))).title == "Coverage lost"
+    assert replace(FELL, label="degraded").title == "Coverage lost (degraded)"
+    assert replace(FELL, label="guessing").title == "Not shown, although a fall was found"
+
+
+def test_attributes_are_fields_of_the_json() -> None:
+    lost = replace(
+        FELL, share_by_lost_problems=0.7, explanation=replace(GUESSES, guess_rate=0.004, guess_rate_allowed=0.0011)
+    )
+    document = json.loads(lost.to_json())
+    assert (document["heading"], document["title"]) == ("coverage_lost", "Coverage lost (over-sharpened)")
+    attributes = document["attributes"]
+    assert (attributes["where"], attributes["steps"], attributes["scope"]) == ("window", [[120, 160]], "population")
+    assert (attributes["pass_at_1"], attributes["kind"]) == ("up", "whole problems")
+    assert (attributes["k"], attributes["change"]) == (32, -0.053)
+    [other] = attributes["explanations"]
+    assert (other["name"], other["is_enough"]) == ("false accepts", False)
+    assert other["condition"] == "0.4 % of the base's wrong answers were accepted, and none later"
 
 
 def _of(hint: Any) -> st.SearchStrategy[Any]:

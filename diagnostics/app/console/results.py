@@ -172,7 +172,7 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
 def _earlier_text(result: RegradeResult) -> str:
     from oversharp.diagnostics.verifiers.names import listed_graders
 
-    label = "no verdict yet" if result.of_verdict is None else result.of_verdict.heading
+    label = "no verdict yet" if result.of_verdict is None else result.of_verdict.title
     if result.series == result.of_series:
         return f"{label} ({result.series}, before {plural(result.n_graded, 'response')} were graded again)"
     return f"{label} ({result.of_series}, graded by {listed_graders(result.own_verifiers)})"

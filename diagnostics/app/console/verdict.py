@@ -75,7 +75,7 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     """Yield the rows of a verdict up to its warnings, from its fields."""
     yield OutputRow(label="series", value=_series_text(verdict))
     meaning = verdict.why or "" if verdict.label == "no_verdict" else MEANINGS[verdict.label]
-    yield OutputRow(label="verdict", value=f"{verdict.heading}: {meaning}", style=_STYLES.get(verdict.label, "red"))
+    yield OutputRow(label="verdict", value=f"{verdict.title}: {meaning}", style=_STYLES.get(verdict.label, "red"))
     yield from _number_rows(verdict)
     yield from _accuracy_rows(verdict)
     yield from _step_rows(verdict)

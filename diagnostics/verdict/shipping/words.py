@@ -15,7 +15,7 @@ from oversharp.diagnostics.verdict.recommendation import (
 )
 from oversharp.diagnostics.verdict.record import Estimate, at_least_text, at_most_text, bounds_text, points_text
 from oversharp.diagnostics.verdict.rule import MARGIN
-from oversharp.diagnostics.verdict.sentence import beside_text
+from oversharp.diagnostics.verdict.sentence import difference_text
 
 
 def shipping_sentence(said: Recommendation) -> str:
@@ -192,7 +192,7 @@ def beyond_text(beyond: BeyondSharpening) -> str | None:
     what = "That it is better than the base drawn at some lower temperature is not shown"
     if beyond.gain is None:
         return f"{what}."
-    found = beside_text(Estimate(value=beyond.gain, low=beyond.low, high=beyond.high))
+    found = difference_text(Estimate(value=beyond.gain, low=beyond.low, high=beyond.high))
     return f"{what}: with the same pass@{beyond.k}, its pass@1 lies {found}."
 
 

@@ -1,0 +1,82 @@
+"""The heading of a verdict and its attributes: where, on which problems, what happened to pass@1, what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from oversharp.diagnostics.verdict.rule import Label
+
+#: A label of the rule; ``no_verdict``: nothing could be compared, or the base's samples chose the problems.
+VerdictLabel = Label | Literal["no_verdict"]
+#: coverage_lost  pass@k, or correct answers outside the dominant mode, fell, and nothing else explains it
+#: no_loss        no fall of more than the margin, in the population of the problems
+#: not_shown      neither, or a fall that something else may explain
+Heading = Literal["coverage_lost", "no_loss", "not_shown", "no_verdict"]
+
+#: The heading of every label. The labels say which test decided.
+HEADINGS: Mapping[VerdictLabel, Heading] = {
+    "over_sharpened": "coverage_lost",
+    "over_sharpened_here": "coverage_lost",
+    "degraded": "coverage_lost",
+    "mode_collapse": "coverage_lost",
+    "lost_at_steps": "coverage_lost",
+    "no_loss": "no_loss",
+    "format": "not_shown",
+    "guessing": "not_shown",
+    "inconclusive": "not_shown",
+    "selected": "no_verdict",
+    "no_verdict": "no_verdict",
+}
+TITLES: Mapping[Heading, str] = {
+    "coverage_lost": "Coverage lost",
+    "no_loss": "No loss (within 2 points)",
+    "not_shown": "Not shown",
+    "no_verdict": "No verdict",
+}
+#: The part of a fall by problems that were lost as a whole from which the kind is "whole problems".
+MOST_OF_FALL = 0.5
+
+Where = Literal["window", "single checkpoints"]
+Scope = Literal["population", "these problems"]
+PassAt1 = Literal["up", "down", "open"]
+Kind = Literal["whole problems", "modes", "diffuse"]
+ExplanationName = Literal["answer style", "unparsed samples", "false accepts", "equal loss on all problems"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherExplanation:
+    """Another explanation of a fall and the ``share`` of the fall that it could explain (0 to 1).
+
+    ``condition`` is what would have to be true. ``is_enough``: the data do not rule out that it explains the fall.
+    """
+
+    name: ExplanationName
+    share: float
+    condition: str
+    is_enough: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attributes:
+    """Attributes of a verdict.
+
+    ``where``: the late window as a whole, or single checkpoints, with their ``steps`` as (first, last).
+    ``scope``: the population that the problems were sampled from, or these problems alone.
+    ``pass_at_1``: up or down where the 95 % interval of its change lies above or below 0, else open.
+    ``kind`` of the loss: problems that are hardly ever solved now, modes, or many small changes; None without a loss.
+    ``k``, ``change``, ``low``, ``high``: pass@k at the k where it changed least favourably, with its 95 % interval
+    (probabilities). ``explanations``: what else could explain a fall, the largest share first.
+    """
+
+    where: Where
+    steps: tuple[tuple[int, int], ...]
+    scope: Scope
+    pass_at_1: PassAt1
+    kind: Kind | None
+    k: int | None
+    change: float | None
+    low: float | None
+    high: float | None
+    explanations: tuple[OtherExplanation, ...]
