@@ -148,8 +148,11 @@ def said_of(counts: SeriesCounts) -> Said:
     n_window = window_size(len(counts.trained))
     rng = np.random.default_rng(decide.SEED).spawn(5)[0]
     seen, ruling = decide._ruled(counts, counts.trained, counts.trained[-n_window:], rng)
+    label = decide._label(ruling, counts, seen, counts.trained[-n_window:])
+    if label == "selected":
+        return Said(label="no_verdict", window=[], ks=(), steps=())
     return Said(
-        label=decide._label(ruling, counts, seen.ks),
+        label=label,
         window=list(range(len(counts.trained)))[-n_window:],
         ks=tuple(seen.ks),
         steps=decide._step_claims(counts.trained, ruling, decide._too_few(counts)),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from benchmarks.calibration.real_life_cases import CASES
 from benchmarks.calibration.real_life_series import Outcome
 from benchmarks.calibration.series import STRICT_NULLS, interval
-from oversharp.diagnostics.verdict.record import POSITIVE, TITLES
+from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import MARGIN
 
 #: What a label says that is wrong where nothing was lost, and what is wrong where something was.
@@ -38,7 +38,7 @@ def label_table(rates: Sequence[Rate]) -> str:
     for one in rates:
         low, high = interval(one.count, one.series)
         told = f"{100 * _share(one):.1f} ({100 * low:.1f}–{100 * high:.1f})"
-        lines.append(f"| {TITLES[one.label]} | {told} | {one.case} |")
+        lines.append(f"| {one.label} | {told} | {one.case} |")
     return "\n".join(lines)
 
 

@@ -29,7 +29,8 @@ from oversharp.diagnostics.verdict.counts import (
 )
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Rates, Verdict
-from oversharp.diagnostics.verifiers import guess_shares
+from oversharp.diagnostics.verifiers import MEASURED_FALSE_ACCEPTS, guess_shares
+from oversharp.diagnostics.verifiers.thoughts import SUFFIX as THOUGHTS
 
 _PLANNED = """
 SELECT checkpoint_id, checkpoint, step, is_base, min(n_planned) AS n, max(n_planned) AS n_most
@@ -76,6 +77,8 @@ SELECT
     count(*) FILTER (correct) AS n_correct,
     -- the first half of the base's samples determined the dominant mode and does not count here
     count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
+    min(sample_index) FILTER (correct) AS first_correct,
+    min(sample_index) FILTER (NOT correct) AS first_wrong,
     count(finish_reason) AS n_ended,  -- NULL: another tool sampled and did not record it
     count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') AS n_truncated,
     -- neither finish reason nor grading state: unknown whether it was parsed
@@ -162,6 +165,8 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         raise StoreError(f"{store.path}: the audit of series {key.series!r} has no problems: the store is damaged")
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
     texts = has_texts(store, key.series)
+    if not texts:  # counts alone were imported: the order of their samples is not known
+        checkpoints = [replace(counts, first_correct_P=None, first_wrong_P=None) for counts in checkpoints]
     if texts and not is_greedy:  # imported counts and greedy responses are equal without being copies
         base_first = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
         sampled = [
@@ -324,16 +329,17 @@ def _resolve_guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> 
     if key.terms.guess_rate is not None:
         return GuessRate(share=key.terms.guess_rate, source="given")
     rates = [
-        _known_rate(share)
+        _known_rate(str(verifier), share)
         for verifier, own in problems.groupby("verifier", sort=True)
         for share in set(guess_shares(str(verifier), stored_problems(store, own["problem_id"].tolist())))
     ]
     return max(rates, key=lambda rate: rate.share, default=GuessRate())
 
 
-def _known_rate(share: float | None) -> GuessRate:
+def _known_rate(verifier: str, share: float | None) -> GuessRate:
     if share is None:
-        return GuessRate()
+        measured = MEASURED_FALSE_ACCEPTS.get(verifier.removesuffix(THOUGHTS))
+        return GuessRate() if measured is None else GuessRate(share=measured, source="measured")
     return GuessRate(
         share=share, source="the grader checks the whole solution" if share == 0 else "known to the grader"
     )
@@ -391,4 +397,6 @@ def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index
         lenient_P=lenient_P,
         why=why,
         weights=str(planned.checkpoint_id),
+        first_correct_P=by_problem["first_correct"].fillna(planned.n).to_numpy(dtype=np.int64),
+        first_wrong_P=by_problem["first_wrong"].fillna(planned.n).to_numpy(dtype=np.int64),
     )

@@ -17,7 +17,7 @@ from oversharp.diagnostics.export.contract import TableFormat, TableWhat
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.records.cells import without_formulas
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.verdict.record import TITLES
+from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES
 
 #: File suffix of each format.
 ENDINGS: dict[TableFormat, str] = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md", "latex": ".tex"}
@@ -150,8 +150,8 @@ def verdicts_latex(frame: pd.DataFrame) -> str:
 
 
 def _titled(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdicts with label names as in the report."""
-    return frame.assign(label=frame["label"].map(dict(TITLES)))
+    """Return the verdicts with headings as in the report."""
+    return frame.assign(label=frame["label"].map({label: TITLES[heading] for label, heading in HEADINGS.items()}))
 
 
 def _findings_table(rows: pd.DataFrame) -> str:

@@ -884,11 +884,29 @@ COMMENT ON COLUMN renamed_measures.formerly IS 'name that it had';
 
 -- The verdict on every series.
 CREATE OR REPLACE VIEW verdicts AS
-SELECT a.series, v.label, v.sentence, v.p_exact, v.p_population, v.p_minority, v.k_most, v.document
+SELECT
+    a.series,
+    v.document ->> '$.heading' AS heading,
+    v.label,
+    v.document ->> '$.attributes.where' AS place,
+    v.document ->> '$.attributes.scope' AS scope,
+    v.document ->> '$.attributes.pass_at_1' AS pass_at_1,
+    v.document ->> '$.attributes.kind' AS kind,
+    v.sentence,
+    v.p_exact,
+    v.p_population,
+    v.p_minority,
+    v.k_most,
+    v.document
 FROM current_audits AS a
 JOIN audit_verdicts AS v USING (audit_id);
 COMMENT ON VIEW verdicts IS 'the verdict on a series';
-COMMENT ON COLUMN verdicts.label IS 'what the sentence begins with: over_sharpened, mode_collapse, no_loss, inconclusive, …';
+COMMENT ON COLUMN verdicts.heading IS 'coverage_lost, no_loss, not_shown or no_verdict';
+COMMENT ON COLUMN verdicts.label IS 'the test that decided: over_sharpened, degraded, mode_collapse, no_loss, inconclusive, …';
+COMMENT ON COLUMN verdicts.place IS 'window or single checkpoints';
+COMMENT ON COLUMN verdicts.scope IS 'population or these problems';
+COMMENT ON COLUMN verdicts.pass_at_1 IS 'up or down where the 95 % interval of its change lies on one side of 0, else open';
+COMMENT ON COLUMN verdicts.kind IS 'of a loss: whole problems, modes or diffuse; NULL without a loss';
 COMMENT ON COLUMN verdicts.sentence IS 'the verdict in one sentence';
 COMMENT ON COLUMN verdicts.p_exact IS 'p value, these problems: pass@k fell at no k [probability]';
 COMMENT ON COLUMN verdicts.p_population IS 'p value, problems like these: pass@k fell at no k [probability]';

@@ -250,7 +250,8 @@ def _other_steps(verdict: Verdict) -> Iterator[str]:
     most = f" at {verdict.steps_text([worst])}" if len(others) > 1 else ""
     earlier = others[-1].step < verdict.window[0] and not verdict.repaired
     lost = "had lost" if earlier else "lost"
-    told = f"{where[0].upper()}{where[1:]} {lost} up to {points} of pass@{worst.k}{most}"
+    where = where if verdict.repaired else f"{where[0].upper()}{where[1:]}"  # λ stays small
+    told = f"{where} {lost} up to {points} of pass@{worst.k}{most}"
     # only a window that kept the base's level shows that the loss was regained
     yield f"{told}, regained later" if verdict.label == "no_loss" and earlier else told
     for cause, text in _CAUSES.items():

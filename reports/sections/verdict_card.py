@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from oversharp.diagnostics.verdict.record import Remedy, Verdict, VerdictLabel
+from oversharp.diagnostics.verdict.headings import VerdictLabel
+from oversharp.diagnostics.verdict.record import Remedy, Verdict
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.sentence import share_text, sharpening_text
 from oversharp.diagnostics.verdict.shipping.words import alternatives_text
@@ -32,9 +33,6 @@ LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
     "inconclusive": ("?", "open"),
     "no_verdict": ("–", "open"),
 }
-
-#: Labels that reach beyond the problems in hand.
-_BEYOND: tuple[VerdictLabel, ...] = ("over_sharpened", "lost_at_steps", "no_loss")
 
 
 def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxyType({})) -> VerdictText:
@@ -64,14 +62,9 @@ def _scope(verdict: Verdict) -> tuple[str, ...]:
     lines[0] += " Nothing is said about larger k."
     lines.append(
         f"Scope: one training seed; {correct_means(verdict.graders)}; {numbers.plural(verdict.n_problems, 'problem')}"
-        + (" and problems like them." if _is_of_others(verdict) else ".")
+        + (" and the population they were sampled from." if verdict.attributes.scope == "population" else ".")
     )
     return tuple(lines)
-
-
-def _is_of_others(verdict: Verdict) -> bool:
-    """Whether the verdict speaks of problems like these; what is said of a single checkpoint always does."""
-    return verdict.label in _BEYOND or (verdict.explanation is not None and verdict.explanation.step is not None)
 
 
 def _overturn(verdict: Verdict, series: SeriesSource) -> str:
@@ -87,14 +80,14 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
         case "over_sharpened":
             return f"{fresh}, or {seed}."
         case "over_sharpened_here":
-            more = f"{numbers.plural(verdict.n_problems, 'problem')} leave open whether others like them lost it too"
-            return f"{fresh}, or {seed}. {more}: an audit of more problems tells."
+            more = "Whether the population lost it too takes an audit of more problems"
+            return f"{fresh}, or {seed}. {more}."
         case "degraded":
             return f"{fresh}, or {seed}."
         case "format":
             return (
-                "samples that end and that the grader can read: audit again with a larger --max-tokens, or grade again "
-                "with oversharp regrade. What is lost even then was not lost to format."
+                "samples that end and that the grader can parse: audit again with a larger --max-tokens, or grade "
+                "again with oversharp regrade. A loss that remains was not caused by the format."
             )
         case "guessing":
             return _guessing(verdict)
@@ -102,12 +95,12 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
             more = "import more of them" if series.is_recorded else "the same audit with a larger --n draws them"
             return f"more samples of the base and of these checkpoints that do not show the loss ({more}), or {seed}."
         case "mode_collapse":
-            held = f"A fall of pass@k beyond k = {verdict.k_most} cannot be seen"
-            return f"{fresh}, or {seed}. {held}: plan a larger audit with oversharp plan."
+            beyond = f"Falls of pass@k beyond k = {verdict.k_most} are not tested"
+            return f"{fresh}, or {seed}. {beyond}: plan a larger audit with oversharp plan."
         case "no_loss":
             return (
-                f"a fall at k above {verdict.k_most}, which this audit cannot see: plan a larger one with oversharp "
-                f"plan. A fall of less than {numbers.decimal(100 * MARGIN, 0)} points may be there all the same."
+                f"a fall at k above {verdict.k_most}, which this audit does not test: plan a larger one with oversharp "
+                f"plan. A fall of less than {numbers.decimal(100 * MARGIN, 0)} points is not excluded."
             )
         case "inconclusive":
             return _settling(verdict)
@@ -116,12 +109,12 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
 
 
 def _guessing(verdict: Verdict) -> str:
-    """How to tell a loss from accepted guesses."""
+    """Return how to tell a loss from false accepts."""
     found = verdict.explanation
     below = "" if found is None or found.guess_rate is None else f" below {share_text(found.guess_rate)}"
     return (
-        "a grader that accepts fewer wrong answers (oversharp regrade), or a measured share of wrong answers that this "
-        f"one accepts{below}, given with --guess-rate: then it is a loss."
+        "a grader with fewer false accepts (oversharp regrade), or a measured rate of false accepts of this grader"
+        f"{below}, given with --guess-rate: then it is a loss."
     )
 
 

@@ -28,7 +28,7 @@ from oversharp.diagnostics.statistics.problem_changes import State
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
 from oversharp.diagnostics.tasks.presets import PRESETS
-from oversharp.diagnostics.verdict.record import TITLES
+from oversharp.diagnostics.verdict.headings import TITLES
 from oversharp.diagnostics.verdict.sentence import SHARPENING_TITLES
 from oversharp.reports.page import build_page, read_context
 from oversharp.reports.records import Table, Tile
@@ -61,7 +61,7 @@ def test_every_label_of_a_verdict_and_every_state_is_explained() -> None:
     labels += [shipping.UNKNOWN, "lower pass@1", "recommended", "kept", "open", "left out", "out, surely"]
     labels += [f"{state}, or chance" for state in get_args(State)]
     assert [label for label in labels if not explained(label)] == []
-    assert oversharp.explain("Explained by format").startswith("explained by format: Label of a verdict")
+    assert oversharp.explain("Not shown").startswith("not shown: Heading of a verdict")
 
 
 def test_every_word_that_starts_a_line_of_the_console_is_explained(

@@ -134,7 +134,7 @@ def test_verdicts_in_latex_say_their_package_and_call_labels_as_the_report_does(
     shown = {"series": "a_b", "label": "over_sharpened_here", "p_exact": 0.00123456, "p_population": None}
     written = verdicts_latex(pd.DataFrame([shown]))
     assert written.startswith("% needs \\usepackage{booktabs}\n\\begin{tabular}")
-    assert "a\\_b & Over-sharpened on these problems & 0.001235 & –" in written
+    assert "a\\_b & Coverage lost & 0.001235 & –" in written
 
 
 def test_latex_marks_each_k_that_was_not_tested() -> None:

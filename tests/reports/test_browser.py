@@ -286,7 +286,7 @@ def test_what_to_ship_and_what_it_costs_is_seen_without_scrolling(
         facts += page.locator("#decision figure .panel").all() if width > 1000 else []
         assert page.locator("#decision-title").text_content().startswith("Ship checkpoint-20 of iac")
         said = page.locator(".choices").inner_text()
-        for fact in ("40.0\xa0%, +15.0", "−20.0 [−23.0, −17.0] at k = 4", "2 of 12", "Over-sharpened", "recommended"):
+        for fact in ("40.0\xa0%, +15.0", "−20.0 [−23.0, −17.0] at k = 4", "2 of 12", "Coverage lost", "recommended"):
             assert fact in said
         assert len(facts) > 4
         assert all(one.is_visible() and 0 < one.evaluate(bottom) <= height for one in facts)

@@ -67,7 +67,7 @@ def test_a_fall_that_the_lenient_reader_does_not_show_is_one_of_format() -> None
     assert found.lenient.rise == pytest.approx(BASE.mean() / N)
     assert (found.lenient.strict_late, found.lenient.late) == (0.0, pytest.approx(found.lenient.base))
     assert (
-        "in a style that was not read rose by 46 points: a lenient reader of the same samples finds pass@"
+        "46 % more of the samples are in a style that the grader does not read. A lenient reader of the same samples"
         in found.sentence
     )
 

@@ -56,7 +56,7 @@ def test_the_colder_base_as_a_run_is_sharpening_only() -> None:
     verdict = _found(COLD)
     assert verdict.sharpening.label == "sharpening_only"
     assert verdict.sharpening.share.value == pytest.approx(1, abs=0.05)
-    assert "of the rise of" in sharpening_text(verdict)
+    assert "of the gain of" in sharpening_text(verdict)
 
 
 def test_without_colder_draws_nothing_is_said() -> None:
@@ -67,7 +67,7 @@ def test_without_colder_draws_nothing_is_said() -> None:
 
 def test_answers_that_can_be_read_now_are_told_apart() -> None:
     told = sharpening_text(_found(COLD, unread=64))
-    assert "points of the rise are answers that can be read now and could not before" in told
+    assert "points of the gain are answers that were not parsed before" in told
     assert _found(COLD).sharpening.read == 0
 
 

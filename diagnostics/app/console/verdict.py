@@ -15,21 +15,28 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from oversharp.diagnostics.verdict.explanations import Cause
+    from oversharp.diagnostics.verdict.headings import Heading, Kind, VerdictLabel
     from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep
-    from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict, VerdictLabel
+    from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict
     from oversharp.diagnostics.verdict.steps import Accuracy
 
-#: Meaning of each label, printed after it.
+#: The meaning of each label, after the title on its line.
 MEANINGS: Mapping[VerdictLabel, str] = {
     "over_sharpened": "pass@k fell below the base",
-    "over_sharpened_here": "other problems of their kind may not",
-    "degraded": "pass@k and pass@1 fell",
-    "format": "unread or misread samples explain the fall",
+    "over_sharpened_here": "pass@k fell below the base",
+    "degraded": "pass@k and pass@1 fell below the base",
+    "format": "unparsed or misread samples explain it",
     "guessing": "false accepts may explain it",
     "mode_collapse": "less frequent correct answers were lost",
     "lost_at_steps": "the late checkpoints together show none",
     "no_loss": "no pass@k fell by 2 points or more",
     "inconclusive": "neither a fall nor its absence is shown",
+}
+#: Where a loss is concentrated.
+KINDS: Mapping[Kind, str] = {
+    "whole problems": "most of the fall is on problems that are hardly solved now",
+    "modes": "within problems that are still solved",
+    "diffuse": "spread over many problems",
 }
 #: Titles of the comparison with the base at lower temperatures.
 FRONTIER_TITLES: Mapping[SharpeningLabel, str] = {
@@ -42,8 +49,9 @@ _CAUSES: Mapping[Cause, str] = {
     "format": "unread or misread samples",
     "unread": "too few samples could be read to tell",
     "guessing": "false accepts at the base",
+    "selection": "the choice of problems by these base samples",
 }
-_STYLES: Mapping[VerdictLabel, str] = {"no_loss": "green", "inconclusive": "yellow", "no_verdict": "yellow"}
+_STYLES: Mapping[Heading, str] = {"coverage_lost": "red", "no_loss": "green"}
 #: Smallest gain of pass@1 (probability) from newly parsed answers that is printed.
 _NOTABLE_PARSED = 0.01
 
@@ -75,7 +83,14 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     """Yield the rows of a verdict up to its warnings, from its fields."""
     yield OutputRow(label="series", value=_series_text(verdict))
     meaning = verdict.why or "" if verdict.label == "no_verdict" else MEANINGS[verdict.label]
-    yield OutputRow(label="verdict", value=f"{verdict.title}: {meaning}", style=_STYLES.get(verdict.label, "red"))
+    style = _STYLES.get(verdict.heading, "yellow")
+    yield OutputRow(label="verdict", value=f"{verdict.title}: {meaning}", style=style)
+    yield from (
+        OutputRow(label="" if number else "left out", value=f"{one.checkpoint}: {one.why}")
+        for number, one in enumerate(verdict.left_out)
+    )
+    if verdict.heading == "coverage_lost":
+        yield OutputRow(label="scope", value=_scope_text(verdict))
     yield from _number_rows(verdict)
     yield from _accuracy_rows(verdict)
     yield from _step_rows(verdict)
@@ -150,6 +165,13 @@ def shipping_text(recommendation: Recommendation) -> str:
     if recommendation.guarantee is not None:
         return f"{place}: {guarantee_text(recommendation.guarantee)}"
     return f"{place}: {recommendation.why or f'no guarantee, {recommendation.why_no_guarantee}'}"
+
+
+def _scope_text(verdict: Verdict) -> str:
+    """Return the problems that a loss is shown for, and where it is concentrated."""
+    attributes = verdict.attributes
+    scope = "population of these problems" if attributes.scope == "population" else "these problems only"
+    return f"{scope}; {KINDS[attributes.kind]}" if attributes.kind else scope
 
 
 def _series_text(verdict: Verdict) -> str:
@@ -246,7 +268,7 @@ def _causes(verdict: Verdict) -> Iterator[str]:
         yield f"answer style: a lenient reader of the same samples finds {unbroken(f'pass@{lenient.k} {levels}')}"
     elif explanation is not None and explanation.format_most is not None and explanation.format_most > 0:
         most = f" to {100 * explanation.format_most:.0f}" if explanation.format != explanation.format_most else ""
-        yield f"unread samples explain {100 * (explanation.format or 0.0):.0f}{most} % of the fall"
+        yield f"unparsed samples explain {100 * (explanation.format or 0.0):.0f}{most} % of the fall"
     if explanation is not None and explanation.even_loss is not None:
         yield f"an equal loss on every problem explains {100 * explanation.even_loss:.0f} % of the fall"
     at_steps = {step.cause for step in verdict.steps if step.lost and step.cause is not None}
@@ -254,9 +276,10 @@ def _causes(verdict: Verdict) -> Iterator[str]:
         rate = "a share" if explanation is None or explanation.guess_rate is None else _percent(explanation.guess_rate)
         yield f"false accepts: {rate} of the base's wrong answers would leave such a fall"
     elif verdict.positive and explanation is not None and explanation.guess_rate is not None:
-        source = explanation.guess_source if explanation.guess_source in ("assumed", "given") else "this grader"
-        allowed = unbroken(f"({source}: {_percent(explanation.guess_rate_allowed)})")
-        yield f"false accepts would explain it only above {unbroken(_percent(explanation.guess_rate))} {allowed}"
+        sources = ("assumed", "given", "measured")
+        source = explanation.guess_source if explanation.guess_source in sources else "this grader"
+        allowed = unbroken(f"({source}: at most {_percent(explanation.guess_rate_allowed)})")
+        yield f"holds up to {unbroken(f'{_percent(explanation.guess_rate)} false accepts')} {allowed}"
     else:
         yield from (f"at single steps, {_CAUSES[cause]}" for cause in sorted(at_steps))
     yield from dict.fromkeys(f"not excluded: {other}" for claim in verdict.claims for other in claim.otherwise)

@@ -30,20 +30,22 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "is 3 percentage points. Brackets after a number are its 95 % confidence interval.",
         "verdict": "The conclusion about one run, from counts of correct samples alone: a label, and the claims that "
         "were tested, each with its error rate. docs/verdict.md",
-        "over-sharpened": "Label of a verdict: pass@k fell below the base at some k, significantly on these problems "
-        "and on the population they were sampled from, and pass@1 did not fall. docs/verdict.md",
-        "over-sharpened on these problems": "Label of a verdict: pass@k fell on these very problems; the data cannot "
-        "say whether it fell on others of their kind. More problems would. docs/verdict.md",
-        "degraded": "Label of a verdict: pass@k fell, and pass@1 fell significantly too. docs/verdict.md",
-        "explained by format": "Label of a verdict: pass@k fell, but samples without a readable answer explain it.",
-        "not distinguishable from lucky guessing": "Label of a verdict: pass@k fell, but false accepts of the grader "
-        "at the base would leave the same data; --guess-rate sets how many it accepts.",
-        "loss at single checkpoints": "Label of a verdict: some checkpoint of the window lost pass@k, and the window "
-        "as a whole does not show it.",
-        "no loss found": "Label of a verdict: a fall of pass@k by 2 points or more is excluded at every k.",
-        "inconclusive": "Label of a verdict: the data neither show a fall of pass@k nor exclude one of 2 points. "
-        "`oversharp plan` computes how many problems and samples would.",
-        "no verdict": "Nothing could be tested; the sentence after it gives the reason.",
+        "coverage lost": "Heading of a verdict: pass@k, or correct answers outside the dominant mode, fell, and no "
+        "other explanation is left. Attributes say where, on which problems, and what happened to pass@1. "
+        "docs/verdict.md",
+        "over-sharpened": "Coverage lost while pass@1 rose. docs/verdict.md",
+        "degraded": "Coverage lost while pass@1 fell. docs/verdict.md",
+        "no loss (within 2 points)": "Heading of a verdict: a fall of pass@k by 2 points or more is excluded at every "
+        "k, with 95 % confidence. docs/verdict.md",
+        "not shown": "Heading of a verdict: the data neither show a fall of pass@k nor exclude one of 2 points, or "
+        "they show a fall that false accepts or the format of the answers may explain. `oversharp plan` computes how many "
+        "problems and samples would settle it. docs/verdict.md",
+        "no verdict": "Heading of a verdict: nothing could be tested, or the base's samples chose the problems. The "
+        "sentence after it gives the reason.",
+        "scope": "The problems that a verdict is about: the population they were sampled from, or these problems only. "
+        "On the console also where a loss is concentrated.",
+        "selection": "Problems that were kept because of the base samples they are compared by, such as those that the "
+        "base solved sometimes. An unchanged model seems to lose on them. docs/verdict.md",
         "window": "The last third of the checkpoints, whose samples the verdict pools. Tables call it late.",
         "step": "The training step of a checkpoint; 0 is the base where the base has none.",
         "checkpoint": "The weights of a model at one training step.",
@@ -206,6 +208,7 @@ ALSO: Mapping[str, str] = MappingProxyType(
         "truncation": "truncated",
         "warning": "note",
         "unsolved": "lost",
+        "better or only sharper: not shown": "sharper",
         "whether better or only sharper is not shown": "sharper",
         "why": "made of",
         "worst": "worst pass@k",

@@ -116,10 +116,11 @@ def test_differences_are_paired_by_seed(context: Context) -> None:
 def test_verdicts_are_counted_and_shown_by_seed(context: Context) -> None:
     made = seeded(context)
     mixed = with_series(made, 4, verdict=Verdict(series="iac-seed-1", label="no_loss", sentence=""))
-    assert "Verdicts by seed: grpo: Over-sharpened 3 of 3; iac: Over-sharpened 2 of 3, No loss found 1 of 3." in (
-        over_seeds(mixed).lead
+    assert (
+        "Verdicts by seed: grpo: Coverage lost 3 of 3; iac: Coverage lost 2 of 3, No loss (within 2 points) 1 of 3."
+        in (over_seeds(mixed).lead)
     )
-    assert row(table(mixed, "Single seeds"), "iac", "1", "No loss found", "step 100")[4] == "0.500"
+    assert row(table(mixed, "Single seeds"), "iac", "1", "No loss (within 2 points)", "step 100")[4] == "0.500"
 
 
 def test_few_seeds_have_no_interval_and_the_note_says_why(context: Context) -> None:

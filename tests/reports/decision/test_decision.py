@@ -54,7 +54,7 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
             "50.0\xa0%, +25.0 [+22.0, +28.0]",
             "−20.0 [−23.0, −17.0] at k = 4",
             "2 of 12, 0 significant",  # 3 and 1 of 8 at the base
-            "▼ Over-sharpened",
+            "▼ Coverage lost",
         ],
         [
             "iac",
@@ -62,7 +62,7 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
             "45.0\xa0%, +20.0 [+17.0, +23.0]",
             "−1.0 [−4.0, +2.0] at k = 4",
             "0 of 12",
-            "? Inconclusive",
+            "? Not shown",
         ],
     ]
 
@@ -76,7 +76,7 @@ def test_a_last_checkpoint_that_may_be_shipped_says_so_beside_its_verdict(contex
     assert (last.series, last.step, last.role) == ("iac", 30, "out")
     said = replace(verdict.shipping, steps=(*earlier, replace(last, role="candidate")))
     table = decision(with_series(made, 1, verdict=replace(verdict, shipping=said))).table
-    assert [row[-1] for row in texts(table)] == ["recommended", "▼ Over-sharpened", "eligible; ? Inconclusive"]
+    assert [row[-1] for row in texts(table)] == ["recommended", "▼ Coverage lost", "eligible; ? Not shown"]
 
 
 def test_beside_a_base_that_was_not_drawn_sharper_it_says_so_and_what_it_takes(context: Context) -> None:
@@ -219,7 +219,7 @@ def test_beside_the_decision_stands_what_the_sentence_on_sharpening_says(
     found = Sharpening(label=label, k=64, rise=WHOLE, gain=gain, loss=loss, share=WHOLE)
     assert _distance_text(found) == said
     sentence = sharpening_text(Verdict(series="run", label="inconclusive", sentence="", window=(30,), sharpening=found))
-    assert ("with the same pass@1, pass@64" in sentence or "pass@64 lies" in sentence) == said.startswith("pass@64")
+    assert ("at equal pass@1, pass@64" in sentence or "pass@64 is below" in sentence) == said.startswith("pass@64")
 
 
 def test_of_several_series_each_has_its_sentence_on_sharpening_in_the_table(context: Context) -> None:

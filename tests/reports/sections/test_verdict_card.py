@@ -12,9 +12,9 @@ import pytest
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
+from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from oversharp.diagnostics.verdict.record import (
-    TITLES,
     ChangeAtK,
     Claim,
     Estimate,
@@ -24,7 +24,6 @@ from oversharp.diagnostics.verdict.record import (
     Remedy,
     StepClaim,
     Verdict,
-    VerdictLabel,
 )
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import Source
@@ -37,7 +36,7 @@ from tests.reports.parts import audit_key, texts, with_series
 VERDICT = Verdict(
     series="grpo",
     label="over_sharpened",
-    sentence="Over-sharpened: up to k = 4, pass@4 fell by 20.0 points.",
+    sentence="Coverage lost: up to k = 4, pass@4 fell by 20.0 points.",
     p_exact=0.0017, p_population=0.012, p_minority=0.2,
     n_problems=12, n_minority_problems=7, n_base=16, n_late=24, window=(10, 20, 30), k_most=4,
     changes=(
@@ -101,24 +100,27 @@ def facts(text: VerdictText, title: str = "What was compared") -> dict[str, str]
 
 def test_the_card_says_label_sentence_range_and_scope(context: Context) -> None:
     text = said(context.source)
-    assert (text.title, text.mark, text.tone) == ("Over-sharpened", "▼", "loss")
+    assert (text.title, text.mark, text.tone) == ("Coverage lost (over-sharpened)", "▼", "loss")
     assert text.sentence == VERDICT.sentence
     assert text.scope == (
         "Range: k = 1 to 4. Nothing is said about larger k.",
-        "Scope: one training seed; correct is what exact and math accepted; 12 problems and problems like them.",
+        "Scope: one training seed; correct is what exact and math accepted; 12 problems and the population they were "
+        "sampled from.",
     )
     assert text.caveats == ("Few problems.",)
 
 
-@pytest.mark.parametrize("label", TITLES)
+@pytest.mark.parametrize("label", sorted(set(HEADINGS) - {"selected"}))
 def test_every_label_has_a_sign_beside_its_colour_and_reaches_as_far_as_its_sentence(
     context: Context, label: VerdictLabel
 ) -> None:
     text = said(context.source, label=label)
-    assert text.title == TITLES[label]
+    assert text.title.startswith(TITLES[HEADINGS[label]])
     assert text.mark
-    beyond = label in ("over_sharpened", "lost_at_steps", "no_loss")
-    assert text.scope[-1].endswith("; 12 problems and problems like them." if beyond else "; 12 problems.")
+    beyond = label in ("over_sharpened", "lost_at_steps", "no_loss", "degraded")
+    assert text.scope[-1].endswith(
+        "; 12 problems and the population they were sampled from." if beyond else "; 12 problems."
+    )
     lost = replace(VERDICT, label=label).positive and label != "format"  # a fall, but perhaps no loss
     assert text.tone == ("loss" if lost else "held" if label == "no_loss" else "open")
 
@@ -202,13 +204,13 @@ def test_what_is_averaged_is_said_where_the_window_has_several_checkpoints(conte
     [
         ("over_sharpened", "that do not show the loss"),
         ("over_sharpened", "a second training seed"),
-        ("over_sharpened_here", "12 problems leave open whether others like them lost it too"),
-        ("mode_collapse", "A fall of pass@k beyond k = 4 cannot be seen"),
-        ("no_loss", "a fall at k above 4, which this audit cannot see"),
-        ("no_loss", "less than 2 points may be there all the same"),
+        ("over_sharpened_here", "Whether the population lost it too takes an audit of more problems"),
+        ("mode_collapse", "Falls of pass@k beyond k = 4 are not tested"),
+        ("no_loss", "a fall at k above 4, which this audit does not test"),
+        ("no_loss", "less than 2 points is not excluded"),
         ("degraded", "a second training seed"),
         ("format", "audit again with a larger --max-tokens, or grade again with oversharp regrade"),
-        ("guessing", "a measured share of wrong answers that this one accepts below 1.9 %, given with --guess-rate"),
+        ("guessing", "a measured rate of false accepts of this grader below 1.9 %, given with --guess-rate"),
         ("lost_at_steps", "the same audit with a larger --n draws them"),
         ("inconclusive", "500 problems, 256 samples each and 1\u202f024 of the base, find a fall of 5.0 points"),
     ],
@@ -265,7 +267,12 @@ def test_a_series_without_a_comparison_shows_why_and_no_empty_table(context: Con
 def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) -> None:
     page = build_page(with_series(context, 0, verdict=VERDICT))
     html = render_page(replace(page, sections=()))
-    order = ("</span> Over-sharpened</h3>", VERDICT.sentence, "What would change this:", "What was tested")
+    order = (
+        "</span> Coverage lost (over-sharpened)</h3>",
+        VERDICT.sentence,
+        "What would change this:",
+        "What was tested",
+    )
     below = ("pass@1 rose while pass@4 fell", "What this cannot tell you")
     places = [html.index(text) for text in (*order, *below)]
     assert places == sorted(places)
