@@ -121,6 +121,7 @@ calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it m
 	$(BIN)/python -m benchmarks.calibration.rule
 	$(BIN)/python -m benchmarks.calibration.real_life
 	$(BIN)/python -m benchmarks.calibration.held_out
+	$(BIN)/python -m benchmarks.calibration.selection
 	$(BIN)/python -m benchmarks.calibration.shipping
 
 frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: benchmarks/results/frontier.md

@@ -143,7 +143,7 @@ def said_of(counts: SeriesCounts) -> Said:
 
     A test holds that both say the same.
     """
-    if decide._why_none(counts, counts.trained) is not None:
+    if decide.why_none(counts, counts.trained) is not None:
         return Said(label="no_verdict", window=[], ks=(), steps=())
     n_window = window_size(len(counts.trained))
     rng = np.random.default_rng(decide.SEED).spawn(5)[0]

@@ -22,7 +22,6 @@ from scipy.stats import entropy, norm
 from benchmarks.speed.results import RESULTS, circumstances, write
 from oversharp.diagnostics.measures.coverage.temporal_forgetting import LEVEL, chance_of_none
 from oversharp.diagnostics.statistics.band import simultaneous_band
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.crossing import crossing, k_star_of
 from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plug_in_entropy, unseen_room
 from oversharp.diagnostics.statistics.intervals import (
@@ -38,7 +37,7 @@ from oversharp.diagnostics.statistics.intervals import (
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.over_seeds import SeedMean, mean_over_seeds
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.statistics.units import Interval, by_cluster
 
 REPETITIONS = 4000
 BOUND = 0.93

@@ -191,8 +191,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "Made by `python -m benchmarks.calibration.style_changes`; machine and versions are in `style_changes.json`. "
         f"{rows[0]['n_series']} series a cell, {N_PROBLEMS} problems, {N_BASE} samples each, "
         f"{N_CHECKPOINTS} checkpoints; the base boxes its answers. Per cent "
-        "of the series in which a loss is called (any label but *Explained by format*, *No loss found*, "
-        f"*Inconclusive* and *lucky guessing*). {100 * ACCIDENTS:.0f} % of wrong responses end on the gold.",
+        "of the series in which a loss is called (any label but *format*, *no_loss*, "
+        f"*inconclusive* and *guessing*). {100 * ACCIDENTS:.0f} % of wrong responses end on the gold.",
         "",
         "| late style | responses in it | read by the verifier | " + " | ".join(loss.name for loss in LOSSES) + " |",
         "|---|---:|---|" + "---:|" * len(LOSSES),

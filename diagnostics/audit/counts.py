@@ -206,6 +206,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
         is_greedy=is_greedy,
+        selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
         grading=_grading(rows, problems, fault),
         why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
         excluded=_excluded(store, key, len(problems), compared, greedy=is_greedy),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 VERDICT = Parameter(group=Group("Verdict", sort_key=6))
 #: Value of ``--looks`` where the number of looks is unknown.
 ANY: Literal["any"] = "any"
+#: Values of ``--selected-by``.
+SELECTED_BY = ("base", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +35,15 @@ class VerdictConfig:
         error probability. Default: as declared at the first look, else 1.
     runs
         Number of runs from which one is chosen by its verdict. Default: as declared before, else 1.
+    selected_by
+        Whether the base samples of this audit chose the problems: base if so (a filter such as "solved, not always"),
+        none if not. Default: it is tested.
     """
 
     guess_rate: Annotated[float | None, VERDICT] = None
     looks: Annotated[int | str | None, VERDICT] = None  # other text gets an error with a hint
     runs: Annotated[int | None, VERDICT] = None
+    selected_by: Annotated[str | None, VERDICT] = None  # other text gets an error with a hint
 
     def __post_init__(self) -> None:
         require_share("--guess-rate", self.guess_rate)
@@ -47,6 +53,11 @@ class VerdictConfig:
         else:
             require_at_least("--looks", self.looks, 1)
             require_storable("--looks", self.looks)
+        if self.selected_by not in (None, *SELECTED_BY):
+            raise ConfigError(
+                f"--selected-by {self.selected_by!r}: give base if the base samples of this audit chose the problems, "
+                "none if they did not"
+            )
         require_at_least("--runs", self.runs, 1)
         require_storable("--runs", self.runs)
 
@@ -70,7 +81,7 @@ def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
     looks = config.looks if isinstance(config.looks, int) else None
     if declared is None:
         looks = 1 if config.looks is None else looks
-        return VerdictTerms(guess_rate=config.guess_rate, looks=looks, runs=config.runs or 1)
+        return _terms(config, looks, config.runs or 1)
     steps = (
         f"steps {declared.steps[0]}–{declared.steps[-1]}" if len(declared.steps) > 1 else f"step {declared.steps[0]}"
     )
@@ -82,4 +93,8 @@ def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
         )
     if config.runs is not None and config.runs < declared.runs:
         raise ConfigError(f"--runs {config.runs}: {before}, with --runs {declared.runs}; raise it or leave it out")
-    return VerdictTerms(guess_rate=config.guess_rate, looks=declared.looks, runs=max(config.runs or 1, declared.runs))
+    return _terms(config, declared.looks, max(config.runs or 1, declared.runs))
+
+
+def _terms(config: VerdictConfig, looks: int | None, runs: int) -> VerdictTerms:
+    return VerdictTerms(guess_rate=config.guess_rate, looks=looks, runs=runs, selected_by=config.selected_by)

@@ -24,7 +24,7 @@ from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.problem_changes import SURE, lost_by_chance
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import choose_series
-from oversharp.diagnostics.verdict.record import bounds_text, points_text, signed_text
+from oversharp.diagnostics.verdict.words.numbers import bounds_text, points_text, signed_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from oversharp.diagnostics.ingest.place import step_of_file
 from oversharp.diagnostics.ingest.plan import PlannedFile
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ImportFileError
-from oversharp.diagnostics.verdict.record import signed_text
 from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.words.numbers import signed_text
 
 #: Standard errors, paired over problems, by which the movements of two scores must differ (two-sided level 0.3 %).
 _DIFFERENT = 3.0

@@ -334,12 +334,14 @@ class VerdictTerms:
     """Verdict settings that the samples do not contain.
 
     ``guess_rate`` is the false-accept rate of the graders on wrong responses, None if not given. ``looks`` is how often
-    the verdict is read before training ends, None if unknown; one of ``runs`` runs will be chosen.
+    the verdict is read before training ends, None if unknown; one of ``runs`` runs will be chosen. ``selected_by``:
+    "base" if the base's samples chose the problems, "none" if not, None if not given.
     """
 
     guess_rate: float | None = None
     looks: int | None = 1
     runs: int = 1
+    selected_by: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

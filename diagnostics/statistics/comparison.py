@@ -19,11 +19,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.confirmation import holm
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.units import effective_clusters, named_clusters
+from oversharp.diagnostics.statistics.units import by_cluster, effective_clusters, named_clusters
 
 Samples = Int[np.ndarray, " problem"] | int
 

@@ -19,9 +19,8 @@ from scipy.stats import t as student_t
 from sklearn import config_context
 from sklearn.isotonic import isotonic_regression
 
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
-from oversharp.diagnostics.statistics.units import few_clusters, named_clusters
+from oversharp.diagnostics.statistics.units import by_cluster, few_clusters, named_clusters
 
 #: Interpolation error between the points, in pass@1: as measured on the demo's base, sampled at T = 1, .6, .3 and .15,
 #: at k = 64 and 128. At small k, where the curve bends more, the error is larger.

@@ -18,12 +18,12 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.pass_at_k import (
     pass_at_k_table,
     within_problem_covariance_table,
     within_problem_variance_table,
 )
+from oversharp.diagnostics.statistics.units import by_cluster
 
 #: Draws of the tests' own randomness: p values are multiples of 1 / (draws + 1).
 EXACT_DRAWS, POPULATION_DRAWS = 599, 999

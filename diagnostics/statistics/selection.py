@@ -29,7 +29,7 @@ _LEAST_SCALE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class ProblemFilter:
     """A filter of problems that all problems of a set pass.
 
     ``weight_C``: the chance that a problem with ``c`` correct ones of the base's samples passes, 0 … 1.
@@ -47,7 +47,7 @@ def find_selection(
     counts: PairedCounts,
     first_correct_P: Int[np.ndarray, " problem"] | None = None,
     first_wrong_P: Int[np.ndarray, " problem"] | None = None,
-) -> Selection | None:
+) -> ProblemFilter | None:
     """Return the narrowest usual filter that all problems pass by the base's samples; None where one was never solved.
 
     Args:
@@ -77,7 +77,7 @@ def find_selection(
         weight_C = weight_C * ((correct_C >= least) & (correct_C <= most))
     # that no problem is always solved says nothing next to late samples: training makes problems easier
     p_of_hits = _chance_of_all(_Draws.of(counts, solved_C).passed_P)
-    return Selection(weight_C=weight_C, p=min(p_of_hits, p_of_order))
+    return ProblemFilter(weight_C=weight_C, p=min(p_of_hits, p_of_order))
 
 
 def _chance_of_all(passed_P: np.ndarray) -> float:
@@ -95,7 +95,7 @@ def _chosen_by_first(n: int, first_correct_P: np.ndarray | None, first_wrong_P: 
 
 def selected_fall_p(
     counts: PairedCounts,
-    selection: Selection,
+    selection: ProblemFilter,
     *,
     ks: Sequence[int],
     rng: np.random.Generator,

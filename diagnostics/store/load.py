@@ -16,8 +16,9 @@ from oversharp.diagnostics.records.pace import LEAST_BYTES, SampleCost
 from oversharp.diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
 from oversharp.diagnostics.store.write_audit import COMPARED, look_ids
 from oversharp.diagnostics.verdict.claims import FELL_HERE
-from oversharp.diagnostics.verdict.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
-from oversharp.diagnostics.verdict.record import Estimate, ranges_text
+from oversharp.diagnostics.verdict.record import Estimate
+from oversharp.diagnostics.verdict.words.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
+from oversharp.diagnostics.verdict.words.numbers import ranges_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,6 +174,7 @@ def stored_key(store: Store, series: str) -> AuditKey:
             guess_rate=None if isna(row["guess_rate"]) else float(row["guess_rate"]),
             looks=None if isna(row["looks"]) else int(row["looks"]),
             runs=int(row["runs"]),
+            selected_by=None if isna(row["selected_by"]) else str(row["selected_by"]),
         ),
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from oversharp.diagnostics.records.errors import StoreError
 
 #: The schema of ``tables.sql``. Stores of another schema are refused.
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 def script(name: str) -> str:

@@ -243,7 +243,8 @@ CREATE TABLE audits (
     verifier VARCHAR,                   -- whose grades count; NULL: each problem's own verifier
     guess_rate DOUBLE CHECK (guess_rate BETWEEN 0 AND 1),  -- of wrong responses, accepted ones, as the user says
     looks INTEGER CHECK (looks >= 1),   -- how often the verdict will be read while training goes on; NULL = not known
-    runs INTEGER NOT NULL CHECK (runs >= 1)  -- of so many runs one will be chosen
+    runs INTEGER NOT NULL CHECK (runs >= 1),  -- one of this many runs will be chosen
+    selected_by VARCHAR CHECK (selected_by IN ('base', 'none'))  -- whether the base's samples chose the problems
 );
 
 CREATE TABLE audit_problems (

@@ -79,6 +79,7 @@ COMMENT ON COLUMN current_audits.kernel_problems IS 'problems in the gradient ke
 COMMENT ON COLUMN current_audits.kernel_responses IS 'fixed responses, and own samples, of each of them [responses]';
 COMMENT ON COLUMN current_audits.verifier IS 'whose grades count; NULL for each problem''s own verifier';
 COMMENT ON COLUMN current_audits.guess_rate IS 'of wrong responses, the accepted, as the user says; NULL if unsaid [probability]';
+COMMENT ON COLUMN current_audits.selected_by IS 'base if the base''s samples chose the problems, none if not; NULL if not given';
 COMMENT ON COLUMN current_audits.looks IS 'how often its verdict will be read while training goes on; NULL for any number';
 COMMENT ON COLUMN current_audits.runs IS 'of so many runs one will be chosen';
 
@@ -905,7 +906,7 @@ COMMENT ON COLUMN verdicts.heading IS 'coverage_lost, no_loss, not_shown or no_v
 COMMENT ON COLUMN verdicts.label IS 'the test that decided: over_sharpened, degraded, mode_collapse, no_loss, inconclusive, …';
 COMMENT ON COLUMN verdicts.place IS 'window or single checkpoints';
 COMMENT ON COLUMN verdicts.scope IS 'population or these problems';
-COMMENT ON COLUMN verdicts.pass_at_1 IS 'up or down where the 95 % interval of its change lies on one side of 0, else open';
+COMMENT ON COLUMN verdicts.pass_at_1 IS 'up or down where the 95 % interval of its change excludes 0, else open';
 COMMENT ON COLUMN verdicts.kind IS 'of a loss: whole problems, modes or diffuse; NULL without a loss';
 COMMENT ON COLUMN verdicts.sentence IS 'the verdict in one sentence';
 COMMENT ON COLUMN verdicts.p_exact IS 'p value, these problems: pass@k fell at no k [probability]';

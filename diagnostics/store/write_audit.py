@@ -158,7 +158,8 @@ def register_audit(
             "cluster": pd.array([clusters.get(id_) for id_ in problem_ids], dtype="string"),
         }
     )
-    terms = (key.terms.guess_rate, key.terms.looks, key.terms.runs)
+    terms = (key.terms.guess_rate, key.terms.looks, key.terms.runs, key.terms.selected_by)
+    stored = "SELECT guess_rate, looks, runs, selected_by FROM audits WHERE audit_id = ?"
     with database.transaction():
         for used in (settings, panel_settings):
             if used is not None:
@@ -170,9 +171,9 @@ def register_audit(
                 INSERT OR REPLACE INTO audits (
                     audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
                     kernel_problems, kernel_responses, ks, strategy_regex, verifier, guess_rate, looks, runs,
-                    updated_at, provenance
+                    selected_by, updated_at, provenance
                 )
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
                 """,
                 [
                     *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.entropy_samples),
@@ -181,10 +182,9 @@ def register_audit(
                     *terms,
                 ],
             )
-        elif database.rows("SELECT guess_rate, looks, runs FROM audits WHERE audit_id = ?", [key.audit_id]) != [terms]:
-            database.rows(
-                "UPDATE audits SET guess_rate = ?, looks = ?, runs = ? WHERE audit_id = ?", [*terms, key.audit_id]
-            )
+        elif database.rows(stored, [key.audit_id]) != [terms]:
+            changed = "UPDATE audits SET guess_rate = ?, looks = ?, runs = ?, selected_by = ? WHERE audit_id = ?"
+            database.rows(changed, [*terms, key.audit_id])
         # existing problems of the audit may have other clusters now
         database.insert(
             "UPDATE audit_problems SET cluster = incoming.cluster",

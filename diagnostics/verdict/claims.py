@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Bool, Float
 
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, mean_changes
 from oversharp.diagnostics.statistics.pass_at_k import within_problem_variance_table
+from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.explanations import CAUSES
 from oversharp.diagnostics.verdict.record import Claim, Estimate
 from oversharp.diagnostics.verdict.rule import (

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
-from oversharp.diagnostics.statistics.selection import Selection, find_selection
+from oversharp.diagnostics.statistics.selection import ProblemFilter, find_selection
 from oversharp.diagnostics.verdict.explanations import Unread
 from oversharp.diagnostics.verdict.record import Rates
 from oversharp.diagnostics.verdict.rule import SeenCounts, spent_share
@@ -172,7 +172,7 @@ def seen_counts(
     )
 
 
-def _selection(counts: SeriesCounts, total: PairedCounts) -> Selection | None:
+def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | None:
     """Return the filter by which the base's samples may have chosen the problems, unless the user says otherwise."""
     if counts.selected_by == "none":
         return None
@@ -180,7 +180,7 @@ def _selection(counts: SeriesCounts, total: PairedCounts) -> Selection | None:
     if counts.selected_by != "base":
         return found
     weight_C = np.ones(total.n_base + 1) if found is None else found.weight_C
-    return Selection(weight_C=weight_C, p=0.0)
+    return ProblemFilter(weight_C=weight_C, p=0.0)
 
 
 def _lenient(

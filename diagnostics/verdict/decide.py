@@ -11,27 +11,14 @@ from dataclasses import asdict, replace
 import numpy as np
 from jaxtyping import Float
 
-from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.crossing import crossing
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, mean_changes
 from oversharp.diagnostics.statistics.onset import onset
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.units import too_few_to_generalise
+from oversharp.diagnostics.statistics.units import by_cluster, too_few_to_generalise
 from oversharp.diagnostics.verdict.audit_sizes import settle
-from oversharp.diagnostics.verdict.caveats import (
-    FEW_PROBLEMS,
-    NEEDS_SAMPLES,
-    caveats_of,
-    equal_weights_of,
-    late_left_out,
-    left_out_of,
-    misread_base_of,
-    unread_of,
-    warnings_of,
-)
 from oversharp.diagnostics.verdict.claims import (
     FELL,
     HERE,
@@ -54,6 +41,7 @@ from oversharp.diagnostics.verdict.explanations import (
     taken_for_correct,
 )
 from oversharp.diagnostics.verdict.headings import VerdictLabel
+from oversharp.diagnostics.verdict.no_verdict import count_within_reach, why_none, why_selected
 from oversharp.diagnostics.verdict.power import window_size
 from oversharp.diagnostics.verdict.record import (
     ChangeAtK,
@@ -67,24 +55,32 @@ from oversharp.diagnostics.verdict.record import (
 )
 from oversharp.diagnostics.verdict.rule import (
     KEY_LEVEL,
-    SELECTED_LEVEL,
     Label,
     Ruling,
     SeenCounts,
     rule,
     with_causes_of_all,
 )
-from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 from oversharp.diagnostics.verdict.shipping.words import NOT_READ
 from oversharp.diagnostics.verdict.steps import Accuracy, accuracy_of
+from oversharp.diagnostics.verdict.words.caveats import (
+    FEW_PROBLEMS,
+    NEEDS_SAMPLES,
+    caveats_of,
+    equal_weights_of,
+    late_left_out,
+    left_out_of,
+    misread_base_of,
+    unread_of,
+    warnings_of,
+)
+from oversharp.diagnostics.verdict.words.sentence import largest_fall, sentence_of
 
 #: Where all randomness of a verdict starts.
 SEED = 20_260_229
-#: Without so many problems that the base solved there is no verdict: there is nothing to lose.
-LEAST_SOLVED = 5
 #: What labels are worth with few such problems, or few clusters, where nobody has measured how often the rule is wrong:
 #: nothing is said of other problems.
 _OF_FEW: Mapping[Label, Label] = {
@@ -93,11 +89,6 @@ _OF_FEW: Mapping[Label, Label] = {
 }
 #: Why nothing is concluded of samples that hang together.
 _DEPENDENT = "the samples of a problem are not independent"
-#: What settles a verdict on problems that the base's samples chose.
-FRESH_BASE = (
-    "Sample the base again with another seed and compare with these samples, or give --selected-by none if other "
-    "samples chose the problems"
-)
 #: The drop, in probability, that an inconclusive verdict says how to settle.
 SETTLED_DROP = 0.05
 
@@ -132,7 +123,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         label="no_verdict",
         sentence="",
         n_problems=len(base.correct_P),
-        n_within_reach=_n_within_reach(counts),
+        n_within_reach=count_within_reach(counts),
         n_base=base.n,
         rates=tuple(one.rates for one in (base, *counts.trained) if one.rates is not None),
         graders=counts.graders,
@@ -140,7 +131,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
         repaired=counts.is_repaired,
         accuracies=_accuracies(counts, compared),
     )
-    why = _why_none(counts, compared)
+    why = why_none(counts, compared)
     if why is not None:
         # without anything compared, the reasons are the sentence
         unread = (*counts.grading, *unread_of(counts), *misread_base_of(counts), *equal_weights_of(counts))
@@ -154,7 +145,7 @@ def _judged(counts: SeriesCounts) -> Verdict:
     said = replace(said, selection_p=None if seen.selection is None else seen.selection.p)
     if ruling.label == "selected" and counts.dependence is None:
         notes = (*warnings_of(counts, None, "no_verdict"), *filter(None, [counts.excluded]))
-        why = _why_selected(counts, seen)
+        why = why_selected(counts, seen)
         return _with_sentence(replace(said, why=why, caveats=notes, warnings=notes))
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
@@ -219,7 +210,7 @@ def _label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, window: Seque
 
 def _too_few(counts: SeriesCounts) -> str | None:
     """Why nothing is said of problems like these; None where there are enough of them."""
-    if _n_within_reach(counts) < FEW_PROBLEMS:
+    if count_within_reach(counts) < FEW_PROBLEMS:
         return f"fewer than {FEW_PROBLEMS} problems were solved by the base"
     return too_few_to_generalise(counts.cluster_P)
 
@@ -364,53 +355,6 @@ def _format_parts(fall: Fall, k: int, rng: np.random.Generator) -> tuple[float |
         share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=k),
         share_explained(fall.counts, taken_for_correct(fall.counts, fall.unread), k=k),
     )
-
-
-def _why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str | None:
-    if not len(counts.base.correct_P):
-        return "the audit has no problems"
-    if counts.base.why is not None:
-        return f"the base {counts.base.checkpoint} cannot be compared with ({counts.base.why})"
-    if compared and counts.is_greedy:
-        return f"there is one greedy response per problem and checkpoint, and {NEEDS_SAMPLES}"
-    if compared:
-        return counts.why_ungraded or _why_nothing_to_lose(counts)
-    left_out = [f"{one.checkpoint} ({one.why})" for one in left_out_of(counts)]
-    if not left_out:
-        return "the series has no checkpoint after the base"
-    return f"no checkpoint after the base can be compared: {'; '.join(left_out)}"
-
-
-def _why_selected(counts: SeriesCounts, seen: SeenCounts) -> str:
-    """Return why the base's samples cannot judge the problems, and what can."""
-    n_problems = plural(seen.total.n_problems, "problem")
-    p = 0.0 if seen.selection is None else seen.selection.p
-    if counts.selected_by == "base":
-        why = f"these base samples chose the {n_problems} (--selected-by base)"
-    elif p <= SELECTED_LEVEL:
-        why = f"these base samples chose the {n_problems}: so few unsolved ones are chance with p = {p_value_text(p)}"
-    else:
-        why = (
-            f"these base samples solved all {n_problems}; if the problems were chosen for that, an unchanged model "
-            "shows such a fall"
-        )
-    return f"{why}. {FRESH_BASE}"
-
-
-def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:
-    n_problems, n_solved = len(counts.base.correct_P), _n_within_reach(counts)
-    if n_solved >= min(LEAST_SOLVED, n_problems):
-        return None
-    solved = f"{'was' if n_solved < 2 else 'were'} ever solved by the base"
-    return (
-        f"{n_solved or 'none'} of these {plural(n_problems, 'problem')} {solved}, and what is out of reach cannot be "
-        "lost: take easier problems or more samples, or look at what the grader reads"
-    )
-
-
-def _n_within_reach(counts: SeriesCounts) -> int:
-    """Problems that the base solved at least once: of the others no sample can tell whether they were lost."""
-    return int((counts.base.correct_P > 0).sum())
 
 
 def _accuracies(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> tuple[Accuracy, ...]:

@@ -25,7 +25,7 @@ from oversharp.diagnostics.statistics.keys import (
     sums_of_rows,
 )
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.selection import Selection, selected_fall_p
+from oversharp.diagnostics.statistics.selection import ProblemFilter, selected_fall_p
 
 #: format    samples that could not be read explain most of the fall, and the read ones do not show it; or a lenient
 #:           reader, which accepts more of the late samples, does not show it
@@ -92,7 +92,7 @@ class Fall:
     unread: Unread | None
     level: float
     lenient: PairedCounts | None = None
-    selection: Selection | None = None
+    selection: ProblemFilter | None = None
 
     @property
     def worst_k(self) -> int:

@@ -80,3 +80,46 @@ class Attributes:
     low: float | None
     high: float | None
     explanations: tuple[OtherExplanation, ...]
+
+
+#: Fields of an ``Explanation`` that ``rank_explanations`` uses.
+EXPLANATION_FIELDS = ("format", "format_most", "guess_rate", "guess_rate_allowed", "even_loss")
+
+
+def rank_explanations(
+    label: VerdictLabel,
+    *,
+    is_misread: bool = False,
+    format: float | None = None,
+    format_most: float | None = None,
+    guess_rate: float | None = None,
+    guess_rate_allowed: float = 0.0,
+    even_loss: float | None = None,
+) -> tuple[OtherExplanation, ...]:
+    """Return what else could explain a fall: explanations that the data do not rule out first, then the largest share.
+
+    ``is_misread``: a lenient reader of the same samples finds no fall. The others are the fields of an ``Explanation``.
+
+    >>> [(one.name, one.is_enough) for one in rank_explanations("degraded", guess_rate=0.02, even_loss=0.8)]
+    [('false accepts', False), ('equal loss on all problems', False)]
+    """
+    explanations = []
+    if is_misread:
+        condition = "a lenient reader of the same samples finds no fall"
+        explanations.append(OtherExplanation(name="answer style", share=1.0, condition=condition, is_enough=True))
+    if format is not None and format_most:
+        condition = "unparsed samples are correct as often as parsed ones"
+        is_enough = label == "format" and not is_misread
+        explanations.append(
+            OtherExplanation(name="unparsed samples", share=format, condition=condition, is_enough=is_enough)
+        )
+    if guess_rate is not None:
+        condition = f"{100 * guess_rate:.2g} % of the base's wrong answers were accepted, and none later"
+        is_enough = guess_rate <= guess_rate_allowed or label == "guessing"
+        explanations.append(OtherExplanation(name="false accepts", share=1.0, condition=condition, is_enough=is_enough))
+    if even_loss is not None:
+        condition = "every problem lost the same share of its correct samples"
+        explanations.append(
+            OtherExplanation(name="equal loss on all problems", share=even_loss, condition=condition, is_enough=False)
+        )
+    return tuple(sorted(explanations, key=lambda one: (not one.is_enough, -one.share)))

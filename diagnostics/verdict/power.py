@@ -18,7 +18,6 @@ from scipy.special import betaln
 from scipy.stats import beta as beta_distribution
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
-from oversharp.diagnostics.verdict.caveats import FEW_PROBLEMS
 from oversharp.diagnostics.verdict.explanations import guessing_p
 from oversharp.diagnostics.verdict.losses import (
     ConcentratedLoss,
@@ -29,6 +28,7 @@ from oversharp.diagnostics.verdict.losses import (
     pass_at_k,
 )
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
+from oversharp.diagnostics.verdict.words.caveats import FEW_PROBLEMS
 
 #: Quantiles of each posterior where expectations are summed up.
 _QUANTILES = 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -12,19 +11,21 @@ from typing import Any, Literal
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.headings import (
+    EXPLANATION_FIELDS,
     HEADINGS,
     MOST_OF_FALL,
     TITLES,
     Attributes,
     Heading,
     Kind,
-    OtherExplanation,
     PassAt1,
     Scope,
     VerdictLabel,
+    rank_explanations,
 )
 from oversharp.diagnostics.verdict.recommendation import Recommendation
 from oversharp.diagnostics.verdict.steps import Accuracy, ranges
+from oversharp.diagnostics.verdict.words.numbers import bounds_text, ranges_text, signed_text
 
 #: Labels that say something was lost, or that the format of the answers hides whether it was.
 POSITIVE: tuple[VerdictLabel, ...] = (
@@ -296,6 +297,7 @@ class Verdict:
         severe = step or worst
         window = ((self.window[0], self.window[-1]),) if self.window else ()
         steps = {step.step for step in at_steps}
+        other = self.explanation
         return Attributes(
             where="single checkpoints" if at_steps else "window",
             steps=self._ranges([step.step in steps for step in self.steps]) if at_steps else window,
@@ -306,7 +308,11 @@ class Verdict:
             change=None if severe is None else severe.change,
             low=None if severe is None else severe.low,
             high=None if severe is None else severe.high,
-            explanations=self._explanations(),
+            explanations=rank_explanations(
+                self.label,
+                is_misread=self.lenient is not None and self.lenient.explains,
+                **({} if other is None else {name: getattr(other, name) for name in EXPLANATION_FIELDS}),
+            ),
         )
 
     @property
@@ -344,33 +350,6 @@ class Verdict:
             return []
         cause = None if self.label == "lost_at_steps" else self.label
         return [step for step in self.steps if step.lost and step.cause == cause and step.step >= self.window[0]]
-
-    def _explanations(self) -> tuple[OtherExplanation, ...]:
-        found = []
-        if self.lenient is not None and self.lenient.explains:
-            condition = "a lenient reader of the same samples finds no fall"
-            found.append(OtherExplanation(name="answer style", share=1.0, condition=condition, is_enough=True))
-        other = self.explanation
-        if other is None:
-            return tuple(found)
-        if other.format is not None and other.format_most:
-            condition = "unparsed samples are correct as often as parsed ones"
-            is_enough = self.label == "format"
-            found.append(
-                OtherExplanation(name="unparsed samples", share=other.format, condition=condition, is_enough=is_enough)
-            )
-        if other.guess_rate is not None:
-            condition = f"{100 * other.guess_rate:.2g} % of the base's wrong answers were accepted, and none later"
-            is_enough = other.guess_rate <= other.guess_rate_allowed or self.label == "guessing"
-            found.append(OtherExplanation(name="false accepts", share=1.0, condition=condition, is_enough=is_enough))
-        if other.even_loss is not None:
-            condition = "every problem lost the same share of its correct samples"
-            found.append(
-                OtherExplanation(
-                    name="equal loss on all problems", share=other.even_loss, condition=condition, is_enough=False
-                )
-            )
-        return tuple(sorted(found, key=lambda one: (-one.is_enough, -one.share)))
 
     def steps_text(self, told: Sequence[StepClaim]) -> str:
         """Some of its checkpoints in words, neighbours as a range."""
@@ -462,71 +441,3 @@ def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:
         return None
     estimates = {name: Estimate(**fields[name]) for name in ("rise", "gain", "loss", "share")}
     return Sharpening(**{**fields, **estimates})
-
-
-def ranges_text(found: Sequence[tuple[int, int]], *, repaired: bool = False) -> str:
-    """Ranges of steps, (first, last), in words; ``repaired``: they are hundredths of λ.
-
-    >>> ranges_text([(20, 40), (80, 80)]), ranges_text([(160, 160)])
-    ('steps 20–40, 80', 'step 160')
-    >>> ranges_text([(25, 50), (75, 75)], repaired=True)
-    'λ = 0.25–0.5, 0.75'
-    """
-    ends = [[f"{step / 100:g}" if repaired else str(step) for step in dict.fromkeys(both)] for both in found]
-    told = ["–".join(both) for both in ends]
-    if repaired:
-        return f"λ = {', '.join(told)}"
-    word = "step" if len(found) == 1 and found[0][0] == found[0][1] else "steps"
-    return f"{word} {', '.join(told)}"
-
-
-def points_text(probability: float) -> str:
-    """Hundredths of probability with one decimal and a real minus sign; never −0.0."""
-    text = f"{100 * probability:.1f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
-
-
-def at_least_text(probability: float) -> str:
-    """Points that are surely reached: rounded down, so that the sentence is not stronger than the number.
-
-    >>> at_least_text(0.04489), at_least_text(0.045), at_least_text(-0.0571)
-    ('4.4', '4.5', '−5.8')
-    """
-    return points_text(math.floor(1000 * probability + 1e-9) / 1000)
-
-
-def at_most_text(probability: float) -> str:
-    """Points that are surely not passed: rounded up.
-
-    >>> at_most_text(0.05743), at_most_text(0.057)
-    ('5.8', '5.7')
-    """
-    return points_text(math.ceil(1000 * probability - 1e-9) / 1000)
-
-
-def signed_text(probability: float) -> str:
-    """The same with a plus sign where it is above 0."""
-    text = points_text(probability)
-    return text if text.startswith("−") or float(text) == 0 else f"+{text}"
-
-
-def bounds_text(low: float | None, high: float | None, *, signed: bool = False) -> str:
-    """An interval in brackets, in points, rounded outward, as sentences round what is sure; empty where one is unknown.
-
-    One that lies on one side of 0 is printed so: a bound that rounds to 0 says on which.
-
-    >>> bounds_text(-0.1161, -0.0003), bounds_text(-0.116, 0.0), bounds_text(0.0002, 0.05)
-    (' [−11.7, <0]', ' [−11.6, 0.0]', ' [>0, 5.0]')
-    >>> bounds_text(-0.1161, 0.05, signed=True)
-    ' [−11.7, +5.0]'
-    """
-    if low is None or high is None:
-        return ""
-    ends = [at_least_text(low), at_most_text(high)]
-    if low > 0 and float(ends[0]) == 0:
-        ends[0] = ">0"
-    if high < 0 and float(ends[1].replace("−", "-")) == 0:
-        ends[1] = "<0"
-    if signed:
-        ends = [f"+{end}" if end[0].isdigit() and float(end) > 0 else end for end in ends]
-    return f" [{ends[0]}, {ends[1]}]"

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Int
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.confirmation import fisher_fell
 from oversharp.diagnostics.statistics.keys import (
     POPULATION_DRAWS,
@@ -23,7 +22,8 @@ from oversharp.diagnostics.statistics.keys import (
     mean_changes,
     population_key,
 )
-from oversharp.diagnostics.statistics.selection import Selection
+from oversharp.diagnostics.statistics.selection import ProblemFilter
+from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
 from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
@@ -84,7 +84,7 @@ class SeenCounts:
     unread: Sequence[Unread | None] = ()
     lenient: PairedCounts | None = None
     lenient_steps: Sequence[PairedCounts] = ()
-    selection: Selection | None = None
+    selection: ProblemFilter | None = None
     guess_share: float = 0.0
     cluster_P: Int[np.ndarray, " problem"] | None = None
     spent: float = 1.0

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
 from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
+from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.explanations import Cause
 
 #: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from oversharp.diagnostics.statistics.problem_changes import SURE
 from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation
-from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, at_least_text, bounds_text, signed_text
+from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
-from oversharp.diagnostics.verdict.sentence import sharpening_text
 from oversharp.diagnostics.verdict.shipping.words import alternatives_text, step_text
+from oversharp.diagnostics.verdict.words.numbers import at_least_text, bounds_text, signed_text
+from oversharp.diagnostics.verdict.words.sentence import sharpening_text
 from oversharp.reports import citations, numbers
 from oversharp.reports.budget import budget_figure, budget_sentence
 from oversharp.reports.context import Context

@@ -13,7 +13,8 @@ import pandas as pd
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.prompts import prompt_titles
 from oversharp.diagnostics.store.load import Frames, why_no_audit, why_untested
-from oversharp.diagnostics.verdict.record import Verdict, ranges_text
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.words.numbers import ranges_text
 from oversharp.reports.evidence.difference_bounds import clip_differences
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from oversharp.diagnostics.verdict.sentence import largest_fall
+from oversharp.diagnostics.verdict.words.sentence import largest_fall
 from oversharp.diagnostics.verifiers.names import correct_means
 from oversharp.reports import citations, numbers
 from oversharp.reports.context import Context, problems_of_tasks

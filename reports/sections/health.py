@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from oversharp.diagnostics.verdict.caveats import NOTABLE_RISE
+from oversharp.diagnostics.verdict.words.caveats import NOTABLE_RISE
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource

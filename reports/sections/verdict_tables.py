@@ -8,8 +8,8 @@ from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOS
 from oversharp.diagnostics.verdict.explanations import CAUSES
 from oversharp.diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
 from oversharp.diagnostics.verdict.rule import MARGIN
-from oversharp.diagnostics.verdict.sentence import share_text
 from oversharp.diagnostics.verdict.steps import Accuracy
+from oversharp.diagnostics.verdict.words.sentence import share_text
 from oversharp.reports import numbers
 from oversharp.reports.records import Cell, Column, Table, columns
 

@@ -17,7 +17,7 @@ from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, Lo
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Rates, Verdict
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
-from oversharp.diagnostics.verdict.sentence import checkpoints_text
+from oversharp.diagnostics.verdict.words.sentence import checkpoints_text
 
 N = 256
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oversharp.diagnostics.verdict.claims import FELL_HERE, HERE
 from oversharp.diagnostics.verdict.headings import HEADINGS
 from oversharp.diagnostics.verdict.record import ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
-from oversharp.diagnostics.verdict.sentence import largest_fall, sentence_of
+from oversharp.diagnostics.verdict.words.sentence import largest_fall, sentence_of
 
 
 def _change(k: int, change: float, spread: float | None = 0.02) -> ChangeAtK:

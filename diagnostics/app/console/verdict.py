@@ -113,7 +113,7 @@ def change_text(change: float, low: float | None, high: float | None) -> str:
     >>> change_text(-0.1, -0.125, -0.075), change_text(-0.006, -0.06, None)
     ('−10.0 [−12.5, −7.5]', '−0.6, at least −6.0')
     """
-    from oversharp.diagnostics.verdict.record import at_least_text, at_most_text, bounds_text, signed_text
+    from oversharp.diagnostics.verdict.words.numbers import at_least_text, at_most_text, bounds_text, signed_text
 
     one_sided = ""
     if low is not None and high is None:
@@ -138,7 +138,7 @@ def number_head(after: str, interval: str = "95 % interval") -> OutputRow:
 
 def guarantee_text(sure: Guarantee) -> str:
     """Return the guaranteed gain of pass@1 and loss of pass@k, with the confidence."""
-    from oversharp.diagnostics.verdict.record import at_least_text, at_most_text
+    from oversharp.diagnostics.verdict.words.numbers import at_least_text, at_most_text
 
     gain = f"up by at least {at_least_text(sure.gain)}"
     if sure.gain <= 0:

@@ -13,10 +13,9 @@ from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Resu
 from oversharp.diagnostics.measures.counts import NO_SAMPLES, load_sampled_counts
 from oversharp.diagnostics.measures.declare import compare_with_base, per_series
 from oversharp.diagnostics.statistics.band import simultaneous_band
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.crossing import Crossing, crossings
 from oversharp.diagnostics.statistics.keys import inference_ks
-from oversharp.diagnostics.statistics.units import Interval, few_clusters, named_clusters
+from oversharp.diagnostics.statistics.units import Interval, by_cluster, few_clusters, named_clusters
 
 SEED = 0
 

@@ -166,7 +166,7 @@ def lenient_gap() -> str:
 
     Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold answer, in any
     wording. If the gap grows over training, answers have a style that the verifier does not parse. A fall of pass@k
-    that the lenient reader does not show is then "Explained by format".
+    that the lenient reader does not show is then explained by the format.
     Unit: share of the samples that both readers parsed; n counts them. No interval: it describes these samples.
     Limits: the lenient reader accepts wrong responses that end on the right number; the level of the gap has no
     meaning.

@@ -16,7 +16,7 @@ from jaxtyping import Bool
 
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.band import Band, simultaneous_band
-from oversharp.diagnostics.statistics.clusters import by_cluster
+from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.counts import SeriesCounts
 from oversharp.diagnostics.verdict.recommendation import (
     BeyondSharpening,
@@ -69,7 +69,7 @@ def recommend(
     where that is larger: few data show nothing surely, and what is surely lost is half lost before. A control of fewer
     samples is out where they do not show that much at the largest k. Of the others, and the base, the one with the
     highest pass@1. With ``certifying_P`` these problems have no part in the choice: they alone say what is sure of it,
-    and veto it where some pass@k surely fell on them. A series whose label is *Explained by format* gets no
+    and veto it where some pass@k surely fell on them. A series whose label is *format* gets no
     recommendation: ``judged_series`` gives it a reason. Of other labels there is none either where only the base is
     eligible and unread answers explain a checkpoint's loss.
 

@@ -9,14 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.statistics.band import Band, simultaneous_band
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.units import too_few_to_generalise
-from oversharp.diagnostics.verdict.caveats import FEW_PROBLEMS
+from oversharp.diagnostics.statistics.units import by_cluster, too_few_to_generalise
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.recommendation import BandedChange
+from oversharp.diagnostics.verdict.words.caveats import FEW_PROBLEMS
 
 
 @dataclass(frozen=True, kw_only=True)

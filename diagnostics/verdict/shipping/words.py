@@ -13,9 +13,10 @@ from oversharp.diagnostics.verdict.recommendation import (
     Recommendation,
     ShippingStep,
 )
-from oversharp.diagnostics.verdict.record import Estimate, at_least_text, at_most_text, bounds_text, points_text
+from oversharp.diagnostics.verdict.record import Estimate
 from oversharp.diagnostics.verdict.rule import MARGIN
-from oversharp.diagnostics.verdict.sentence import difference_text
+from oversharp.diagnostics.verdict.words.numbers import at_least_text, at_most_text, bounds_text, points_text
+from oversharp.diagnostics.verdict.words.sentence import difference_text
 
 
 def shipping_sentence(said: Recommendation) -> str:
@@ -148,7 +149,7 @@ def unseen_text(k: int, reach_k: int, n: int, most: float) -> str:
     )
 
 
-#: Why nothing is recommended where the label is *Explained by format*, or where only the base is eligible and unread
+#: Why nothing is recommended where the label is *format*, or where only the base is eligible and unread
 #: answers explain a checkpoint's loss.
 NOT_READ = (
     "falls of pass@k come from answers that could not be read; grade again with a verifier that reads them "

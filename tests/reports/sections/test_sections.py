@@ -11,7 +11,7 @@ import pytest
 
 from oversharp.diagnostics.measures.contract import Measure, Plot
 from oversharp.diagnostics.records.types import Finding, TrainingMetric
-from oversharp.diagnostics.verdict.caveats import NOTABLE_RISE
+from oversharp.diagnostics.verdict.words.caveats import NOTABLE_RISE
 from oversharp.reports.context import Context
 from oversharp.reports.records import Constant, Figure, Missing, Page
 from oversharp.reports.sections.health import health

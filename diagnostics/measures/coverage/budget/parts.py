@@ -42,10 +42,15 @@ from oversharp.diagnostics.measures.coverage.budget.groups import (
     pass_at_k_by_split,
     pass_at_k_of_all,
 )
-from oversharp.diagnostics.statistics.clusters import by_cluster
 from oversharp.diagnostics.statistics.frontier import colder_weights
 from oversharp.diagnostics.statistics.intervals import resampled_means
-from oversharp.diagnostics.statistics.units import Interval, effective_clusters, few_clusters, named_clusters
+from oversharp.diagnostics.statistics.units import (
+    Interval,
+    by_cluster,
+    effective_clusters,
+    few_clusters,
+    named_clusters,
+)
 
 SHARPENING, REST = "sharpening", "rest"
 #: Groups of problems that are excluded when the sharpness of a checkpoint is matched.

@@ -16,14 +16,16 @@ from oversharp.diagnostics.verdict.record import (
     SharpeningLabel,
     StepClaim,
     Verdict,
+)
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.steps import Accuracy
+from oversharp.diagnostics.verdict.words.numbers import (
     at_least_text,
     at_most_text,
     bounds_text,
     points_text,
     signed_text,
 )
-from oversharp.diagnostics.verdict.rule import MARGIN
-from oversharp.diagnostics.verdict.steps import Accuracy
 
 _MARGIN_TEXT = f"{100 * MARGIN:.0f} points"
 #: Unparsed samples are mentioned where they could be the larger part of a fall.

@@ -12,9 +12,10 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
-from oversharp.diagnostics.verdict.record import LeftOut, LenientReading, Rates, Verdict, points_text
+from oversharp.diagnostics.verdict.record import LeftOut, LenientReading, Rates, Verdict
 from oversharp.diagnostics.verdict.rule import spent_share
-from oversharp.diagnostics.verdict.sentence import largest_fall, share_text
+from oversharp.diagnostics.verdict.words.numbers import points_text
+from oversharp.diagnostics.verdict.words.sentence import largest_fall, share_text
 
 #: Below these a verdict warns: problems, and samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
@@ -248,7 +249,7 @@ def _of_looks(counts: SeriesCounts) -> Iterator[str]:
         what = f"each of {looks.runs} runs" if looks.runs > 1 else "it"
         yield (
             f"The levels of a loss are {spent:.2g} of those of a single look, so that reading {what} {read} cries wolf "
-            "no more often in all; No loss found is not corrected for that."
+            "no more often in all; No loss is not corrected for that."
         )
 
 

@@ -1,0 +1,1 @@
+"""Words of the verdict: sentences, caveats, the decomposition of a change, and numbers as text."""
