@@ -38,7 +38,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "no loss (within 2 points)": "Heading of a verdict: a fall of pass@k by 2 points or more is excluded at every "
         "k, with 95 % confidence. docs/verdict.md",
         "not shown": "Heading of a verdict: the data neither show a fall of pass@k nor exclude one of 2 points, or "
-        "they show a fall that false accepts or the format of the answers may explain. `oversharp plan` computes how many "
+        "they show a fall that false accepts or the answer format may explain. `oversharp plan` computes how many "
         "problems and samples would settle it. docs/verdict.md",
         "no verdict": "Heading of a verdict: nothing could be tested, or the base's samples chose the problems. The "
         "sentence after it gives the reason.",
