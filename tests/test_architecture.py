@@ -77,6 +77,8 @@ HOMES = {
 CATALOGUES = {"oversharp/diagnostics/ingest/formats"}
 MOST_MODULES = 15
 
+pytestmark = pytest.mark.xdist_group("architecture")  # every source file is parsed once
+
 
 @cache
 def _modules() -> dict[str, Path]:
@@ -89,10 +91,16 @@ def _modules() -> dict[str, Path]:
 
 
 @cache
+def _tree(path: Path) -> ast.Module:
+    """A source file, parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def _imports(name: str) -> frozenset[str]:
     """Modules that ``name`` imports, anywhere in its file, under ``TYPE_CHECKING`` too."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(_modules()[name].read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(_modules()[name])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -124,7 +132,7 @@ def test_nothing_imports_a_folder_past_its_package() -> None:
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     past = []
     for path in tracked.split():
-        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(ROOT / path)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
@@ -224,7 +232,7 @@ def test_the_store_is_written_in_its_own_room_alone() -> None:
     texts = {
         name: [
             node.value
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in ast.walk(_tree(path))
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ]
         for name, path in _modules().items()
@@ -246,7 +254,7 @@ def test_a_view_is_defined_once() -> None:
 def test_a_class_name_stands_for_one_thing() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for name, path in _modules().items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
     assert not {name: where for name, where in homes.items() if len(where) > 1}

@@ -251,7 +251,7 @@ def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path,
     assert (tmp_path / "report.html").is_file()
 
 
-@pytest.mark.usefixtures("few_measures")
+@pytest.mark.usefixtures("few_measures", "few_figures")
 def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
     run: Run, countdown_series: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +281,7 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     assert "findings" in run("sql", str(audited))[1]
 
 
+@pytest.mark.xdist_group("imported_store")
 def test_every_command_on_a_store_takes_the_directory_that_holds_it(
     run: Run, imported_store: Path, tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_every_command_on_a_store_takes_the_directory_that_holds_it(
     assert code == 2
 
 
+@pytest.mark.xdist_group("imported_store")
 @pytest.mark.usefixtures("no_report")
 def test_drop_prints_what_goes_what_is_left_and_where_the_copy_is(
     run: Run, imported_store: Path, tmp_path: Path

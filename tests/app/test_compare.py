@@ -15,7 +15,7 @@ from oversharp.diagnostics.records.errors import ConfigError, TrainingError
 from oversharp.diagnostics.store import Store
 from oversharp.reports.evidence.source import read_source
 from oversharp.trainers.config import TrainConfig
-from tests.conftest import write_checkpoint
+from tests.conftest import audits_of_some_measures, figures_of_some_measures, write_checkpoint
 
 pytestmark = pytest.mark.xdist_group("compare")  # they share what takes seconds to make
 
@@ -101,7 +101,8 @@ def compared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     out = folder / "out"
     train(read_comparison(write(folder, model, max_steps=1), out).runs[0].config)
     before = written_ns(out)
-    result = compare(read_comparison(write(folder, model), out), command="oversharp compare study.toml")
+    with audits_of_some_measures(), figures_of_some_measures():
+        result = compare(read_comparison(write(folder, model), out), command="oversharp compare study.toml")
     return Compared(file=folder / "study.toml", out=out, written_ns=before, result=result)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,6 +28,7 @@ from oversharp.diagnostics.statistics.problem_changes import State
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
 from oversharp.diagnostics.tasks.presets import PRESETS
+from oversharp.diagnostics.verdict import audit_sizes
 from oversharp.diagnostics.verdict.headings import TITLES
 from oversharp.diagnostics.verdict.words.sentence import SHARPENING_TITLES
 from oversharp.reports.page import build_page, read_context
@@ -37,6 +38,9 @@ from oversharp.reports.records import Table, Tile
 PLAIN = {"", "benchmark", "how much", "id", "in", "of", "path", "runs", "setting", "table", "title", "value", "what"}
 PLAIN |= {"method", "series or model", "what else, or why not", "answer", "part", "next", "task", "accepted by"}
 PLAIN |= {"best between"}
+
+
+of_imports = pytest.mark.xdist_group("imported_store")  # they share what takes seconds to make
 
 
 def explained(word: str) -> bool:
@@ -64,20 +68,43 @@ def test_every_label_of_a_verdict_and_every_state_is_explained() -> None:
     assert oversharp.explain("Not shown").startswith("not shown: Heading of a verdict")
 
 
+@dataclass(frozen=True)
+class Results:
+    """What the commands print of one store, computed once."""
+
+    shipping: tuple[oversharp.Recommendation, ...]
+    diff: oversharp.StepDifference
+    lost: oversharp.LostProblems
+    plan: oversharp.Plan
+
+
+@pytest.fixture(scope="module")
+def computed(imported_store: Path) -> Results:
+    with pytest.MonkeyPatch.context() as patched:  # the largest audits take long to simulate
+        patched.setattr(audit_sizes, "SAMPLES", (64,))
+        patched.setattr(audit_sizes, "PROBLEM_MULTIPLES", (1, 2))
+        planned = oversharp.plan(imported_store, series="one")
+    return Results(
+        shipping=oversharp.ship(imported_store),
+        diff=oversharp.diff(imported_store, steps=[0, 100], series="one"),
+        lost=oversharp.lost(imported_store, series="one"),
+        plan=planned,
+    )
+
+
+@of_imports
 def test_every_word_that_starts_a_line_of_the_console_is_explained(
-    imported_store: Path, capsys: pytest.CaptureFixture[str]
+    imported_store: Path, computed: Results, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with oversharp.open_store(imported_store) as store:
         verdict = store.verdict("one")
         assert verdict is not None
         for explain in (True, False):
             print_verdict(verdict, imported_store, made_of=store.made_of("one"), explain=explain)
-    shipping.print_shipping(oversharp.ship(imported_store), store_path=imported_store, explain=True)
-    show_diff(
-        oversharp.diff(imported_store, steps=[0, 100], series="one"), False, store_path=imported_store, explain=True
-    )
-    show_lost(oversharp.lost(imported_store, series="one"), False, store_path=imported_store, explain=True)
-    print_plan(oversharp.plan(imported_store, series="one"))
+    shipping.print_shipping(computed.shipping, store_path=imported_store, explain=True)
+    show_diff(computed.diff, False, store_path=imported_store, explain=True)
+    show_lost(computed.lost, False, store_path=imported_store, explain=True)
+    print_plan(computed.plan)
     lines = capsys.readouterr().out.splitlines()
     starts = (line[:LABEL_WIDTH].strip() for line in lines)
     heads = {start for start in starts if re.fullmatch(r"[a-z][a-z@1]*( [a-z@]+)*", start)}
@@ -86,8 +113,9 @@ def test_every_word_that_starts_a_line_of_the_console_is_explained(
     assert [head for head in sorted(heads) if not explained(head)] == []
 
 
+@of_imports
 def test_every_heading_of_a_table_on_the_console_is_explained(
-    imported_store: Path, monkeypatch: pytest.MonkeyPatch
+    imported_store: Path, computed: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headings: list[str] = []
     add = ConsoleTable.add_column
@@ -103,18 +131,17 @@ def test_every_heading_of_a_table_on_the_console_is_explained(
     monkeypatch.setattr(ConsoleTable, "add_column", recorded)
     monkeypatch.setattr(layout, "table_lines", recorded_table)
     out = Console(file=io.StringIO(), width=200)
-    shipping.print_shipping(oversharp.ship(imported_store), out=out)
-    print_plan(oversharp.plan(imported_store, series="one"), out)
-    changes.show_diff(
-        oversharp.diff(imported_store, steps=[0, 100], series="one"), False, store_path=imported_store, explain=False
-    )
-    changes.show_lost(oversharp.lost(imported_store, series="one"), False, store_path=imported_store, explain=False)
+    shipping.print_shipping(computed.shipping, out=out)
+    print_plan(computed.plan, out)
+    changes.show_diff(computed.diff, False, store_path=imported_store, explain=False)
+    changes.show_lost(computed.lost, False, store_path=imported_store, explain=False)
     show_overlap(oversharp.check_problems("countdown", ["countdown"]), out)
     headings += [column.heading for column in results.CONFIRM_COLUMNS]
     assert {"worst pass@k, points", "adjusted p", "problems", "same words", "seemed"} <= set(headings)
     assert [one for one in headings if one not in PLAIN | {"step 100"} and not explained(one)] == []
 
 
+@of_imports
 def test_every_heading_of_the_report_is_explained(imported_store: Path) -> None:
     with Store.open(imported_store, read_only=True) as store:
         page = build_page(read_context(store, tuple(all_measures().values()), store_name="audit.duckdb", series=None))
@@ -128,6 +155,7 @@ def test_every_heading_of_the_report_is_explained(imported_store: Path) -> None:
     assert [one for one in sorted(headings - PLAIN - own) if not explained(one)] == []
 
 
+@of_imports
 def test_every_claim_of_a_verdict_is_explained(imported_store: Path) -> None:
     with oversharp.open_store(imported_store) as store:
         verdict = store.verdict("one")

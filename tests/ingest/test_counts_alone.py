@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.store import Store
 from tests.ingest.formats.reading import write_lines
 
+of_one_root = pytest.mark.xdist_group("counts")  # they share what takes seconds to make
 N, STEPS = 16, (0, 20, 40)
 COUNTS = {"problem": "id", "n": "n", "correct": "c", "step": "step"}
 TEXTS = {"prompt": "q", "response": "a", "reward": "ok", "problem": "id", "step": "step"}
@@ -44,13 +46,14 @@ def _samples(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of counts with its report, and one of samples with as many correct ones."""
+    """A store of counts with its report, and one without of samples with as many correct ones."""
     root = tmp_path_factory.mktemp("counts")
     write_lines(root / "counts.jsonl", *_counts())
     write_lines(root / "texts.jsonl", *_samples(_counts()))
     for name, fields in (("counts", COUNTS), ("texts", TEXTS)):
         config = ImportConfig(store=root / name / "audit.duckdb", map=fields, name="run")
-        result = oversharp.import_samples(root / f"{name}.jsonl", config, command="oversharp import")
+        import_with_report = partial(oversharp.import_samples, command="oversharp import")
+        result = (import_with_report if name == "counts" else import_samples)([root / f"{name}.jsonl"], config)
         assert not result.incomplete
     return root
 
@@ -60,6 +63,7 @@ def findings(root: Path, name: str, sql: str) -> list[tuple[Any, ...]]:
         return list(store.frame(sql).itertuples(index=False, name=None))
 
 
+@of_one_root
 def test_counts_give_the_verdict_and_the_curves_that_samples_give(root: Path) -> None:
     sql = """
         SELECT measure, step, scope, coalesce(k, 0) AS k, round(value, 9) AS value FROM findings
@@ -72,6 +76,7 @@ def test_counts_give_the_verdict_and_the_curves_that_samples_give(root: Path) ->
     assert findings(root, "counts", "SELECT label FROM verdicts") == [("over_sharpened",)]
 
 
+@of_one_root
 def test_what_needs_texts_is_absent_and_says_so(root: Path) -> None:
     sql = f"SELECT DISTINCT measure FROM findings WHERE why = '{NO_TEXTS}'"
     absent = {measure for (measure,) in findings(root, "counts", sql)}
@@ -85,6 +90,7 @@ def test_what_needs_texts_is_absent_and_says_so(root: Path) -> None:
     assert not findings(root, "counts", "SELECT 1 FROM response_ways")
 
 
+@of_one_root
 def test_lost_problems_report_and_shipping_need_no_texts(root: Path) -> None:
     path = root / "counts" / "audit.duckdb"
     found = lost(path, answers=True)
@@ -106,6 +112,7 @@ def imported(tmp_path: Path, rows: list[dict[str, Any]]) -> ImportResult:
     return import_samples([path], ImportConfig(store=tmp_path / "audit.duckdb", map=COUNTS))
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_equal_counts_are_no_copies(tmp_path: Path) -> None:
     rows = [{"id": f"p{p}", "n": 8, "c": 4 if p % 2 else 8, "step": step} for p in range(30) for step in (0, 10, 20)]
     result = imported(tmp_path, rows)
@@ -115,6 +122,7 @@ def test_equal_counts_are_no_copies(tmp_path: Path) -> None:
     assert not series.verdict.left_out
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_part_of_more_counted_samples_is_a_random_one(tmp_path: Path) -> None:
     """The base has 256 samples of each problem and 128 are right; the first 16 that are compared are half right."""
     rows = [{"id": f"p{p}", "n": n, "c": n // 2, "step": step} for p in range(40) for step, n in ((0, 256), (10, 16))]
@@ -128,6 +136,7 @@ def test_a_part_of_more_counted_samples_is_a_random_one(tmp_path: Path) -> None:
         assert whole.to_numpy().tolist() == [[256, 128]]
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_rows_that_are_not_sorted_by_step_are_no_fault(tmp_path: Path) -> None:
     rows = sorted(_samples(_counts()), key=lambda row: (row["id"], -row["step"]))
     path = write_lines(tmp_path / "texts.jsonl", *rows)
@@ -136,6 +145,7 @@ def test_rows_that_are_not_sorted_by_step_are_no_fault(tmp_path: Path) -> None:
     assert result.series[0].steps == STEPS
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_step_that_is_named_counts_whatever_the_folder_is_called(tmp_path: Path) -> None:
     (tmp_path / "run-3").mkdir()
     path = write_lines(tmp_path / "run-3" / "all_2024.jsonl", *_samples(_counts()))

@@ -113,6 +113,7 @@ def test_a_chosen_filter_is_taken_without_a_word(tmp_path: Path) -> None:
     assert (series.notes, series.doubts) == ((), ())
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_command_ends_with_3_also_when_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (0, 10):
         lm_eval_file(tmp_path / "dumps", step, style_change)

@@ -72,6 +72,7 @@ def test_greedy_responses_alone_give_accuracies(tmp_path: Path, n_problems: int,
         assert made_of(store, one.name) is None
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_greedy_responses_are_reported_and_shipped_without_a_recommendation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from oversharp.diagnostics.models.templates import TemplateLimitError, render_ch
 from oversharp.diagnostics.models.tokens import chat_text
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import SamplingSettings
+from tests.preloaded import RunningServer
 from tests.samplers.tiny_models import WORDS, build_tokenizer, checkpoint_at, problem, write_checkpoint
 
 CHAT = SamplingSettings(sampler="t", chat=True)
@@ -90,18 +89,14 @@ def test_the_other_process_knows_all_that_transformers_gives_a_template(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_audit_with_such_a_template_ends_in_one_line(tmp_path: Path) -> None:
+def test_an_audit_with_such_a_template_ends_in_one_line(tmp_path: Path, commands: RunningServer) -> None:
     write_checkpoint(tmp_path / "run/checkpoint-0", seed=0)
     shutil.copytree(tmp_path / "run/checkpoint-0", tmp_path / "run/checkpoint-10")
     for step in (0, 10):
         build_tokenizer(chat_template="{{ 'A' * 10**10 }}").save_pretrained(tmp_path / f"run/checkpoint-{step}")
     (tmp_path / "p.jsonl").write_text('{"prompt": "a b", "answer": "c", "verifier": "exact"}\n')
-    command = ["audit", "run", "--problems", "p.jsonl", "--chat", "--n", "4", "--k", "1", "--quiet"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "oversharp", *command],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    (line,) = ended.stderr.splitlines()
-    assert ended.returncode == SamplerError.exit_code
+    command = ["audit", str(tmp_path / "run"), "--problems", str(tmp_path / "p.jsonl"), "--out", str(tmp_path / "out")]
+    code, output = commands.start([*command, "--chat", "--n", "4", "--k", "1", "--quiet"]).communicate()
+    (line,) = output.splitlines()
+    assert code == SamplerError.exit_code
     assert "checkpoint-0/chat_template.jinja: the chat template takes more than 1 GiB of memory" in line

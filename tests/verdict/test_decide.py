@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -393,8 +393,9 @@ def test_equal_counts_give_an_equal_verdict_to_the_last_digit() -> None:
 _counts_of_8 = arrays(np.int64, (3, 6), elements=st.integers(0, 8))
 
 
+@pytest.mark.usefixtures("no_remedy")
 @given(_counts_of_8)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_counts_end_in_sentences_with_its_range_of_k(correct_TP: np.ndarray) -> None:
     base, *trained = (_checkpoint(20 * t, correct_P, n=8) for t, correct_P in enumerate(correct_TP))
     verdict = verdict_of(_series(base, *trained))
