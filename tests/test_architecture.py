@@ -127,6 +127,7 @@ def test_every_module_stands_in_a_room_and_the_root_of_diagnostics_is_empty() ->
     assert [path.name for path in (ROOT / "diagnostics").glob("*.py")] == ["__init__.py"]
 
 
+@pytest.mark.slow
 def test_nothing_imports_a_folder_past_its_package() -> None:
     """`import diagnostics` would load a second copy of each module, which the users' own may shadow."""
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -209,6 +210,7 @@ oversharp.trainers.run.checkpointing.committed_step(oversharp.trainers.config.Tr
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -228,6 +230,7 @@ def test_light_imports_load_no_torch(code: str) -> None:
 WRITES = re.compile(r"\b(INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|CREATE (OR REPLACE )?TABLE|DROP TABLE)\b")
 
 
+@pytest.mark.slow
 def test_the_store_is_written_in_its_own_room_alone() -> None:
     texts = {
         name: [
@@ -251,6 +254,7 @@ def test_a_view_is_defined_once() -> None:
     assert not [name for name, n in made.items() if n > 1]
 
 
+@pytest.mark.slow
 def test_a_class_name_stands_for_one_thing() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for name, path in _modules().items():

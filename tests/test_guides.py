@@ -113,6 +113,7 @@ NEEDS_TRL = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guide", "prepare", "run", "made"),
     [

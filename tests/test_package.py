@@ -29,7 +29,7 @@ LIBRARIES = (
 )
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 
-pytestmark = pytest.mark.xdist_group("package")
+pytestmark = [pytest.mark.xdist_group("package"), pytest.mark.slow]
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -51,6 +51,7 @@ def test_the_navigation_has_four_shelves() -> None:
     assert shelves == ["Tutorials", "How-to", "Reference", "Explanation"]
 
 
+@pytest.mark.slow
 @needs_mkdocs
 def test_every_page_and_every_linked_file_is_in_the_site(site: Path) -> None:
     assert (site / "index.html").is_file()
@@ -61,6 +62,7 @@ def test_every_page_and_every_linked_file_is_in_the_site(site: Path) -> None:
     assert 'href="../repository/CONTRIBUTING.html"' in text_of(site / "guides/measures.html")
 
 
+@pytest.mark.slow
 @needs_mkdocs
 def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     loaded = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"?(https?:)?//|<link[^>]+href=\"?(https?:)?//")
@@ -69,6 +71,7 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     assert [sheet.name for sheet in site.rglob("*.css") if re.search(r"url\(\"?https?:", text_of(sheet))] == []
 
 
+@pytest.mark.slow
 @needs_mkdocs
 def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()

@@ -106,6 +106,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
     assert not heavy & (plain | loaded_by("import oversharp; oversharp.audit"))
 
 
+@pytest.mark.slow
 def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() -> None:
     names = [*api.VERBS, *api.RECORDS]
     assert all(getattr(oversharp, name) is getattr(api, name) for name in names)

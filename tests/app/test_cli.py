@@ -269,6 +269,7 @@ def test_series_that_were_sampled_differently_are_compared_only_when_that_is_all
     assert run(*arguments, "--allow")[0] == 0
 
 
+@pytest.mark.slow
 def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     query = "SELECT count(*) AS n, 'x' AS label FROM samples"
     code, out, _ = run("sql", str(audited), query, "--json")
@@ -281,6 +282,7 @@ def test_sql_prints_tables_json_and_csv(run: Run, audited: Path) -> None:
     assert "findings" in run("sql", str(audited))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("imported_store")
 def test_every_command_on_a_store_takes_the_directory_that_holds_it(
     run: Run, imported_store: Path, tmp_path: Path
@@ -339,6 +341,7 @@ def test_a_table_on_the_console_writes_control_characters_out(run: Run, tmp_path
     assert chr(27) not in out.replace("\x1b[1m", "").replace("\x1b[0m", "")
 
 
+@pytest.mark.slow
 def test_a_text_of_several_lines_is_one_line_of_a_table_and_whole_in_json_and_csv(run: Run, tmp_path: Path) -> None:
     store = tmp_path / "audit.duckdb"
     Store.open(store).close()
@@ -365,6 +368,7 @@ def test_a_path_that_the_system_refuses_is_one_line(run: Run, countdown_series: 
     assert len(last) < 300
 
 
+@pytest.mark.slow
 def test_in_a_pipe_nothing_that_sql_prints_is_cut_or_folded(run: Run, audited: Path) -> None:
     path = "/a/" + "long/" * 60 + "checkpoint-160"
     assert f" {path} " in run("sql", str(audited), f"SELECT '{path}' AS path, 1 AS step")[1]

@@ -106,6 +106,7 @@ def compared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     return Compared(file=folder / "study.toml", out=out, written_ns=before, result=result)
 
 
+@pytest.mark.slow
 def test_all_runs_lie_in_one_store_under_objective_and_seed(compared: Compared) -> None:
     assert [one.series for one in compared.result.audits] == ["grpo-seed-0", "grpo-seed-1", "iac-seed-0", "iac-seed-1"]
     assert compared.result.left_out == {}
@@ -117,6 +118,7 @@ def test_all_runs_lie_in_one_store_under_objective_and_seed(compared: Compared) 
     assert [int(step) for step in source.series[0].checkpoints["step"]] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_the_report_compares_objectives_over_seeds(compared: Compared) -> None:
     html = compared.result.report_path.read_text(encoding="utf-8")
     assert "Objectives over seeds" in html
@@ -124,12 +126,14 @@ def test_the_report_compares_objectives_over_seeds(compared: Compared) -> None:
     assert "Differences between objectives, paired by seed" in html
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_continued_and_not_begun_again(compared: Compared) -> None:
     assert compared.written_ns == {"grpo-seed-0": written_ns(compared.out)["grpo-seed-0"]}
     lines = (compared.out / "grpo-seed-0" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
 
 
+@pytest.mark.slow
 def test_seeds_differ_and_objectives_share_their_prompts(compared: Compared) -> None:
     from pyarrow import parquet
 
@@ -149,6 +153,7 @@ def test_the_same_command_again_repeats_nothing(compared: Compared) -> None:
     compared.result.report_path.write_bytes(report)  # in the place of what stands for one
 
 
+@pytest.mark.slow
 def test_the_plan_counts_what_is_missing(compared: Compared, tmp_path: Path, model: Path) -> None:
     fresh = plan_comparison(read_comparison(write(tmp_path, model), tmp_path / "out"))
     assert [(run.steps, run.done_steps, run.rollouts) for run in fresh.runs] == [(2, 0, 36)] * 4
@@ -180,6 +185,7 @@ def test_a_setting_of_an_objective_that_is_wrong_is_told_before_anything_is_trai
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
     tmp_path: Path, model: Path, dry_run: bool
@@ -223,6 +229,7 @@ def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
     assert sorted(out.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_base_that_is_still_to_be_trained_is_checked_as_it_will_be(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     runs = (
@@ -240,6 +247,7 @@ def test_a_base_that_is_still_to_be_trained_is_checked_as_it_will_be(tmp_path: P
         plan_comparison(read_comparison(path, tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_path: Path) -> None:
     shorter = write(tmp_path, model, max_steps=1)
     with pytest.raises(ConfigError, match=r"is at step 2, beyond max_steps = 1; raise it to 2 or pass"):

@@ -132,6 +132,7 @@ def test_a_table_shortens_texts_and_no_number() -> None:
     assert table_lines(columns, [("数学" * 60, "1")])[1] == "数学" * 19 + "…  1"
 
 
+@pytest.mark.slow
 def test_weights_that_come_again_change_no_shortlist(tmp_path: Path) -> None:
     def listed(name: str, same_weights: dict[int, int]) -> object:
         with Store.open(tmp_path / f"{name}.duckdb") as store:

@@ -92,6 +92,7 @@ def computed(imported_store: Path) -> Results:
     )
 
 
+@pytest.mark.slow
 @of_imports
 def test_every_word_that_starts_a_line_of_the_console_is_explained(
     imported_store: Path, computed: Results, capsys: pytest.CaptureFixture[str]
@@ -113,6 +114,7 @@ def test_every_word_that_starts_a_line_of_the_console_is_explained(
     assert [head for head in sorted(heads) if not explained(head)] == []
 
 
+@pytest.mark.slow
 @of_imports
 def test_every_heading_of_a_table_on_the_console_is_explained(
     imported_store: Path, computed: Results, monkeypatch: pytest.MonkeyPatch
@@ -141,6 +143,7 @@ def test_every_heading_of_a_table_on_the_console_is_explained(
     assert [one for one in headings if one not in PLAIN | {"step 100"} and not explained(one)] == []
 
 
+@pytest.mark.slow
 @of_imports
 def test_every_heading_of_the_report_is_explained(imported_store: Path) -> None:
     with Store.open(imported_store, read_only=True) as store:
@@ -155,6 +158,7 @@ def test_every_heading_of_the_report_is_explained(imported_store: Path) -> None:
     assert [one for one in sorted(headings - PLAIN - own) if not explained(one)] == []
 
 
+@pytest.mark.slow
 @of_imports
 def test_every_claim_of_a_verdict_is_explained(imported_store: Path) -> None:
     with oversharp.open_store(imported_store) as store:

@@ -20,7 +20,7 @@ from oversharp.diagnostics.ingest.ingest import import_samples
 from oversharp.diagnostics.ingest.plan import plan_import
 from oversharp.diagnostics.records.errors import OversharpError
 
-pytestmark = pytest.mark.usefixtures("few_measures")
+pytestmark = [pytest.mark.usefixtures("few_measures"), pytest.mark.slow]
 Row = dict[str, Any]
 FLAT = "prompt=q,response=a,gold=g,reward=ok"
 

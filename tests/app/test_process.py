@@ -67,6 +67,7 @@ PRINTS = (
 SPEAKS = PRINTS + "cli.main = lambda: print('≥ …') or print('≤', file=sys.stderr); process.main()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_a_command_without_standard_streams_prints_into_none_of_its_files(
     closed: tuple[int, ...], tmp_path: Path
@@ -85,6 +86,7 @@ def test_characters_that_the_output_lacks_are_written_as_escapes() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"\\u2265 \\u2026\n", b"\\u2264\n")
 
 
+@pytest.mark.slow
 def test_a_deleted_directory_is_told_in_one_line(tmp_path: Path) -> None:
     program = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir({str(tmp_path / 'gone')!r}); {SPEAKS}"
     (tmp_path / "gone").mkdir()

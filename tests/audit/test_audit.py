@@ -65,6 +65,7 @@ def done(whole: AuditResult, tmp_path: Path) -> AuditResult:
     return replace(whole, store_path=out / whole.store_path.name, report_path=out / whole.report_path.name)
 
 
+@pytest.mark.slow
 @of_one_audit
 def test_the_same_audit_again_draws_nothing_and_finds_the_same(
     countdown_series: Path, whole: AuditResult, done: AuditResult
@@ -363,6 +364,7 @@ def test_a_checkpoint_that_is_cut_short_is_left_out_with_a_caveat_until_it_is_me
         assert [caveat.partition(" (model.safetensors")[0] for caveat in left_out] == [f"Left out: {_}" for _ in labels]
 
 
+@pytest.mark.slow
 def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_series: Path, tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
     listed = {"prompt": "1 2 3 = 7 :", "answer": "7", "modes": ["1 + 2 * 3", "2 * 3 + 1"]}
@@ -379,6 +381,7 @@ def test_exact_values_of_some_problems_are_not_given_as_those_of_all(countdown_s
     assert rows["n"].iloc[1] == 2  # modes
 
 
+@pytest.mark.slow
 def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Path) -> None:
     for k in (1, 8):
         result = oversharp.audit([countdown_series], config(tmp_path, k=(k,)))

@@ -48,6 +48,7 @@ CPU = MeasuredCpu(
 GPU = Gpu(name="G", bfloat16_flop=1e6, float32_flop=1e5, bytes_per_s=1e4, memory_bytes=1e4)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 def test_the_counts_are_those_of_an_audit(audited_store: Path) -> None:
     size = AuditSize(
@@ -86,6 +87,7 @@ def test_rates_are_carried_over_to_a_cpu_of_another_pace() -> None:
     assert CPU.hardware in here.machine
 
 
+@pytest.mark.slow
 def test_the_pace_of_this_cpu_is_one_that_a_cpu_can_have() -> None:
     speed = measure_core("float32")
     assert speed.dtype == "float32"

@@ -179,6 +179,7 @@ def test_rates_are_shares_of_the_samples_that_count(read: Callable) -> None:
     assert counts.tokens_per_sample == 3
 
 
+@pytest.mark.slow
 def test_unread_samples_are_cut_off_or_ungraded_ones_that_are_not_correct(read: Callable, store: Store) -> None:
     counts = read({(0, 0): "A..!", (0, 20): "!!?~"}, n=4)
     assert (counts.base.unread_P.tolist(), counts.trained[0].unread_P.tolist()) == ([1], [4])
@@ -186,6 +187,7 @@ def test_unread_samples_are_cut_off_or_ungraded_ones_that_are_not_correct(read: 
     assert read_counts(store, stored_key(store, "run"), {}, {}).trained[0].unread_P.tolist() == [2]
 
 
+@pytest.mark.slow
 def test_what_is_cut_off_behind_an_answer_in_a_box_was_read(read: Callable, store: Store) -> None:
     read({(0, 0): "A...", (0, 20): "!!?~"}, n=4)
     key = stored_key(store, "run")
@@ -200,6 +202,7 @@ def test_what_is_cut_off_behind_an_answer_in_a_box_was_read(read: Callable, stor
     assert store.frame("SELECT n, n_correct, n_cut, n_unread FROM read_counts WHERE step = 20").equals(told)
 
 
+@pytest.mark.slow
 def test_samples_that_tell_neither_their_end_nor_their_grading_leave_unread_unknown(store: Store) -> None:
     key = plant(store, {(0, 0): "A..!", (0, 20): "!!.."}, n=4)
     store._database.rows("UPDATE samples SET finish_reason = NULL WHERE checkpoint_id = 'hash20'")
@@ -211,6 +214,7 @@ def test_samples_that_tell_neither_their_end_nor_their_grading_leave_unread_unkn
     assert counts.trained[0].unread_P is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clusters", "together"),
     [
@@ -247,6 +251,7 @@ def _asked(verifier: str, **fields: object) -> list[Problem]:
     return [Problem(task="t", prompt=prompt, gold="4", verifier=verifier, **fields) for prompt in _PROMPTS]
 
 
+@pytest.mark.slow
 def test_prompts_that_repeat_another_are_counted_where_no_cluster_is_named(store: Store) -> None:
     letters = {(problem, step): "A..." for problem in range(5) for step in (0, 20)}
     problems = _asked("exact")
@@ -255,6 +260,7 @@ def test_prompts_that_repeat_another_are_counted_where_no_cluster_is_named(store
     assert read_counts(store, named, {}, {}).n_near_duplicates == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verifier", "changes", "terms", "rate"),
     [
@@ -293,6 +299,7 @@ def test_of_several_graders_the_largest_guess_rate_counts(store: Store) -> None:
     assert counts.guess_rate == GuessRate(share=0.25, source="known to the grader")
 
 
+@pytest.mark.slow
 def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
     def looks(*steps: int, failed: Sequence[str] = ()) -> Looks:
         letters = {(problem, step): _mixed("A.B.", problem, step) for problem in range(3) for step in (0, *steps)}
@@ -312,6 +319,7 @@ def test_each_set_of_compared_checkpoints_is_one_look(store: Store) -> None:
     assert [one.tolist() for one in steps] == [[20], [20, 40], [20, 40, 60]]
 
 
+@pytest.mark.slow
 def test_more_samples_or_problems_at_the_same_checkpoints_are_another_look(store: Store) -> None:
     def number(n: int, n_problems: int = 3) -> int:
         letters = {
@@ -329,6 +337,7 @@ def test_more_samples_or_problems_at_the_same_checkpoints_are_another_look(store
     assert [number(4), number(4), number(8), number(4), number(4, 5)] == [1, 1, 2, 1, 3]
 
 
+@pytest.mark.slow
 def test_a_look_of_before_samples_counted_is_the_same_look(store: Store) -> None:
     letters = {(problem, step): _mixed("A.B.", problem, step) for problem in range(3) for step in (0, 20)}
     key = plant(store, letters, n=4)
@@ -365,6 +374,7 @@ def test_weights_that_come_again_are_no_evidence_a_second_time(read: Callable) -
     assert [one.correct_P.tolist() for one in (counts.base, *counts.trained)] == [[1, 1, 1]] * 4
 
 
+@pytest.mark.slow
 def test_greedy_responses_do_not_count(store: Store) -> None:
     key = plant(store, {(0, 0): "A...", (0, 20): "...."}, n=4)
     store._database.rows("INSERT INTO samples SELECT * REPLACE (true AS greedy) FROM samples WHERE sample_index = 0")
@@ -393,6 +403,7 @@ def _lost(n_problems: int, n: int) -> Responses:
     return {**base, **late}
 
 
+@pytest.mark.slow
 def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
     key = plant(store, _lost(40, 64), n=64)
     verdict = conclude(store, key, {}, {}, SilentProgress())
@@ -410,6 +421,7 @@ def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
             reader.verdict("ran")
 
 
+@pytest.mark.slow
 def test_the_clean_twin_of_a_planted_loss_is_no_loss(store: Store) -> None:
     letters = _lost(120, 64)
     # independent draws: counts that are equal to the last one in a hundred problems are no sample of anything
@@ -419,6 +431,7 @@ def test_the_clean_twin_of_a_planted_loss_is_no_loss(store: Store) -> None:
     assert (verdict.label, verdict.modes_collapsed, verdict.n_minority_problems) == ("no_loss", False, 120)
 
 
+@pytest.mark.slow
 def test_the_same_verdict_again_leaves_the_file_as_it_was(store: Store) -> None:
     key = plant(store, _lost(8, 16), n=16)
     first = conclude(store, key, {}, {}, SilentProgress())
@@ -436,6 +449,7 @@ def test_the_same_verdict_again_leaves_the_file_as_it_was(store: Store) -> None:
         assert len(again.frame("FROM verdicts")) == 1
 
 
+@pytest.mark.slow
 def test_failed_and_skipped_checkpoints_are_left_out_by_name(store: Store) -> None:
     key = plant(store, {**_lost(40, 64), **{(problem, 60): "A" * 64 for problem in range(40)}}, n=64)
     verdict = judge(store, key, {"hash60": "its tokenizer differs"}, {"checkpoint-80": "cut short"})
@@ -453,6 +467,7 @@ def test_a_single_problem_with_hardly_a_sample_has_a_verdict(store: Store, n: in
     assert (verdict.label, verdict.k_most) == ("inconclusive", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("responses", "same_weights", "why"),
     [

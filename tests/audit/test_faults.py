@@ -21,6 +21,8 @@ from tests.audit.fault_audit import Stroke
 from tests.preloaded import ENGINES, RunningServer, require_end_of
 from tests.vllm_here import runs_or_must_run
 
+pytestmark = pytest.mark.slow
+
 STEPS = (0, 20, 40, 60)
 N = 32
 PROBLEMS = (

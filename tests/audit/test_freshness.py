@@ -79,6 +79,7 @@ def _change(folder: Path, sql: str) -> None:
         store._database.rows(sql)
 
 
+@pytest.mark.slow
 def test_what_rests_on_the_same_evidence_is_not_computed_again(tmp_path: Path, key: AuditKey) -> None:
     with Store.open(tmp_path / "audit.duckdb") as store:
         held = store.verdict("run")
@@ -87,6 +88,7 @@ def test_what_rests_on_the_same_evidence_is_not_computed_again(tmp_path: Path, k
     assert not _computed(tmp_path, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [
@@ -121,6 +123,7 @@ def test_every_table_is_evidence_or_named_as_none(tmp_path: Path) -> None:
     assert set(freshness.EVIDENCE) - tables == {"response_tokens"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [
@@ -137,6 +140,7 @@ def test_what_somebody_changed_is_computed_anew_and_then_stands(tmp_path: Path, 
     assert (_made(tmp_path, key) == before) == ("grades" not in sql)  # results are as they were where evidence is
 
 
+@pytest.mark.slow
 def test_training_responses_count_without_an_event(tmp_path: Path, key: AuditKey) -> None:
     before = _made(tmp_path, key)
     with Store.open(tmp_path / "audit.duckdb") as store:
@@ -149,6 +153,7 @@ def test_training_responses_count_without_an_event(tmp_path: Path, key: AuditKey
     assert _made(tmp_path, key) == after
 
 
+@pytest.mark.slow
 def test_tokens_beside_the_store_count_too(tmp_path: Path, key: AuditKey) -> None:
     _change(tmp_path, "UPDATE audits SET panel = 1")
     before = _made(tmp_path, key)
@@ -157,6 +162,7 @@ def test_tokens_beside_the_store_count_too(tmp_path: Path, key: AuditKey) -> Non
     assert _made(tmp_path, key) != before
 
 
+@pytest.mark.slow
 def test_settings_and_what_was_left_out_count(tmp_path: Path, key: AuditKey) -> None:
     made = {
         _made(tmp_path, key),
@@ -169,12 +175,14 @@ def test_settings_and_what_was_left_out_count(tmp_path: Path, key: AuditKey) -> 
     assert len(made) == 6
 
 
+@pytest.mark.slow
 def test_another_series_in_the_store_changes_nothing_for_this_one(tmp_path: Path, key: AuditKey) -> None:
     before = _made(tmp_path, key)
     _change(tmp_path, "INSERT INTO training_metrics VALUES ('other', 20, 'loss', 1.0)")
     assert _made(tmp_path, key) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"findings of run": 3}', '{"findings of run": {"made": "x"}}'])
 def test_a_damaged_record_is_no_record(tmp_path: Path, key: AuditKey, text: str) -> None:
     record = tmp_path / "audit.made.json"

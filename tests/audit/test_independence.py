@@ -92,6 +92,7 @@ def test_shuffled_copies_show_in_right_and_wrong_alone(times: int, found: bool) 
     assert (describe_repeats(copied) is not None) == found
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_the_samples_of_another_is_left_out_and_its_clean_twin_is_not(store: Store) -> None:
     rng = np.random.default_rng(2)
     base, late, clean = _letters(rng, 2 * N), _letters(rng), _letters(rng)
@@ -103,6 +104,7 @@ def test_a_checkpoint_with_the_samples_of_another_is_left_out_and_its_clean_twin
     assert reasons == ["the same samples as checkpoint-0", None, "the same samples as checkpoint-40", None]
 
 
+@pytest.mark.slow
 def test_responses_that_no_model_gives_twice_show_copies_in_any_order(store: Store) -> None:
     rng = np.random.default_rng(3)
     responses = {(problem, step): text for step in (0, 20) for problem, text in _letters(rng).items()}

@@ -126,12 +126,14 @@ def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_sizes, "PROBLEM_MULTIPLES", (1, 2))
 
 
+@pytest.mark.slow
 def test_the_cheapest_audit_with_the_power_is_named_and_no_cheaper_one_has_it(planned: Plan) -> None:
     assert planned.cheapest is not None
     assert planned.cheapest.power >= 0.8
     assert all(one.power < 0.8 for one in planned.audits if one.tokens < planned.cheapest.tokens)
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: Plan, tmp_path: Path) -> None:
     with Store.open(_plant(tmp_path, [[1] * 7], related=3)) as store:
         cluster_P = read_pilot(store, "run").cluster_P
@@ -150,6 +152,7 @@ def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> No
         plan(_plant(tmp_path, [[0] * 7]))
 
 
+@pytest.mark.slow
 def test_the_cost_is_tokens_per_sample_times_problems_times_samples(planned: Plan) -> None:
     one = next(audit for audit in planned.audits if (audit.n_problems, audit.n) == (80, 64))
     # 8 checkpoints of 64 samples, the base of 128, 3 tokens each
@@ -157,6 +160,7 @@ def test_the_cost_is_tokens_per_sample_times_problems_times_samples(planned: Pla
     assert one.n_base == 128
 
 
+@pytest.mark.slow
 def test_the_grid_has_the_own_size_and_multiples_and_the_pilots_own_n(planned: Plan) -> None:
     assert {audit.n_problems for audit in planned.audits} == {40, 80, 160}
     assert {audit.n for audit in planned.audits} == {32, 64, 256}
@@ -165,6 +169,7 @@ def test_the_grid_has_the_own_size_and_multiples_and_the_pilots_own_n(planned: P
     assert planned.k == 16  # half of the audit's n
 
 
+@pytest.mark.slow
 def test_a_pilot_of_the_base_alone_has_no_power_of_its_own(planned: Plan) -> None:
     assert planned.present is None
 
@@ -194,6 +199,7 @@ def test_a_larger_fall_is_found_more_often(base_alone: Path, planned: Plan) -> N
     assert sum(one.power for one in larger) > sum(one.power for one in smaller) + 0.3
 
 
+@pytest.mark.slow
 def test_an_audit_is_worth_what_it_finds_of_the_loss_that_is_harder_to_see(planned: Plan) -> None:
     assert all(one.power == min(of.power for of in one.by_law) for one in planned.audits)
     assert {tuple(of.law for of in one.by_law) for one in planned.audits} == {("diffuse", "concentrated")}
@@ -203,18 +209,21 @@ def test_an_audit_is_worth_what_it_finds_of_the_loss_that_is_harder_to_see(plann
     assert one.by_law[1].power < 0.5
 
 
+@pytest.mark.slow
 def test_every_power_is_known_well_enough_to_compare_sizes(planned: Plan) -> None:
     simulated = [of for one in planned.audits for of in one.by_law if of.runs]
     assert max(max(of.power - of.low, of.high - of.power) for of in simulated) <= 0.1
     assert {of.runs < 400 for of in simulated} == {True, False}
 
 
+@pytest.mark.slow
 def test_more_samples_never_cost_power_of_the_same_problems(planned: Plan) -> None:
     for n_problems in (40, 80, 160):
         powers = [one.power for one in planned.audits if one.n_problems == n_problems and one.n >= 64]
         assert all(more > fewer - 0.1 for fewer, more in pairwise(powers))
 
 
+@pytest.mark.slow
 def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(planned: Plan) -> None:
     audits = [audit.by_law[0] for audit in planned.audits if audit.n == 256]
     skipped = [of for of in audits if of.runs == 0]
@@ -223,6 +232,7 @@ def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(planned: Plan)
     assert audits[0].runs > 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: Path) -> None:
     for change, message in (
         ({"drop_points": 0.0}, "--drop 0: must be above 0"),
@@ -244,6 +254,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: 
         plan(tmp_path / "audit.duckdb")
 
 
+@pytest.mark.slow
 def test_an_audit_without_samples_of_its_base_is_refused(tmp_path: Path) -> None:
     path = _plant(tmp_path, [_base_counts()])
     with Store.open(path) as store:
@@ -261,6 +272,7 @@ def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
     assert plan(path, series="two", drop_points=10.0).series == "two"
 
 
+@pytest.mark.slow
 def test_settling_names_the_cheapest_audit_that_is_no_smaller_than_the_one_in_hand() -> None:
     counts_P = np.array(_base_counts(100, 128))
     remedy = settle(
@@ -284,6 +296,7 @@ def test_the_audit_in_hand_keeps_its_own_n_and_base_when_it_is_the_answer() -> N
         assert (remedy.n_problems, remedy.n, remedy.n_base) == (60, n, n_base)
 
 
+@pytest.mark.slow
 def test_the_planted_losses_are_told_at_every_k_and_are_what_was_named_at_the_k_asked_for(planned: Plan) -> None:
     diffuse, concentrated = planned.planted
     for loss in planned.planted:
@@ -325,6 +338,7 @@ def test_settling_is_silent_where_nothing_helps() -> None:
     assert of_nothing is unsolved is untrained is None
 
 
+@pytest.mark.slow
 def test_the_table_marks_the_cheapest_and_names_what_it_assumes(planned: Plan) -> None:
     lines = _printed(planned).splitlines()
     assert "power to find a fall of pass@16 by 5 points" in lines[0]

@@ -101,6 +101,7 @@ def table(store: Path, sql: str) -> pd.DataFrame:
         return opened.frame(sql)
 
 
+@pytest.mark.slow
 def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_verifier(
     regraded: RegradeResult,
 ) -> None:
@@ -125,12 +126,14 @@ def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_
     assert rates[2] == pytest.approx(result.n_disagreed / (PROBLEMS * REPEATS))
 
 
+@pytest.mark.slow
 def test_the_report_has_one_answer_and_notes_that_of_the_second_verifier(regraded: RegradeResult) -> None:
     html = regraded.report_path.read_text(encoding="utf-8")
     assert "answers</h" not in html
     assert html.count("<b>Graded by math: ") == 1
 
 
+@pytest.mark.slow
 def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regraded: RegradeResult) -> None:
     with Store.open(regraded.store_path) as store:
         rows = store.frame(
@@ -147,6 +150,7 @@ def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regr
     assert "unread" not in value  # the tool that graded first does not tell
 
 
+@pytest.mark.slow
 def test_a_regrading_reports_the_decomposition_of_the_first_series_change(
     regraded: RegradeResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +165,7 @@ def test_a_regrading_reports_the_decomposition_of_the_first_series_change(
     assert json.loads("{" + document)["made_of"] == told
 
 
+@pytest.mark.slow
 def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RegradeResult, tmp_path: Path) -> None:
     result, store = regraded, regraded.store_path
     found = table(store, "FROM grade_disagreements ORDER BY problem_id, response_id")
@@ -221,6 +226,7 @@ def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.Monkey
     assert regrade(store, "exact").n_graded == n_responses - 300
 
 
+@pytest.mark.slow
 def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +245,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert "2 problems left out of val (exact)" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> None:
     with Store.open(store) as opened:  # what sampling here leaves: weights, and problems that name a verifier of ours
         opened._database.rows("UPDATE checkpoints SET kind = 'full'")
@@ -297,6 +304,7 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
         confirm(store, ConfirmConfig(series="val (exact)"))
 
 
+@pytest.mark.slow
 def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path) -> None:
     page = oversharp.report(store).read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
@@ -317,6 +325,7 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     assert not [reason for reason in why.values() if "--panel" in reason or "run the audit" in reason]
 
 
+@pytest.mark.slow
 def test_a_plan_from_recorded_samples_counts_samples_where_tokens_are_unknown(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def _changed(audited: Path, folder: Path, *statements: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_view_and_python_say_of_every_series_what_the_command_says_of_all(audited: Path, tmp_path: Path) -> None:
     path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
     with Store.open(path) as store:
@@ -88,6 +89,7 @@ def test_view_and_python_say_of_every_series_what_the_command_says_of_all(audite
                 assert (row.worst_k, row.worst_change, row.loss_at_most) == worst
 
 
+@pytest.mark.slow
 def test_series_that_were_merged_are_asked_together_what_to_ship(audited: Path, tmp_path: Path) -> None:
     ended = 'UPDATE audits SET provenance = \'{"command": "oversharp audit"}\''
     path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base", ended)
@@ -102,6 +104,7 @@ def test_series_that_were_merged_are_asked_together_what_to_ship(audited: Path, 
     assert [one.sentence for one in after if one is not None] == [said.sentence] * 2
 
 
+@pytest.mark.slow
 def test_a_verdict_stands_when_another_series_moves_the_choice(audited: Path, tmp_path: Path) -> None:
     path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
     with Store.open(path) as store:
@@ -137,6 +140,7 @@ def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_change
         assert read == ["grpo", "grpo"]
 
 
+@pytest.mark.slow
 def test_results_of_several_audits_say_in_the_end_what_the_store_says(audited: Path, tmp_path: Path) -> None:
     path = _changed(audited, tmp_path, "UPDATE series_checkpoints SET checkpoint_id = 'iac0' WHERE is_base")
     nothing = {"report_path": path, "left_out": {}, "without_kernel": {}, "samples_drawn": 0}
@@ -156,6 +160,7 @@ def test_results_of_several_audits_say_in_the_end_what_the_store_says(audited: P
     assert [one.verdict.sentence for one in reload_verdicts(early)] == ["later", "later"]
 
 
+@pytest.mark.slow
 def test_the_base_at_a_lower_temperature_is_an_answer_and_told_once_for_both_series(
     audited: Path, tmp_path: Path
 ) -> None:
@@ -179,6 +184,7 @@ def test_the_base_at_a_lower_temperature_is_an_answer_and_told_once_for_both_ser
     assert "checkpoint-40 of iac, has no higher pass@1 (97.5 %)" in said.sentence
 
 
+@pytest.mark.slow
 def test_series_of_one_base_are_compared_with_each_other_and_of_others_not(audited: Path, tmp_path: Path) -> None:
     apart = ship(audited)
     assert [one.series for one in apart] == [("grpo",), ("iac",)]
@@ -193,6 +199,7 @@ def test_series_of_one_base_are_compared_with_each_other_and_of_others_not(audit
     assert one.recommended.step == 20
 
 
+@pytest.mark.slow
 def test_imported_samples_have_one_base_where_it_said_the_same_and_no_path(audited: Path, tmp_path: Path) -> None:
     recorded = "UPDATE checkpoints SET kind = 'recorded'"
     (both,) = ship(_changed(audited, tmp_path, recorded))
@@ -205,6 +212,7 @@ def test_imported_samples_have_one_base_where_it_said_the_same_and_no_path(audit
         assert store.frame("FROM shipping")["path"].isna().all()
 
 
+@pytest.mark.slow
 def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(
     audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +227,7 @@ def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(
     assert alone.sentence == "No recommendation: the series has no checkpoint after the base."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -242,6 +251,7 @@ def test_a_missing_store_and_a_folder_are_told_apart(tmp_path: Path) -> None:
         ship(tmp_path / "nowhere.duckdb")
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_choice_and_what_the_others_trade(
     audited: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_what_cannot_be_is_one_line_in_an_audit_and_in_an_import(given: dict[str
         ImportConfig(**given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "terms"),
     [
@@ -64,6 +65,7 @@ def test_before_the_first_verdict_what_is_declared_counts(
     assert resolve_terms(store, "another", VerdictConfig(looks=9)).looks == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("declared", "config", "said"), [
     (1, VerdictConfig(looks=5), r"--looks 5: series 'run' had a verdict before \(step 20\), with --looks 1"),
     (1, VerdictConfig(looks="any"), "--looks any: .* with --looks 1"),
@@ -81,6 +83,7 @@ def test_looks_declared_after_the_fact_are_refused(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_more_runs_to_choose_from_may_be_named_later_and_stay(store: Store) -> None:
     key = plant(store, RESPONSES, n=4)
     conclude(store, key, {}, {}, SilentProgress())

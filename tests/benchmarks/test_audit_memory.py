@@ -21,6 +21,7 @@ print("sample base: 3 done", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_what_a_command_and_its_children_hold_is_seen_by_kind_and_together(tmp_path: Path) -> None:
     held = memory_of([sys.executable, "-c", HOLDING], tmp_path / "log")
     peaks = held.peaks()
@@ -55,6 +56,7 @@ def test_a_peak_belongs_to_the_stage_that_ends_after_it_and_the_largest_of_a_nam
     }
 
 
+@pytest.mark.slow
 def test_two_stores_that_found_the_same_have_one_digest(tmp_path: Path) -> None:
     for name in ("one", "other"):
         Store.open(tmp_path / name / "audit.duckdb").close()

@@ -42,17 +42,20 @@ def small(kind: Kind, judge: Judge = rule, series: int = SERIES) -> Row:
     return simulate(Cell(kind=kind, n_problems=30, n=64), series=series, seed=1, judge=judge)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRICT_NULLS)
 def test_series_without_a_loss_are_rarely_called_one(kind: Kind) -> None:
     assert small(kind).positives <= most_positives(SERIES)
 
 
+@pytest.mark.slow
 def test_a_loss_that_a_few_samples_show_is_found() -> None:
     row = simulate(Cell(kind="over_plain", n_problems=100, n=64), series=20, seed=1)
     assert row.change < -0.1
     assert row.labels["over_sharpened"] >= 18
 
 
+@pytest.mark.slow
 def test_modes_lost_while_success_rises_are_called_a_collapse() -> None:
     row = simulate(Cell(kind="collapse_severe", n_problems=100, n=64), series=20, seed=1)
     assert row.change > 0 > row.minority_change
@@ -80,6 +83,7 @@ def short_of_samples(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
     return rule(replace(seen, total=replace(seen.total, late_P=2 * seen.total.late_P // 3)), rng=rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [lenient, naive, short_of_samples])
 def test_a_rule_that_cries_wolf_is_caught(broken: Judge) -> None:
     row = small("no_change", judge=broken, series=80)
@@ -150,6 +154,7 @@ def test_the_interval_of_no_event_among_a_hundred_by_hand() -> None:
     assert high == pytest.approx(1 - 0.025 ** (1 / 100))
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "calibration.json"
     flags = ["--quick", "--workers", "1", "--cells", "no_change", "--out"]
@@ -163,6 +168,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.Ca
     assert [row["labels"] for row in in_steps] == [row["labels"] for row in at_once]
 
 
+@pytest.mark.slow
 def test_results_of_another_rule_are_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "calibration.json"
     flags = ["--quick", "--workers", "1", "--cells", "no_change", "--series", "25", "--out", str(out)]
@@ -173,6 +179,7 @@ def test_results_of_another_rule_are_not_continued(tmp_path: Path, capsys: pytes
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_missed_bar_is_told() -> None:
     rows = [small(kind, series=4) for kind in SIMULATED]
     never = dict.fromkeys(rows[0].labels, 0)

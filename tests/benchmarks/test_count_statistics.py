@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.speed import count_statistics
 
+pytestmark = pytest.mark.slow
+
 SMALL = replace(count_statistics.SAMPLED, n_problems=12, n_checkpoints=3, n=4)
 
 

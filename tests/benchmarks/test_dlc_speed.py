@@ -41,6 +41,7 @@ def case(tmp_path: Path) -> Case:
     return Case(name="tiny", policy=tmp_path, memories={"copy": tmp_path}, prompts=prompts, group_size=4, max_tokens=3)
 
 
+@pytest.mark.slow
 def test_every_way_is_measured_over_the_same_number_of_tokens(case: Case) -> None:
     rows = measured(case, 3, "own")
     assert [(row["memory"], row["mu"], row["memory_flops_share"]) for row in rows] == [

@@ -51,6 +51,7 @@ def test_a_package_that_is_not_there_is_no_failure_but_a_fault_of_ours_is(tmp_pa
     }
 
 
+@pytest.mark.slow
 def test_a_stage_that_takes_too_long_is_stopped_and_said_to_have_failed(tmp_path: Path) -> None:
     todo = [stage("hangs", "import time; time.sleep(60)"), stage("next", "print('ran')")]
     assert outcomes(run_all(todo, tmp_path, tmp_path / "stages.json", limit_s=1)) == {

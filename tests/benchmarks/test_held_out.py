@@ -25,6 +25,7 @@ def test_every_cell_was_drawn_no_bound_is_broken_and_the_table_is_that_of_the_re
     assert table(ROWS) == (RESULTS / "held_out.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["items", "ways lost", "cut right", "small base lost"])
 def test_what_is_judged_is_what_the_verdict_says(name: str) -> None:
     counts = drawn(CELLS[name], np.random.default_rng(3)).counts
@@ -33,6 +34,7 @@ def test_what_is_judged_is_what_the_verdict_says(name: str) -> None:
     assert [counts.trained[place].step for place in said.window] == list(verdict.window)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("drawn_as", "true_of", "wrong"),
     [
@@ -74,6 +76,7 @@ def test_parts_of_a_cell_join_to_their_sums() -> None:
     assert whole["labels"] == {"degraded": 4}
 
 
+@pytest.mark.slow
 def test_a_cell_is_drawn_again_when_a_number_of_its_law_changes_and_no_address_is_part_of_it() -> None:
     gained, same, more, harder = (
         fingerprint(replace(CELLS["items"], law=moved(items(ability), *[shifted(by)] * 6)))

@@ -8,6 +8,8 @@ from benchmarks.calibration import interval_coverage
 from benchmarks.calibration.interval_coverage import BOUND, all_cases, row_of
 from benchmarks.speed.results import RESULTS
 
+pytestmark = pytest.mark.slow
+
 
 def published():
     return json.loads((RESULTS / "interval_coverage.json").read_text())

@@ -78,6 +78,7 @@ def test_padding_changes_no_log_probability(tiny: LoadedModel) -> None:
         np.testing.assert_allclose(logp_sums(tiny.model, batch), alone, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_all_ways_give_the_same_kernel(tiny: LoadedModel) -> None:
     rows = make_rows(CASE)
     batch = padded(rows, pad_id=tiny.pad_id, device=CPU)
@@ -171,6 +172,7 @@ def test_the_certificate_can_be_taken_out_and_the_kernel_stays(tiny: LoadedModel
     np.testing.assert_array_equal(whole.kernel_NN, bare.kernel_NN)
 
 
+@pytest.mark.slow
 def test_in_parts_the_model_runs_more_often(tiny: LoadedModel) -> None:
     case = next(case for case in CASES["cpu"] if case.in_parts and case.model == "tiny")
     rows = make_rows(case)

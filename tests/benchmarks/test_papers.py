@@ -44,6 +44,7 @@ def run_of(largest_ST: list[list[float]]) -> ToyRun:
     )
 
 
+@pytest.mark.slow
 def test_every_claim_stands_in_table_record_and_page(families: tuple[Family, ...], tmp_path: Path) -> None:
     papers.write_all(families, TINY, out=tmp_path, page=tmp_path / "page.html", wall_s=1.0)
     table = (tmp_path / "papers.md").read_text()
@@ -60,6 +61,7 @@ def test_every_claim_stands_in_table_record_and_page(families: tuple[Family, ...
     assert "NaN" not in (tmp_path / "papers.json").read_text()
 
 
+@pytest.mark.slow
 def test_ids_of_claims_and_figures_are_unique(families: tuple[Family, ...]) -> None:
     ids = [claim.claim_id for family in families for claim in family.claims]
     assert len(set(ids)) == len(ids)
@@ -69,6 +71,7 @@ def test_ids_of_claims_and_figures_are_unique(families: tuple[Family, ...]) -> N
     )
 
 
+@pytest.mark.slow
 def test_tiles_and_scope_add_up_to_all_claims(families: tuple[Family, ...]) -> None:
     claims = [claim for family in families for claim in family.claims]
     assert sum(kind_counts(claims).values()) == len(claims)
@@ -78,12 +81,14 @@ def test_tiles_and_scope_add_up_to_all_claims(families: tuple[Family, ...]) -> N
     assert sum(map(int, re.findall(r"(\d+) (?:over|on|exactly)", scope_text(claims)))) == len(claims)
 
 
+@pytest.mark.slow
 def test_what_was_enumerated_has_no_interval(families: tuple[Family, ...]) -> None:
     checks = {claim.claim_id: claim.checks for family in families for claim in family.claims}
     for claim_id in ("c-eq-9", "c-5-all-wrong", "a-3.1-factor", "a-app-g-numbers"):
         assert {check.estimate.low for check in checks[claim_id]} == {None}
 
 
+@pytest.mark.slow
 def test_many_settings_of_one_outcome_are_one_range(families: tuple[Family, ...]) -> None:
     claims = {claim.claim_id: claim for family in families for claim in family.claims}
     mixed = claims["a-fig1-all-collapse"]
@@ -93,6 +98,7 @@ def test_many_settings_of_one_outcome_are_one_range(families: tuple[Family, ...]
     assert numbers_text(uniform, between="; ").endswith("over 12 settings, 12 of 12 ✓")
 
 
+@pytest.mark.slow
 def test_the_policy_of_the_page_admits_its_own_stylesheet(families: tuple[Family, ...]) -> None:
     html = page_html(build_page(families, TINY))
     styles = re.findall(r"<style>(.*?)</style>", html, flags=re.DOTALL)
@@ -102,6 +108,7 @@ def test_the_policy_of_the_page_admits_its_own_stylesheet(families: tuple[Family
     assert "max-width: 600px" in styles[0]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table(families: tuple[Family, ...]) -> None:
     one = FAMILIES.index(c_confidence.claims)
     other = c_confidence.claims(TINY)

@@ -25,6 +25,7 @@ ROWS = json.loads((RESULTS / "real_life.json").read_text())["rows"]
 ROW = {"null": True, "most": 0.05, "series": 100, "count": 5, "sum_promised": None}
 
 
+@pytest.mark.slow
 def test_every_case_was_drawn_no_bound_is_broken_and_the_table_is_that_of_the_results() -> None:
     assert [row["name"] for row in ROWS] == list(CASES)
     assert not [row["name"] for row in ROWS if broken(row)]
@@ -49,6 +50,7 @@ def test_a_bound_is_broken_by_wrong_labels_and_by_promises_that_are_not_kept(cha
     assert broken({**ROW, **changed}) == said
 
 
+@pytest.mark.slow
 def test_parts_of_a_plan_join_to_what_it_promised_on_average() -> None:
     case = CASES["plan diffuse 100/256"]
     parts = [

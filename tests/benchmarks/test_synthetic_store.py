@@ -27,6 +27,7 @@ def frame(store_path: Path, sql: str) -> pd.DataFrame:
         return store.frame(sql)
 
 
+@pytest.mark.slow
 def test_every_problem_has_its_samples_at_every_checkpoint(store_path: Path) -> None:
     counts = frame(store_path, "SELECT series, is_base, n, n_planned FROM sampled_counts ORDER BY ALL")
     assert len(counts) == 2 * PLAN.n_checkpoints * PLAN.n_problems
@@ -35,6 +36,7 @@ def test_every_problem_has_its_samples_at_every_checkpoint(store_path: Path) -> 
     assert set(counts.loc[~counts["is_base"], "n"]) == {PLAN.n}
 
 
+@pytest.mark.slow
 def test_the_planted_loss_is_the_verdict_and_its_clean_twin_is_silent(store_path: Path) -> None:
     labels = frame(store_path, "SELECT series, label FROM verdicts ORDER BY series").set_index("series")["label"]
     assert labels["losing"] == "over_sharpened"
@@ -60,6 +62,7 @@ def test_responses_are_drawn_by_their_law() -> None:
     assert (law_PR[:, :N_MODES] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_store_without_modes_and_panel_is_complete_too(tmp_path: Path) -> None:
     plan = Plan(n_problems=20, n_checkpoints=3, n=8, lists_modes=False, panel=0)
     path = build_store(tmp_path / "audit.duckdb", plan)

@@ -24,6 +24,7 @@ def bench(commands: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     return made(commands, tmp_path_factory.mktemp("torture"), ("import", "regrade"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "stage", "number"),
     [
@@ -37,11 +38,13 @@ def test_a_trial_ends_as_an_undisturbed_run_or_in_one_line(bench: Bench, fault: 
     FAULTS[fault][0](bench, STAGES[stage], number, np.random.default_rng(number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(DUMPS))
 def test_a_damaged_dump_is_read_as_far_as_it_is_whole_or_refused_in_one_line(name: str) -> None:
     check(name, examples=8)
 
 
+@pytest.mark.slow
 def test_a_lost_sample_a_changed_number_and_a_lost_table_row_are_differences(bench: Bench) -> None:
     whole = bench.whole["import"].state
     assert difference(whole, whole) is None

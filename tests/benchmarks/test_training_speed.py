@@ -90,6 +90,7 @@ def test_the_toss_is_found_as_an_outside_verifier(tmp_path: Path, monkeypatch: p
     assert [grade.correct for grade in grades] == [is_even("b"), is_even("a")] == [True, False]
 
 
+@pytest.mark.slow
 def test_our_side_trains_on_mixed_rewards_and_random_lengths(tmp_path: Path) -> None:
     result = measure(tiny_case(tmp_path), peer_python=None, turns=1)
     assert result["parameters"] == parameters(tmp_path / "tiny")

@@ -109,6 +109,7 @@ def test_a_response_is_printed_also_where_it_is_its_answer_or_nothing(
     assert "a response of step 20:\n    | (empty)\n" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["lost", "diff --steps 0 20", "ship"])
 def test_a_series_of_a_strangers_store_does_not_retitle_the_terminal(
     store_path: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]], verb: str
@@ -141,6 +142,7 @@ def test_a_difference_is_paired_over_problems_and_corrected_for_all_k_and_all_pr
     assert back.changes[0].difference == pytest.approx(1 / 16 / 23)
 
 
+@pytest.mark.slow
 def test_lost_diff_and_report_count_the_same_samples_where_the_base_has_more(tmp_path: Path) -> None:
     """Each problem has 16 samples more at the base, all wrong: pass@1 is half of it, a problem is what it was."""
     from oversharp.diagnostics.ingest.ingest import import_samples
@@ -206,6 +208,7 @@ def test_surely_lost_comes_before_surely_fell_and_that_before_lost_by_chance() -
     assert [one.problem for one in sorted(changes, key=loss_order)] == [names[3], names[2], names[0], names[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "message"),
     [
@@ -238,6 +241,7 @@ def test_an_export_of_a_named_picture_says_which_file_it_is(
     assert (written["n"], written["files"]) == (1, [str(pdf.with_suffix(".svg"))])
 
 
+@pytest.mark.slow
 def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it has .* and others"):
         oversharp.export(store_path, figures=["nix"], out=tmp_path / "new")
@@ -298,6 +302,7 @@ def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
         oversharp.lost(tmp_path / "nix.duckdb")
 
 
+@pytest.mark.slow
 def test_the_commands_print_tables_and_json_says_the_same(
     run: Callable[..., tuple[int, str, str]], store_path: Path
 ) -> None:
@@ -325,6 +330,7 @@ def test_the_commands_print_tables_and_json_says_the_same(
     assert sentence in " ".join(run("diff", str(store_path), "--steps", "0", "20", "--explain")[1].split())
 
 
+@pytest.mark.slow
 def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
     with oversharp.open_store(store_path) as store:
         assert store.series == ("run",)
@@ -394,6 +400,7 @@ def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp
             store.plot("problem")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_the_verdict_leaves_out_is_told_with_the_reason(store_path: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copy(store_path, tmp_path))
     with oversharp.open_store(copied) as store:

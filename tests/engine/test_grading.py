@@ -68,6 +68,7 @@ def _grades(store: Store) -> pd.DataFrame:
     return store.frame("SELECT problem_id, response_id, answer, correct, state FROM grades ORDER BY ALL")
 
 
+@pytest.mark.slow
 def test_graded_while_they_are_drawn_or_afterwards_in_any_blocks_the_grades_are_the_same(
     store: Store, key: AuditKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +185,7 @@ def test_what_is_odd_once_enough_problems_were_seen_is_a_warning_that_names_the_
     assert look.settled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "cut_off", "stops"),
     [

@@ -79,6 +79,7 @@ def states(folder: Path) -> dict[str, int]:
     return dict(zip(rows["state"], rows["n"].tolist(), strict=True))
 
 
+@pytest.mark.slow
 def test_without_a_grade_for_more_than_one_sample_in_twenty_there_is_no_verdict(folder: Path) -> None:
     breaks(folder, "w0")
     verdict, notes = imported(folder)
@@ -95,6 +96,7 @@ def test_without_a_grade_for_more_than_one_sample_in_twenty_there_is_no_verdict(
     assert note.endswith(": LookupError: w0, line 7)")
 
 
+@pytest.mark.slow
 def test_a_grader_that_is_fixed_elsewhere_grades_what_it_could_not_when_it_is_run_again(folder: Path) -> None:
     breaks(folder, "w0", "w2")
     assert imported(folder)[0].label == "no_verdict"
@@ -121,6 +123,7 @@ def imported_again(folder: Path) -> Verdict:
     return verdict
 
 
+@pytest.mark.slow
 def test_few_samples_without_a_grade_are_named_beside_the_verdict(folder: Path) -> None:
     rows = (folder / "dump.jsonl").read_text().splitlines()
     rows[0] = rows[0].replace("w0", "odd")
@@ -132,6 +135,7 @@ def test_few_samples_without_a_grade_are_named_beside_the_verdict(folder: Path) 
     assert verdict.warnings[0] in verdict.caveats
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "text"),
     [("everything", "accepted all 160 samples at every"), ("nothing", "accepted none of 160 samples at any")],
@@ -143,6 +147,7 @@ def test_a_grader_that_accepts_everything_or_nothing_is_a_warning(folder: Path, 
     assert warning in verdict.caveats
 
 
+@pytest.mark.slow
 def test_other_code_does_not_take_over_a_series_and_regrade_is_named(folder: Path) -> None:
     breaks(folder, "w0")
     imported(folder)
@@ -154,6 +159,7 @@ def test_other_code_does_not_take_over_a_series_and_regrade_is_named(folder: Pat
     assert regrade(config(folder).store, "reward.py:grade").verdict.label == "no_verdict"
 
 
+@pytest.mark.slow
 def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_anything_is_graded(folder: Path) -> None:
     message = r"fails with the first problem's answer as the response \(LookupError: r, line 7\); fix the function"
     breaks(folder, "r")

@@ -112,6 +112,7 @@ def _require_same(found: Path, expected: Path) -> None:
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_with_a_worker_killed_midway_the_results_are_those_of_one_process_and_the_command_prints_our_lines_alone(
     countdown_series: Path, tmp_path: Path, commands: RunningServer, adaptive: bool
@@ -140,6 +141,7 @@ def test_with_a_worker_killed_midway_the_results_are_those_of_one_process_and_th
     _require_same(tmp_path / "ray" / "audit.duckdb", tmp_path / "alone" / "audit.duckdb")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_the_reason(
     countdown_series: Path, tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +194,7 @@ def _place(sample: Sample) -> tuple[str, bool, int]:
     return sample.problem_id, sample.greedy, sample.sample_index
 
 
+@pytest.mark.slow
 def test_the_shards_of_a_job_have_the_samples_of_the_whole_whatever_their_number(countdown_series: Path) -> None:
     job = _job(countdown_series)
     worker = Worker(_spec(batch_size=5), socket.gethostname())

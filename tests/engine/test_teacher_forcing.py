@@ -84,11 +84,13 @@ def check_against_reference(loaded: LoadedModel, scores: dict[str, ForcedRespons
         assert (one.problem_id, one.n_tokens) == (request.problem.problem_id, len(request.token_ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token_budget", [1, 50, 10_000])
 def test_scores_are_those_of_one_token_at_a_time(loaded: LoadedModel, token_budget: int) -> None:
     check_against_reference(loaded, scored(loaded, token_budget))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logits", [1, 10, 30, 200])
 def test_scores_do_not_depend_on_how_many_logits_fit(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, logits: int
@@ -97,6 +99,7 @@ def test_scores_do_not_depend_on_how_many_logits_fit(
     check_against_reference(loaded, scored(loaded))
 
 
+@pytest.mark.slow
 def test_a_model_with_absolute_positions_does_not_count_the_padding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ def test_a_model_with_absolute_positions_does_not_count_the_padding(
     check_against_reference(gpt2, scored(gpt2))
 
 
+@pytest.mark.slow
 def test_an_adapter_is_scored_as_itself(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
@@ -191,6 +195,7 @@ def test_where_padding_would_cost_more_than_prompts_batches_go_by_length(loaded:
     assert [len({row.prompt_ids for row in batch}) for batch in batches] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_model_that_forgets_early_tokens_reads_every_prompt_for_every_response(tmp_path: Path) -> None:
     windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
     one = load(write_model(windowed, tmp_path / "windowed"))
@@ -203,6 +208,7 @@ def test_a_model_that_forgets_early_tokens_reads_every_prompt_for_every_response
     ).shares_prompts  # a recurrent state
 
 
+@pytest.mark.slow
 def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +246,7 @@ def short_of_memory(most_rows: int, tried: list[int], monkeypatch: pytest.Monkey
     monkeypatch.setattr(scoring, "_score_batch", score)
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_the_memory_is_halved_and_so_are_those_after_it(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

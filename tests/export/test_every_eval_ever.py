@@ -79,6 +79,7 @@ def written(store_path: Path, folder: Path, series: tuple[str, ...]) -> list[tup
     return sorted(found, key=lambda one: int(one[0]["model_info"]["additional_details"]["step"]))
 
 
+@pytest.mark.slow
 def test_every_sample_is_a_valid_record_that_points_to_its_result(audited_store: Path, tmp_path: Path) -> None:
     evaluations = written(audited_store, tmp_path, ("grpo",))
     assert [len(records) for _, records, _ in evaluations] == [4 * 17, 4 * 9, 4 * 9]

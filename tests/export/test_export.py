@@ -63,6 +63,7 @@ def test_the_command_writes_everything_and_names_each_file(run: Run, audited_sto
     assert all(path.name in index for path in pictures)
 
 
+@pytest.mark.slow
 def test_what_is_to_be_pushed_is_written_and_the_command_that_publishes_it_is_named(
     run: Run, audited_store: Path, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_latex_marks_what_surely_changed_and_what_is_unknown() -> None:
     assert "20 & --" in written
 
 
+@pytest.mark.slow
 def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audited_store: Path, tmp_path: Path) -> None:
     store = Path(shutil.copy(audited_store, tmp_path))
     code, printed, _ = run("export", str(store), "--quiet")
@@ -170,6 +172,7 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
     assert all(str(tmp_path / "export" / name) in printed for name in written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
@@ -213,6 +216,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert held == {"taken", "full/findings.csv", "full/samples/notes.txt"}
 
 
+@pytest.mark.slow
 def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path: Path, audited_store: Path) -> None:
     empty = tmp_path / "empty.duckdb"
     Store.open(empty).close()
@@ -230,6 +234,7 @@ def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path:
         assert not list(tmp_path.glob("out/*"))
 
 
+@pytest.mark.slow
 def test_what_an_earlier_export_left_is_replaced_as_a_whole_when_asked(audited_store: Path, tmp_path: Path) -> None:
     export(audited_store, tmp_path, what=("findings", "samples"))
     assert len(list(tmp_path.glob("samples/data/*/*.parquet"))) == 6
@@ -242,6 +247,7 @@ def test_what_an_earlier_export_left_is_replaced_as_a_whole_when_asked(audited_s
     assert made["series"] == ["grpo"]
 
 
+@pytest.mark.slow
 def test_an_export_that_fails_halfway_leaves_what_was_there(
     audited_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +271,7 @@ def test_every_output_is_named_in_the_commands_help(run: Run) -> None:
     assert all(name in printed for name in EVERYTHING)
 
 
+@pytest.mark.slow
 def test_an_export_that_was_killed_is_run_again_without_a_flag(audited_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = (
@@ -286,6 +293,7 @@ def test_an_export_that_was_killed_is_run_again_without_a_flag(audited_store: Pa
         export(audited_store, out, what=("findings",), formats=("csv",))
 
 
+@pytest.mark.slow
 def test_an_export_that_was_killed_while_it_removed_a_folder_is_run_again(audited_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(audited_store, out, what=("samples",))

@@ -33,6 +33,7 @@ def exported(store_path: Path, folder: Path, series: tuple[str, ...]) -> tuple[i
         return write_samples(store, planned, folder, heard.append), sum(heard)
 
 
+@pytest.mark.slow
 def test_datasets_loads_the_folder_and_finds_every_sample(audited_store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "samples"
     folder.mkdir()
@@ -49,6 +50,7 @@ def test_datasets_loads_the_folder_and_finds_every_sample(audited_store: Path, t
         assert taken[column].tolist() == held[column].tolist(), column
 
 
+@pytest.mark.slow
 def test_the_card_says_what_every_column_means_and_how_the_samples_were_drawn(
     audited_store: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +69,7 @@ def test_the_card_says_what_every_column_means_and_how_the_samples_were_drawn(
     assert 'load_dataset(".", split="samples")' in card
 
 
+@pytest.mark.slow
 def test_the_hub_reads_the_head_of_the_card_whatever_a_series_is_called(audited_store: Path, tmp_path: Path) -> None:
     names = ("grpo", "iac, seed 1")
     exported(audited_store, tmp_path, names)
@@ -91,6 +94,7 @@ def test_what_another_tool_did_not_tell_is_null(imported_store: Path, tmp_path: 
     assert set(frame["prompt"]) == {f'What is 7 × {problem}?\nSay "it" | or —' for problem in range(6)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_bytes", [1, 2000, 1 << 30])
 def test_samples_are_the_same_however_they_are_cut(audited_store: Path, part_bytes: int) -> None:
     with open_store(audited_store) as store:

@@ -19,6 +19,7 @@ def frame(*rows: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame([{**ROW, **BOUNDS, **row} for row in rows]).astype({"k": "Int64"})
 
 
+@pytest.mark.slow
 def test_every_finding_is_in_every_file_with_all_its_digits(audited_store: Path, tmp_path: Path) -> None:
     with open_store(audited_store) as store:
         held = store.frame("FROM findings")
@@ -36,6 +37,7 @@ def test_every_finding_is_in_every_file_with_all_its_digits(audited_store: Path,
         pd.testing.assert_frame_equal(read.astype(typed), taken.astype(typed), check_dtype=False, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_only_the_named_series_are_taken(audited_store: Path) -> None:
     with open_store(audited_store) as store:
         assert set(findings(store, ["grpo"])["series"]) == {"grpo"}
@@ -73,6 +75,7 @@ def test_markdown_without_k_has_one_column_of_values_and_scopes_where_there_are_
     assert "| step | scope | value |\n| --- | --- | --- |\n| 5 | all | 1 |\n| 5 | x | 1 |" in text
 
 
+@pytest.mark.slow
 def test_the_verdicts_page_has_sentence_and_numbers(audited_store: Path) -> None:
     with open_store(audited_store) as store:
         text = verdicts_markdown(verdicts(store, ["grpo", "iac, seed 1"]))

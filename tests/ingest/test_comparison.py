@@ -56,6 +56,7 @@ def lighteval(
     return path
 
 
+@pytest.mark.slow
 def test_the_file_whose_metric_differs_is_named_and_the_other_task_is_not(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     for step in (0, 40):
@@ -104,6 +105,7 @@ def test_the_command_warns_and_ends_with_3_where_its_clean_twin_ends_with_0(
     assert json.loads(stored) == series["doubts"]
 
 
+@pytest.mark.slow
 def test_metrics_that_count_right_responses_are_compared_task_by_task(tmp_path: Path) -> None:
     right, wrong = {}, {}
     right["pass@k:k=2&n=4"], wrong["pass@k:k=2&n=4"] = 1 - 1 / 6, 0.5  # 2 of 4 right: 1 - C(2, 2) / C(4, 2)
@@ -123,6 +125,7 @@ def test_metrics_that_count_right_responses_are_compared_task_by_task(tmp_path: 
     assert {(one.task, one.metric, one.our_mean) for one in found(named)} == {("12", "f1", 0.5)}
 
 
+@pytest.mark.slow
 def test_problems_without_the_metric_are_kept_and_the_others_compared(tmp_path: Path) -> None:
     for step in (0, 40):
         lighteval(tmp_path / "dumps", step, [None, 0.25, None] * 2)
@@ -131,6 +134,7 @@ def test_problems_without_the_metric_are_kept_and_the_others_compared(tmp_path: 
     assert result.series[0].n_problems == PROBLEMS
 
 
+@pytest.mark.slow
 def test_scores_of_responses_that_were_not_all_graded_are_not_compared_and_a_note_says_so(tmp_path: Path) -> None:
     for step, told in ((0, 0.5), (40, 0.25)):  # of the base all four are graded
         lighteval(tmp_path / "dumps", step, [told] * PROBLEMS)
@@ -154,6 +158,7 @@ def lm_eval(folder: Path, step: int, scores: Sequence[float]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow
 def test_the_harness_is_compared_by_the_response_that_its_filter_keeps(tmp_path: Path) -> None:
     lm_eval(tmp_path / "dumps", 0, [1.0, 1.0])
     lm_eval(tmp_path / "dumps", 40, [1.0, 0.0])
@@ -174,6 +179,7 @@ def verl(folder: Path, *rewards: float | None, gold: str = "4") -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_grading_again_says_where_it_parts_from_the_scores_of_the_tool(tmp_path: Path) -> None:
     planted = found(imported(tmp_path, verl(tmp_path / "planted", 0, 0, 1), verifier="exact", regrade=True))
     assert [(one.step, one.metric, one.n_differ, one.n_compared, one.first_line) for one in planted] == [
@@ -185,6 +191,7 @@ def test_grading_again_says_where_it_parts_from_the_scores_of_the_tool(tmp_path:
     assert (found(clean), clean.incomplete) == ((), False)
 
 
+@pytest.mark.slow
 def test_rewards_between_right_and_wrong_ask_for_a_bound_task_by_task(tmp_path: Path) -> None:
     clean = {"a": (1, 0), "b": (1, -1), "c": (10, 0), "d": (0, 0)}
     planted = {"format": (1, 0.1, 0), "partial": (0.5, 0), "judge": (10, 5, 0), "unread": (1, 0, -1)}
@@ -211,6 +218,7 @@ def test_rewards_between_right_and_wrong_ask_for_a_bound_task_by_task(tmp_path: 
     assert (told.series[0].doubts, told.incomplete) == ((), False)
 
 
+@pytest.mark.slow
 def test_the_tool_grades_though_its_first_sample_lacks_a_reward(tmp_path: Path) -> None:
     result = imported(tmp_path, verl(tmp_path / "val", None, 1, 0, 1))
     assert [(file.n_samples, list(file.faults)) for file in result.files] == [

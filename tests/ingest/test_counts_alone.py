@@ -63,6 +63,7 @@ def findings(root: Path, name: str, sql: str) -> list[tuple[Any, ...]]:
         return list(store.frame(sql).itertuples(index=False, name=None))
 
 
+@pytest.mark.slow
 @of_one_root
 def test_counts_give_the_verdict_and_the_curves_that_samples_give(root: Path) -> None:
     sql = """
@@ -76,6 +77,7 @@ def test_counts_give_the_verdict_and_the_curves_that_samples_give(root: Path) ->
     assert findings(root, "counts", "SELECT label FROM verdicts") == [("over_sharpened",)]
 
 
+@pytest.mark.slow
 @of_one_root
 def test_what_needs_texts_is_absent_and_says_so(root: Path) -> None:
     sql = f"SELECT DISTINCT measure FROM findings WHERE why = '{NO_TEXTS}'"
@@ -90,6 +92,7 @@ def test_what_needs_texts_is_absent_and_says_so(root: Path) -> None:
     assert not findings(root, "counts", "SELECT 1 FROM response_ways")
 
 
+@pytest.mark.slow
 @of_one_root
 def test_lost_problems_report_and_shipping_need_no_texts(root: Path) -> None:
     path = root / "counts" / "audit.duckdb"

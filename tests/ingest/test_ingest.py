@@ -98,6 +98,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImportResu
     return root, oversharp.import_samples(dump(root / "val"), config(root), command="oversharp import val")
 
 
+@pytest.mark.slow
 def test_a_dump_becomes_counts_findings_verdict_and_report(reported: tuple[Path, ImportResult]) -> None:
     tmp_path, result = reported
     (series,) = result.series
@@ -114,6 +115,7 @@ def test_a_dump_becomes_counts_findings_verdict_and_report(reported: tuple[Path,
     assert "by verl" in result.report_path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_same_files_again_add_nothing_and_a_later_step_joins(tmp_path: Path, folder: Path) -> None:
     imported(tmp_path, folder)
     before = n_samples(tmp_path)
@@ -124,6 +126,7 @@ def test_the_same_files_again_add_nothing_and_a_later_step_joins(tmp_path: Path,
     assert n_samples(tmp_path) == before + PROBLEMS * REPEATS
 
 
+@pytest.mark.slow
 def test_a_file_that_grew_goes_on_and_one_that_was_rewritten_is_left_out(tmp_path: Path, folder: Path) -> None:
     last = folder / "20.jsonl"
     text = last.read_text(encoding="utf-8")
@@ -140,6 +143,7 @@ def test_a_file_that_grew_goes_on_and_one_that_was_rewritten_is_left_out(tmp_pat
     assert n_samples(tmp_path) == 3 * PROBLEMS * REPEATS
 
 
+@pytest.mark.slow
 def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path: Path, folder: Path) -> None:
     good = line(1, 0, right=True, step=20)
     bad = [
@@ -170,6 +174,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
     assert table(tmp_path, "SELECT sum(n) FROM import_faults") == [(7,)]
 
 
+@pytest.mark.slow
 def test_numbered_repeats_come_once(tmp_path: Path) -> None:
     rows = [
         {"q": f"What is 7 times {p}?", "a": "7", "ok": 1, "i": r, "at": step}
@@ -184,6 +189,7 @@ def test_numbered_repeats_come_once(tmp_path: Path) -> None:
     assert (result.series[0].name, result.series[0].n) == ("mine", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [b"{", "é".encode()[:1]], ids=["within a record", "within a letter"])
 def test_a_line_that_was_still_being_written_counts_once_it_is_whole(tmp_path: Path, folder: Path, cut: bytes) -> None:
     lines = (folder / "20.jsonl").read_bytes().splitlines(keepends=True)
@@ -196,6 +202,7 @@ def test_a_line_that_was_still_being_written_counts_once_it_is_whole(tmp_path: P
     assert broken.n_samples == PROBLEMS * REPEATS
 
 
+@pytest.mark.slow
 def test_a_dump_that_grows_while_it_is_written_becomes_what_it_is_in_the_end(
     tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]]
 ) -> None:
@@ -207,6 +214,7 @@ def test_a_dump_that_grows_while_it_is_written_becomes_what_it_is_in_the_end(
     assert written(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "40.jsonl"
     lines = [json.dumps({"input": "1+1?", "output": str(n), "gts": "2", "score": 1.0}) for n in range(30)]
@@ -225,6 +233,7 @@ def test_parts_are_full_although_records_among_them_are_bad(tmp_path: Path, monk
     assert sizes == [10, 10, 8]
 
 
+@pytest.mark.slow
 def test_an_import_that_was_killed_goes_on_where_it_ended(
     tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +257,7 @@ def test_an_import_that_was_killed_goes_on_where_it_ended(
     assert written(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_what_the_files_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     some, base = tmp_path / "some.jsonl", tmp_path / "base.jsonl"
     some.write_text(line(1, 0, right=True))
@@ -263,6 +273,7 @@ def test_what_the_files_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     assert both.series[0].verdict is not None
 
 
+@pytest.mark.slow
 def test_samples_without_scores_are_graded(tmp_path: Path) -> None:
     files = [tmp_path / f"{step}.jsonl" for step in (0, 10)]
     for file in files:
@@ -271,6 +282,7 @@ def test_samples_without_scores_are_graded(tmp_path: Path) -> None:
     assert set(table(tmp_path, "SELECT n, n_correct FROM problem_counts")) == {(2, 1)}
 
 
+@pytest.mark.slow
 def test_a_threshold_decides_what_is_correct_and_the_score_stays(tmp_path: Path) -> None:
     files = [tmp_path / f"{step}.jsonl" for step in (0, 10)]
     for file in files:
@@ -280,6 +292,7 @@ def test_a_threshold_decides_what_is_correct_and_the_score_stays(tmp_path: Path)
     assert len(table(tmp_path, "SELECT DISTINCT reward FROM graded_samples")) == 8
 
 
+@pytest.mark.slow
 def test_tools_and_sampled_series_do_not_mix(tmp_path: Path, folder: Path) -> None:
     imported(tmp_path, folder)
     with Store.open(tmp_path / "out" / "audit.duckdb") as store:
@@ -403,6 +416,7 @@ def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     assert run()[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"reward": "nosuch"}, {"steps": (30,)}], ids=["reward", "steps"])
 def test_an_import_with_a_wrong_option_does_not_stand_in_the_way_of_the_right_one(
     tmp_path: Path, folder: Path, whole: list[tuple[Any, ...]], wrong: dict[str, Any]
@@ -415,6 +429,7 @@ def test_an_import_with_a_wrong_option_does_not_stand_in_the_way_of_the_right_on
     assert result.series[0].steps == (0, 10, 20)
 
 
+@pytest.mark.slow
 def test_steps_that_were_left_out_join_and_the_files_of_the_others_are_left_out(tmp_path: Path, folder: Path) -> None:
     imported(tmp_path, folder, steps=(0, 10))
     result = imported(tmp_path, folder)
@@ -423,6 +438,7 @@ def test_steps_that_were_left_out_join_and_the_files_of_the_others_are_left_out(
     assert result.series[0].steps == (0, 10, 20)
 
 
+@pytest.mark.slow
 def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path, folder: Path) -> None:
     imported(tmp_path, folder)
     result = imported(tmp_path, folder, correct_at=0.0)
@@ -435,6 +451,7 @@ def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path, fo
     assert above.series[0].why == "--k 99 is larger than the 8 samples of each problem and step; drop that k"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("texts", "n_otherwise"), [(("", "", "", ""), 2), (("a", "a", "b", "c"), 0), (("a", "b", "a", "b"), 2)]
 )
@@ -453,6 +470,7 @@ def test_one_text_with_several_rewards_is_told_for_it_has_one_grade(
         )
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path) -> None:
     doubtful = [
         line(1, 0, right=True, step=20),
@@ -474,6 +492,7 @@ def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path)
     assert [count.first_line for count in results[2].faults.values()] == [4, 3]
 
 
+@pytest.mark.slow
 def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Path, folder: Path) -> None:
     (folder / "20.jsonl").rename(folder / "30.jsonl")
     result = imported(tmp_path, folder)
@@ -499,6 +518,7 @@ def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
     assert table(tmp_path, "SELECT count(DISTINCT step) FROM graded_samples") == [(3,)]
 
 
+@pytest.mark.slow
 def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"--step 7: the files are of steps 0, 10, 20 by their names; import those"):
         imported(tmp_path, folder, step=7)
@@ -525,6 +545,7 @@ def test_no_sampler_draws_at_such_settings(setting: str, value: float, why: str)
     assert ImportConfig(temperature=0.0, top_p=1.0).temperature == 0.0
 
 
+@pytest.mark.slow
 def test_a_change_of_answer_style_is_no_verdict_of_a_loss(tmp_path: Path) -> None:
     """From the dump to what to ship: the base boxes its answers, later steps state them in prose that no rule reads."""
     rng = random.Random(0)

@@ -80,6 +80,7 @@ def imported(path: Path, store: Path, *, by_rows: bool, **flags: Any) -> tuple[l
     return said, held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("flags", [{}, {"steps": (0, 2)}, {"correct_at": 0.5, "window": 2}, {"regrade": True}])
 def test_rows_come_to_the_same_store_and_the_same_words(
@@ -106,6 +107,7 @@ def test_the_dump_of_these_tests_is_read_as_rows(tmp_path: Path, monkeypatch: py
     assert [(rows.first, len(rows)) for rows in parts if isinstance(rows, RecordedRows)] == [(1, 90), (91, 10)]
 
 
+@pytest.mark.slow
 def test_an_import_that_ended_within_rows_is_carried_on_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "dump.parquet", dump(300, 9))
     _, whole = imported(path, tmp_path / "whole.duckdb", by_rows=True)

@@ -85,6 +85,7 @@ def test_a_response_is_correct_where_any_filter_accepts_it(tmp_path: Path, inter
     assert [one.problem for one in strict if one.reward] == ["3"]
 
 
+@pytest.mark.slow
 def test_a_filter_that_collapses_by_style_is_no_loss_and_a_warning_names_the_flag(tmp_path: Path) -> None:
     series = imported(tmp_path, style_change)
     assert n_correct(series) == [30, 30]
@@ -100,6 +101,7 @@ def test_a_filter_that_collapses_by_style_is_no_loss_and_a_warning_names_the_fla
     )
 
 
+@pytest.mark.slow
 def test_filters_that_move_alike_are_named_without_a_warning(tmp_path: Path) -> None:
     series = imported(tmp_path, alike)
     assert n_correct(series) == [30, 29]
@@ -107,6 +109,7 @@ def test_filters_that_move_alike_are_named_without_a_warning(tmp_path: Path) -> 
     assert series.doubts == ()
 
 
+@pytest.mark.slow
 def test_a_chosen_filter_is_taken_without_a_word(tmp_path: Path) -> None:
     series = imported(tmp_path, style_change, reward=f"exact_match,{STRICT}")
     assert n_correct(series) == [30, 0]

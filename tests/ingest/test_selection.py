@@ -15,7 +15,7 @@ from oversharp.diagnostics.ingest.plan import plan_import
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import made_of
 
-pytestmark = pytest.mark.usefixtures("few_measures")
+pytestmark = [pytest.mark.usefixtures("few_measures"), pytest.mark.slow]
 
 MAP = {"prompt": "q", "response": "text", "gold": "gold", "reward": "ok", "problem": "id", "greedy": "greedy"}
 

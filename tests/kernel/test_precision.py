@@ -48,6 +48,7 @@ def check(kernel: GradientKernel, reference_NN: np.ndarray, reference_N: np.ndar
     assert np.array_equal(kernel_NN, kernel_NN.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_kernel_is_that_of_float64_autograd(name: str) -> None:
     model, rows = build(name), draw_rows(12)
@@ -121,6 +122,7 @@ def test_a_parameter_that_no_module_kind_knows_is_covered() -> None:
     assert largest_error(kernel_NN, reference_NN, reference_NN.diagonal(), reference_NN.diagonal()) <= 1e-5
 
 
+@pytest.mark.slow
 def test_a_weight_that_two_layers_share_is_summed_before_it_is_multiplied() -> None:
     model, rows = build("qwen3_tied"), draw_rows(6)
     model.model.layers[2].mlp.up_proj.weight = model.model.layers[0].mlp.up_proj.weight
@@ -131,6 +133,7 @@ def test_a_weight_that_two_layers_share_is_summed_before_it_is_multiplied() -> N
         assert largest_error(kernel_NN, reference_NN, reference_NN.diagonal(), reference_NN.diagonal()) <= 1e-5
 
 
+@pytest.mark.slow
 def test_a_rectangle_is_a_block_of_the_square() -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(11)
     square_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
@@ -152,6 +155,7 @@ def test_equal_rows_have_equal_entries() -> None:
     assert np.all(alone.kernel_NN == alone.kernel_NN[0, 0])
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(order=st.permutations(range(6)))
 def test_the_order_of_rows_changes_nothing_but_the_order(order: list[int]) -> None:
@@ -162,6 +166,7 @@ def test_the_order_of_rows_changes_nothing_but_the_order(order: list[int]) -> No
     assert np.array_equal(other.logp_sum_N, kernel.logp_sum_N[order])
 
 
+@pytest.mark.slow
 def test_the_kernel_predicts_what_a_small_step_of_sgd_does() -> None:
     """Δ log π_i ≈ η·Σ_j K_ij A_j, also for rows that the step was not taken on."""
     model, rows, learning_rate = build("qwen3_tied"), draw_rows(14), 1e-6

@@ -34,6 +34,7 @@ def runs_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3_tied", "gpt2", "lora", "hybrid"])
 def test_every_budget_gives_the_same_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build(name)), draw_rows(9)
@@ -59,6 +60,7 @@ def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatc
     assert taken == ["model"]
 
 
+@pytest.mark.slow
 def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -118,6 +120,7 @@ def with_memory(monkeypatch: pytest.MonkeyPatch, *, least: int, free: int) -> No
     monkeypatch.setattr(memory_plan, "free_bytes", lambda: free)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("least", "says"), [(1 << 24, None), (1 << 17, "9 rows .* layer by layer, with 0.000244 GiB")])
 def test_without_a_budget_the_least_is_taken_that_spares_runs_of_the_whole_model(
     least: int, says: str | None, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +148,7 @@ def plans_made(monkeypatch: pytest.MonkeyPatch) -> list[memory_plan.MemoryPlan]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least", "kind", "share"),
     [
@@ -164,6 +168,7 @@ def test_on_a_cpu_half_of_the_least_budget_is_enough_where_layers_can_be_run_by_
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("least", "kept", "share"), [(1 << 17, 50_000, 1.0), (1 << 16, 50_000, 2.0)])
 def test_on_a_cpu_layers_are_run_by_themselves_where_all_factors_would_take_more_than_half_of_the_least_budget(
     least: int, kept: int, share: float, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +185,7 @@ def test_on_a_cpu_layers_are_run_by_themselves_where_all_factors_would_take_more
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "finer"), [("lora", "kept", True), ("qwen3_tied", "layer by layer", False)])
 def test_on_a_cpu_batches_through_the_whole_model_are_smaller_than_those_through_a_layer(
     name: str, kind: str, finer: bool, monkeypatch: pytest.MonkeyPatch

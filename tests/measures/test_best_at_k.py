@@ -23,6 +23,7 @@ def test_the_mean_of_the_highest_over_all_choices_with_and_without_replacement(w
         assert rows["base", "with_replacement", k]["value"] == pytest.approx(again)
 
 
+@pytest.mark.slow
 def test_of_rewards_0_and_1_it_is_pass_at_k(world):
     samples = [row for i in range(3) for row in drawn("base", f"q{i}", reward=[1.0] * i + [0.0] * (8 - i))]
     rows = found(world, "best_at_k", samples, (1, 4, 8))
@@ -65,6 +66,7 @@ def test_the_one_with_the_highest_recorded_reward_is_judged_by_the_other_verifie
         assert rows["base", "all", k]["value"] == pytest.approx(np.mean(chosen))
 
 
+@pytest.mark.slow
 def test_a_reward_that_prefers_what_is_wrong_falls_with_k(world):
     samples = drawn("base", reward=[0.1, 0.2, 0.3, 0.9], correct=[True, True, True, False], own_correct=[True] * 4)
     values = [found(world, "best_of_k", samples, (1, 2, 4))["base", "all", k]["value"] for k in (1, 2, 4)]

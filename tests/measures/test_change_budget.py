@@ -87,6 +87,7 @@ def drawn(rate: np.ndarray, seed: int, n: int = N) -> np.ndarray:
     return np.random.default_rng(seed).binomial(n, rate)
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_the_change_at_every_k() -> None:
     rate = random_rates()
     late = drawn(rate * 0.6, 2)
@@ -164,6 +165,7 @@ def test_problems_that_were_lost_do_not_hide_how_sharp_a_run_is() -> None:
     assert values["lost"] == pytest.approx((late - cool).mean(), abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_run_whose_pass_at_1_fell_is_no_colder_base() -> None:
     rate = random_rates(problems=400)
     cool, cold = (rate**a / (rate**a + (1 - rate) ** a) for a in (1 / 0.6, 1 / 0.3))
@@ -252,6 +254,7 @@ def test_a_rarely_solved_problem_that_keeps_a_way_is_not_lost() -> None:
     assert values_at(evidence, 1)["lost"] == pytest.approx(-0.47, abs=0.02)
 
 
+@pytest.mark.slow
 def test_two_draws_of_one_law_have_parts_of_mean_zero() -> None:
     """With few samples: a group chosen by the samples that measure it would lose its lucky successes."""
     rate = random_rates(problems=150)
@@ -264,6 +267,7 @@ def test_two_draws_of_one_law_have_parts_of_mean_zero() -> None:
         assert abs(np.mean(own)) < 4 * np.std(own) / np.sqrt(len(own)), part
 
 
+@pytest.mark.slow
 def test_a_clean_twin_claims_nothing() -> None:
     rate, claimed = random_rates(problems=200), 0
     for seed in range(20):
@@ -345,6 +349,7 @@ def test_intervals_are_over_clusters_where_problems_are_related() -> None:
     assert all(one.low is None and one.why_no_interval for one in parts_at(few, 1).values() if one.value is not None)
 
 
+@pytest.mark.slow
 def test_samples_that_tell_and_samples_that_count_are_apart() -> None:
     """Mean over draws of share times pass@k, against the true share times the true pass@k."""
     hits = np.random.default_rng(0).binomial(16, 0.1, 20_000)

@@ -65,6 +65,7 @@ def test_the_ends_of_the_range_are_violations(world, name):
     assert risen(world, name, [[0.8, 1.2, 0.8001, 1.1999]])["value"] == pytest.approx(1 / 2)
 
 
+@pytest.mark.slow
 @both
 def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world, name):
     half = [[1.5 if i % 2 else 1, 1] for i in range(30)]

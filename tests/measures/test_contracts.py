@@ -229,6 +229,7 @@ def test_the_docstring_says_what_a_reader_needs(measure):
     assert measure.unit.split()[0] in measure.doc
 
 
+@pytest.mark.slow
 @every_measure
 def test_the_example_runs(measure):
     test = doctest.DocTestParser().get_doctest(measure.doc, {measure.name: measure}, measure.name, None, 0)
@@ -236,6 +237,7 @@ def test_the_example_runs(measure):
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
+@pytest.mark.slow
 @every_measure
 def test_every_measure_is_imported_or_named_by_a_test(measure):
     texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
@@ -274,6 +276,7 @@ def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full
             assert finding.value <= finding.high <= high
 
 
+@pytest.mark.slow
 @every_measure
 def test_the_order_of_rows_does_not_matter(measure, full_world, shuffled_world):
     before, after = full_world.findings(measure), shuffled_world.findings(measure)
@@ -316,6 +319,7 @@ def lacking_one_row(measure: Measure, evidence: Evidence, checkpoint: str) -> li
     return list(measure(replace(evidence, frames={**evidence.frames, measure.needs[0]: left})))
 
 
+@pytest.mark.slow
 @each_case(
     "measure",
     # those over the whole series, and over what was scored at the checkpoint before, have tests of their own
@@ -336,6 +340,7 @@ def test_a_checkpoint_with_a_part_of_its_evidence_is_unknown_and_the_others_keep
     assert all(f.value is None and f.why.startswith(tuple(f"{c}{reason}" for c in compared)) for f in unknown)
 
 
+@pytest.mark.slow
 @every_measure
 def test_a_measure_reads_only_the_views_it_asks_for(measure, full_world):
     if measure.sql is not None:
@@ -348,6 +353,7 @@ def test_a_measure_reads_only_the_views_it_asks_for(measure, full_world):
     assert list(measure(replace(evidence, frames=read))) == full_world.findings(measure)
 
 
+@pytest.mark.slow
 def test_measures_that_share_one_evidence_find_what_each_finds_alone(full_world):
     shared = full_world.evidence()
     computed = [measure for measure in MEASURES if measure.compute is not None]
@@ -355,6 +361,7 @@ def test_measures_that_share_one_evidence_find_what_each_finds_alone(full_world)
         assert list(measure(shared)) == full_world.findings(measure), measure.name
 
 
+@pytest.mark.slow
 def test_the_evidence_is_left_as_it_was(full_world):
     evidence = full_world.evidence()
     before = {view: frame.copy() for view, frame in evidence.frames.items()}
@@ -367,6 +374,7 @@ def test_the_evidence_is_left_as_it_was(full_world):
         pd.testing.assert_frame_equal(frame, before[view], obj=view)
 
 
+@pytest.mark.slow
 @every_measure
 def test_the_plot_can_be_drawn_from_the_findings(measure, full_world):
     findings = [f for f in full_world.findings(measure) if f.value is not None]

@@ -45,6 +45,7 @@ def test_too_few_samples_cannot_tell_a_small_rate_or_one_near_1():
     assert findings({"base": (1, 2)}, n=3)["base", "tau 0.5"].value == 0.5
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_change_covers_where_few_problems_change():
     rng = np.random.default_rng(0)
     covered = []

@@ -69,6 +69,7 @@ def test_a_checkpoint_without_all_greedy_responses_or_samples_is_unknown(world):
     assert {f.checkpoint_id for f in findings if f.why == greedy_failure_f1.missing} == {"late", "slow", "none"}
 
 
+@pytest.mark.slow
 def test_intervals_are_over_problems_from_thirty_on(world):
     rng = np.random.default_rng(4)
     greedy_P, solvable_P = rng.random(40) < 0.5, rng.random(40) < 0.5

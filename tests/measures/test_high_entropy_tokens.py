@@ -42,6 +42,7 @@ def test_sample_numbers_that_only_some_problems_have_scored_are_left_out(world):
     assert [(row["checkpoint_id"], row["value"], row["n"]) for row in rows] == [("base", 0.2, 5)]
 
 
+@pytest.mark.slow
 def test_intervals_are_over_problems_and_the_base_has_none(world):
     samples = [response(f"q{i:02}", [0.0, 0.0, 0.0, 0.0, 1.0]) for i in range(30)]
     # the threshold is between 0 and 1; half of the problems have no high-entropy token left

@@ -30,6 +30,7 @@ def test_only_correct_samples_with_a_mode_count(world):
     assert rows["late", "dominant"]["n"] == 1  # q2 has no mode under the base to compare with
 
 
+@pytest.mark.slow
 def test_no_change_shows_no_change_even_with_few_samples(world):
     # Four equally likely modes: ranked and measured on the same samples, the base's leader would seem to hold 40 %.
     rng = np.random.default_rng(1)

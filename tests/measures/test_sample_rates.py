@@ -77,6 +77,7 @@ def test_samples_that_one_verifier_graded_alone_say_nothing(world):
 LOOP = "so we add them again. "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "looped"),
     [
@@ -97,6 +98,7 @@ def test_only_what_ends_in_one_passage_again_and_again_is_a_loop(world, text, lo
     assert (row["value"], row["n"]) == (0.5 if looped else 0.0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "reconsiders"),
     [

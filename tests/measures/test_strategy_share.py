@@ -17,6 +17,7 @@ def test_the_share_is_a_mean_over_problems_and_the_pattern_is_the_audits(world):
     }
 
 
+@pytest.mark.slow
 def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world):
     def rows(problems):
         samples = [

@@ -47,6 +47,7 @@ def test_a_checkpoint_that_is_scored_in_part_has_no_row(world):
     assert world(samples, n=1).values(token_entropy_by_position) == {("base", "tokens 00001"): 2.0}
 
 
+@pytest.mark.slow
 def test_intervals_are_over_problems_from_thirty_on(world):
     entropy_P = np.random.default_rng(2).integers(0, 9, 30) / 8
     samples = [response(f"q{i:02}", [entropy] * 3) for i, entropy in enumerate(entropy_P)]

@@ -101,6 +101,7 @@ def test_one_problem_has_no_interval(world):
     assert (row["value"], row["low"], row["high"]) == (-0.5, None, None)
 
 
+@pytest.mark.slow
 def test_an_incomplete_checkpoint_has_no_row_and_an_incomplete_base_leaves_none(world):
     whole = drawn("base", "q1", correct=[1, 0]) + drawn("base", "q2", correct=[1, 0])
     cut = drawn("cut", "q1", correct=[1, 0]) + drawn("cut", "q2", correct=[1])

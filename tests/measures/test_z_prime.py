@@ -91,6 +91,7 @@ def test_repeats_raise_the_first_bound_and_not_the_second():
     assert findings["exact"].value == pytest.approx(exact - 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.001, 0.1)), min_size=2, max_size=8))
 def test_both_bounds_are_below_the_exact_value(samples):
     findings = of_base("z_prime_bounds", own(*((f"r{i}", *sample) for i, sample in enumerate(samples))))

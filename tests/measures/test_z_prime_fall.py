@@ -48,11 +48,13 @@ def test_a_batch_without_advantage_is_the_control(world, found):
     assert findings["late", BESIDE].n == 1
 
 
+@pytest.mark.slow
 def test_modes_are_matched_by_the_verifiers_name_for_them(world, found):
     findings = found(z_prime_fall(fallen(world, graded_mode="b")))
     assert findings["late", REALISED].value == pytest.approx(log(0.9 / 0.4))
 
 
+@pytest.mark.slow
 def test_without_the_batch_of_the_checkpoint_before_nothing_is_predicted(world, found):
     evidence = fallen(world)
     own = evidence.frames["own_logps"]
@@ -61,6 +63,7 @@ def test_without_the_batch_of_the_checkpoint_before_nothing_is_predicted(world, 
     assert found(z_prime_fall(evidence))["late", PREDICTED].value is None
 
 
+@pytest.mark.slow
 def test_the_difference_is_realised_with_less_realised_without(world, found):
     finding = found(z_prime_fall(fallen(world, late_b=0.05, late_d=0.1)))["late", DIFFERENCE]
     assert finding.value == pytest.approx(0.0)

@@ -151,6 +151,7 @@ def alone(model: Any, request: ForcedRequest) -> tuple[float, float]:
     return logp.item(), -(logp_TV.exp() * logp_TV).sum().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [None, 3], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_scores_are_those_of_a_row_by_itself(kind: str, positions: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +164,7 @@ def test_scores_are_those_of_a_row_by_itself(kind: str, positions: int | None, m
         assert (one.logp_sum, one.entropy_sum) == pytest.approx(alone(model, request), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_mixture_that_reports_its_router_is_scored_all_the_same(tmp_path: Path) -> None:
     given = model_of("qwen3_moe", **EXPERTS, output_router_logits=True)
     one = load(write_model(given, tmp_path))
@@ -171,6 +173,7 @@ def test_a_mixture_that_reports_its_router_is_scored_all_the_same(tmp_path: Path
         assert found[request.response_id].logp_sum == pytest.approx(alone(one.model, request)[0], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_what_a_model_allows() -> None:
     found = {kind: find_reading_rules(made()) for kind, made in KINDS.items()}
     assert {kind for kind, one in found.items() if one.shares_prompts} == {"attention", "mixture"}

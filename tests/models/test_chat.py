@@ -25,6 +25,7 @@ def base_with(folder: Path, template: str | None) -> Checkpoint:
     return checkpoint_at(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "prompt", "own_words", "trained", "chat", "says"),
     [
@@ -62,6 +63,7 @@ def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
         choose_chat(base, [problem("a")], own_words=False, trained=None, needed_by="--system-prompt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "system_prompt", "said"),
     [
@@ -83,6 +85,7 @@ def test_a_template_that_takes_no_system_turn_is_fine_without_one(tmp_path: Path
     require_usable(base_with(tmp_path, NO_SYSTEM), SamplingSettings(sampler="t", chat=True))
 
 
+@pytest.mark.slow
 def test_arguments_reach_the_template() -> None:
     tokenizer = build_tokenizer(chat_template=THINKING)
     off = SamplingSettings(sampler="t", chat=True, chat_args='{"enable_thinking": false}')

@@ -83,6 +83,7 @@ def converted(tiny: Path) -> Path:
     return tiny.parent / "checkpoint"
 
 
+@pytest.mark.slow
 def test_the_checkpoint_holds_the_files_numbers_rounded_to_bfloat16(tiny: Path, converted: Path) -> None:
     import gguf
 
@@ -97,6 +98,7 @@ def test_the_checkpoint_holds_the_files_numbers_rounded_to_bfloat16(tiny: Path, 
     assert torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"])
 
 
+@pytest.mark.slow
 def test_a_response_ends_with_the_end_of_text_and_with_the_end_of_a_turn(converted: Path) -> None:
     loaded = load_path(converted, device=torch.device("cpu"), dtype="float32")
     assert loaded.end_ids == (2, 3)
@@ -104,6 +106,7 @@ def test_a_response_ends_with_the_end_of_text_and_with_the_end_of_a_turn(convert
     assert loaded.tokenizer.chat_template == TEMPLATE
 
 
+@pytest.mark.slow
 def test_the_card_names_licence_and_file(converted: Path) -> None:
     card = (converted / "README.md").read_text()
     assert 'license: "mit"' in card
@@ -111,6 +114,7 @@ def test_the_card_names_licence_and_file(converted: Path) -> None:
     assert "F32, Q8_0" in card
 
 
+@pytest.mark.slow
 def test_the_same_file_again_is_kept_and_another_is_refused(tiny: Path, converted: Path, tmp_path: Path) -> None:
     before = (converted / "model.safetensors").stat().st_mtime_ns
     assert convert(tiny, converted).found
@@ -119,6 +123,7 @@ def test_the_same_file_again_is_kept_and_another_is_refused(tiny: Path, converte
         convert(write_gguf(tmp_path / "other.gguf", seed=1), converted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [None, 100])
 def test_a_conversion_that_was_damaged_since_is_told_with_the_mend(
     left: int | None, tiny: Path, converted: Path, tmp_path: Path
@@ -133,6 +138,7 @@ def test_a_conversion_that_was_damaged_since_is_told_with_the_mend(
         convert(tiny, out)
 
 
+@pytest.mark.slow
 def test_a_killed_conversion_leaves_nothing_that_looks_like_a_checkpoint_and_begins_anew(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from oversharp.diagnostics.models.load import load_model
 from oversharp.diagnostics.records.types import Checkpoint
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 IDS = torch.tensor([[2, 3, 4, 9, 5, 6]])
 

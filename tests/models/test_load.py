@@ -258,6 +258,7 @@ def logits_of(path: Path, base: Path | None = None) -> torch.Tensor:
         return loaded.model(torch.tensor([ids("a b c ?")])).logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["safetensors", "shards", "pickle"])
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.module.", "base_model.model.", ""])
 def test_prefixes_and_a_missing_index_change_nothing_in_what_is_loaded(
@@ -320,6 +321,7 @@ def test_an_adapter_with_a_resized_vocabulary_and_without_its_rows_is_refused_wi
         logits_of(tmp_path / "adapter", base)
 
 
+@pytest.mark.slow
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(checkpoint: Path, tmp_path: Path) -> None:
     weights = load_file(checkpoint / "model.safetensors")
     weights["model.norm.weight"] = torch.ones(5)
@@ -384,6 +386,7 @@ def test_prompts_are_padded_on_the_left(checkpoint: Path) -> None:
     assert mask_BL.long().tolist() == [[0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
 
 
+@pytest.mark.slow
 def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> None:
     tokenizer = build_tokenizer(chat_template=TEMPLATE)
     settings = SamplingSettings(sampler="transformers", chat=True, system_prompt="a", prompt_template="b {prompt}")

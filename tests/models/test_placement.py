@@ -100,6 +100,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Checkpoint:
     return checkpoint_at(write_adapter(tmp_path / "checkpoint-5", base, seed=1), base_path=base)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_spread_scores_and_draws_as_it_does_in_one_place(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_numbers_that_are_broken_are_found_where_they_wait(tmp_path: Path, monke
         spread(monkeypatch, checkpoint_at(folder))
 
 
+@pytest.mark.slow
 def test_the_next_checkpoint_is_read_anew_where_the_model_is_spread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

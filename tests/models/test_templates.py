@@ -28,6 +28,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "MOST_TICKS", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "fault"),
     [
@@ -48,6 +49,7 @@ def test_a_template_without_bound_is_refused_with_its_file(template: str, fault:
     assert str(caught.value).startswith(f"--chat: {place}: the chat template {fault}; replace it")
 
 
+@pytest.mark.slow
 def test_a_template_that_ends_for_one_prompt_alone_is_interrupted_at_another() -> None:
     loops = "".join(f"{{% for a{n} in messages[0]['content'] %}}" for n in range(5))
     tokenizer = build_tokenizer(chat_template=loops + "{% endfor %}" * 5)
@@ -88,6 +90,7 @@ def test_the_other_process_knows_all_that_transformers_gives_a_template(
     assert len(printed) == 1  # other prompts of the same turns are not proved again
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_audit_with_such_a_template_ends_in_one_line(tmp_path: Path, commands: RunningServer) -> None:
     write_checkpoint(tmp_path / "run/checkpoint-0", seed=0)

@@ -78,6 +78,7 @@ def by_hand(base: Path, others: list[Path], lambda_: float) -> dict[str, Tensor]
 # ---------------------------------------------------------------- the numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", [1, 2])
 def test_the_logits_are_those_of_weights_mixed_by_hand(average: int, run: Path, tmp_path: Path) -> None:
     big = AutoModelForCausalLM.from_pretrained(run / "checkpoint-20")
@@ -93,6 +94,7 @@ def test_the_logits_are_those_of_weights_mixed_by_hand(average: int, run: Path, 
         torch.testing.assert_close(made(TOKENS).logits, expected.eval()(TOKENS).logits, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law", [{}, {"use_rslora": True}, {"rank_pattern": {"v_proj": 2}, "alpha_pattern": {"q_proj": 3}}]
 )

@@ -30,7 +30,8 @@ from tests.browser import serious_violations
 from tests.reports.decision.judged import judged
 from tests.reports.parts import section, with_series
 
-pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
+# they share what takes seconds to make
+pytestmark = [pytest.mark.xdist_group("html"), pytest.mark.slow]
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 TABLE = '[aria-label="All problems: grpo"] > table'

@@ -103,6 +103,7 @@ def test_series_are_compared_at_equal_accuracy(page: Page) -> None:
     assert texts(table)[-1] == ["0.450", "0.700 (step 20)", "0.790 (step 30)", "+9.0"]
 
 
+@pytest.mark.slow
 def test_a_single_series_is_not_compared_and_not_named_in_every_sentence(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("grpo",))
     assert "compare" not in [s.section_id for s in page.sections]
@@ -111,6 +112,7 @@ def test_a_single_series_is_not_compared_and_not_named_in_every_sentence(page_of
     )
 
 
+@pytest.mark.slow
 def test_a_base_alone_claims_no_change(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("grpo",), steps=(0,))
     card = page.headline.cards[0]
@@ -118,6 +120,7 @@ def test_a_base_alone_claims_no_change(page_of: Callable[..., Page]) -> None:
     assert isinstance(page.headline.figure, Missing)
 
 
+@pytest.mark.slow
 def test_a_value_that_never_changes_is_a_sentence(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("grpo", "iac"), steps=(0,))
     constant = block(section(page, "health"), "Truncated responses", Constant)
@@ -154,6 +157,7 @@ def test_every_figure_of_the_page_is_there_once_and_folded_ones_too(page: Page) 
     assert all(one in figures for one in inside)
 
 
+@pytest.mark.slow
 def test_figures_of_series_that_were_audited_differently_are_drawn_and_not_compared(context: Context) -> None:
     unlike = with_series(context, 1, problem_ids=frozenset(sorted(context.series[1].problem_ids)[1:]))
     alike, apart = ({figure.figure_id for figure in page_figures(build_page(each))} for each in (context, unlike))

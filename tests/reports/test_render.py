@@ -99,12 +99,14 @@ def test_ids_are_unique_and_links_lead_somewhere(html: str) -> None:
             assert str(attrs["href"])[1:] in ids
 
 
+@pytest.mark.slow
 def test_the_same_store_gives_the_same_bytes(session_store: Path, measures: Any, html: str) -> None:
     with Store.open(session_store, read_only=True) as store:
         again = render_page(load_page(store, measures, store_name="audit.duckdb"))
     assert again == html
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text_and_a_very_long_response_is_cut_and_says_so(hostile_html: str) -> None:
     page = Elements(hostile_html)
     names = [tag for tag, _ in page.tags]
@@ -121,6 +123,7 @@ def test_hostile_text_stays_text_and_a_very_long_response_is_cut_and_says_so(hos
     assert "x" * 701 not in hostile_html
 
 
+@pytest.mark.slow
 def test_control_characters_are_replaced(page_of: Any) -> None:
     page = page_of(texts=("nul \x00 escape \x1b[31m", "fine"), names=("grpo",))
     html = render_page(replace(page, sections=(section(page, "problems"),)))
@@ -171,6 +174,7 @@ def test_a_report_that_cannot_be_written_says_where(tmp_path: Path) -> None:
         write_atomically(tmp_path / "file" / "report.html", "x")
 
 
+@pytest.mark.slow
 def test_an_empty_store_is_an_error_with_a_mend(tmp_path: Path) -> None:
     with Store.open(tmp_path / "empty.duckdb"):
         pass

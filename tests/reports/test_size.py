@@ -15,6 +15,8 @@ import oversharp
 from oversharp.reports.records import Page
 from oversharp.reports.render import render_page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.xdist_group("audited_store")
 def test_a_report_of_few_problems_leaves_room_for_a_hundred(audited_store: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ def test_the_numbers_of_a_key_are_splitmix64_seeded_with_it(key: int) -> None:
     assert drawn == [(number >> 12) / 2**52 for number in splitmix64(key, 4)]
 
 
+@pytest.mark.slow
 def test_the_numbers_are_uniform_across_samples_and_across_positions() -> None:
     keys_B = torch.tensor([row_key(0, "weights", "problem", index) for index in range(4000)])
     assert kstest(uniform(keys_B, 0).numpy(), "uniform").pvalue > 0.01

@@ -82,6 +82,7 @@ def test_no_request_draws_nothing(tiny_checkpoint: Path) -> None:
     assert draw(checkpoint_at(tiny_checkpoint), [first_problem(0)], settings_with()) == []
 
 
+@pytest.mark.slow
 def test_a_sample_does_not_depend_on_what_else_is_drawn(tiny_checkpoint: Path) -> None:
     checkpoint, settings = checkpoint_at(tiny_checkpoint), settings_with(temperature=0.8, top_p=0.95)
     whole = by_identity(draw(checkpoint, all_requests(), settings))
@@ -101,6 +102,7 @@ def test_a_prompt_of_one_token_draws_the_same_beside_longer_ones(tiny_checkpoint
     assert {key: beside[key] for key in alone} == alone
 
 
+@pytest.mark.slow
 def test_seed_and_weights_change_the_samples(tiny_checkpoint: Path) -> None:
     checkpoint = checkpoint_at(tiny_checkpoint)
     first = by_identity(draw(checkpoint, all_requests(), settings_with(seed=0)))
@@ -109,6 +111,7 @@ def test_seed_and_weights_change_the_samples(tiny_checkpoint: Path) -> None:
     assert by_identity(draw(checkpoint, all_requests(), settings_with(seed=0))) == first
 
 
+@pytest.mark.slow
 def test_the_next_checkpoint_takes_the_place_of_the_last(tmp_path: Path, tiny_checkpoint: Path) -> None:
     other = write_checkpoint(tmp_path / "checkpoint-1", seed=5)
     sampler = TransformersSampler(SamplerContext(models=ModelHolder(device="cpu")))
@@ -168,6 +171,7 @@ def check_law(samples: Sequence[Sample], law: dict[tuple[int, ...], float]) -> N
     assert chisquare(observed, expected, sum_check=False).pvalue > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, {"temperature": 0.6}, {"temperature": 0.9, "top_p": 0.8}, {"top_k": 3}, {"top_k": 5, "top_p": 0.7}]
 )
@@ -257,6 +261,7 @@ def test_a_model_that_overflows_is_an_error_not_a_sample(tmp_path: Path) -> None
 # ---------------------------------------------------------------- adapters, memory, choice
 
 
+@pytest.mark.slow
 def test_an_adapter_series_is_sampled_with_its_adapters(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     for step in (10, 20):

@@ -118,6 +118,7 @@ def is_alive(process_id: int) -> bool:
 # ---------------------------------------------------------------- identity
 
 
+@pytest.mark.slow
 def test_every_response_asked_for_comes_once(series: Series) -> None:
     affinity, threads = os.sched_getaffinity(0), torch.get_num_threads()
     samples = series.draw(series.first, all_requests(70))
@@ -153,6 +154,7 @@ def test_a_sample_does_not_depend_on_what_else_is_drawn(series: Series) -> None:
         assert len(part) == 4
 
 
+@pytest.mark.slow
 def test_seed_and_weights_change_the_samples(series: Series) -> None:
     drawn = by_identity(series.draw(series.first, all_requests(), settings_with(seed=0)))
     assert by_identity(series.draw(series.first, all_requests(), settings_with(seed=1))) != drawn
@@ -162,6 +164,7 @@ def test_seed_and_weights_change_the_samples(series: Series) -> None:
     series.draw(series.second, all_requests(1))
 
 
+@pytest.mark.slow
 def test_sampling_that_is_broken_off_leaves_nothing_behind(series: Series) -> None:
     whole = by_identity(series.draw(series.first, all_requests()))
     broken_off = series.sampler.sample(
@@ -185,6 +188,7 @@ def test_log_probabilities_and_entropies_equal_the_scorers(series: Series) -> No
             assert sample.entropy_sum == pytest.approx(scored.entropy_sum, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truncation", [{}, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 1.5, "top_k": 4}])
 def test_samples_follow_the_exact_law(series: Series, truncation: dict[str, float]) -> None:
     settings = settings_with(max_tokens=2, seed=3, **truncation)
@@ -240,6 +244,7 @@ def test_a_response_stops_with_its_end_token_even_at_the_last_place(series: Seri
 # ---------------------------------------------------------------- swaps
 
 
+@pytest.mark.slow
 def test_a_swap_gives_the_samples_of_a_fresh_engine(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
     swapped = by_identity(series.draw(series.second, all_requests()))
     series.draw(series.first, all_requests(1))
@@ -251,6 +256,7 @@ def test_a_swap_gives_the_samples_of_a_fresh_engine(series: Series, monkeypatch:
     assert fresh == swapped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["reload_weights", "repack_tied_heads", "reset_prefix_cache"])
 def test_a_step_of_the_swap_that_is_left_out_is_noticed(
     series: Series, monkeypatch: pytest.MonkeyPatch, step: str
@@ -289,6 +295,7 @@ def test_a_large_model_on_a_cpu_is_drawn_from_in_fewer_rows(
     assert engines._plan(checkpoint, models.load(checkpoint), [(1, 2)], settings_with()).max_num_seqs == rows // 2
 
 
+@pytest.mark.slow
 def test_half_precision_notices_weights_that_stayed(
     series: Series, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -327,6 +334,7 @@ def test_logits_that_are_no_numbers_are_an_error(series: Series, tmp_path: Path)
 # ---------------------------------------------------------------- adapters
 
 
+@pytest.mark.slow
 def test_adapters_are_served_beside_their_base(series: Series, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -378,6 +386,7 @@ def test_an_engine_that_rests_gives_back_its_cache_and_draws_the_same_afterwards
     assert series.notes == []
 
 
+@pytest.mark.slow
 def test_an_engine_does_not_rest_while_somebody_waits_for_its_samples(series: Series) -> None:
     request = [SampleRequest(problem=one, sample_indices=tuple(range(1500))) for one in PROBLEMS]
     whole = by_identity(series.draw(series.first, request))
@@ -407,6 +416,7 @@ def test_an_engine_that_cannot_rest_is_ended_and_that_is_said(series: Series) ->
 # ---------------------------------------------------------------- faults of the engine
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_killed_is_started_again(series: Series) -> None:
     request = [SampleRequest(problem=one, sample_indices=tuple(range(1500)), greedy=True) for one in PROBLEMS]
     whole = by_identity(series.draw(series.first, request))
@@ -451,6 +461,7 @@ def test_memory_that_an_engine_lacks_whatever_its_rows_is_an_error_with_its_mend
     assert notes == []
 
 
+@pytest.mark.slow
 def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.setattr(vllm_engine, "WORKER_EXTENSION", "tests.samplers.wrong_worker.WrongWorker")
@@ -475,6 +486,7 @@ def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytes
     sampler.close()
 
 
+@pytest.mark.slow
 def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_path: Path) -> None:
     checkpoint = checkpoint_at(write_tied(tmp_path / "checkpoint-7", seed=7), weights_hash="seven")
     models, notes = ModelHolder(device="cpu"), []
@@ -488,6 +500,7 @@ def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_pa
     sampler.close()
 
 
+@pytest.mark.slow
 def test_no_engine_outlives_a_process_that_is_killed() -> None:
     code = """
 from oversharp.diagnostics.models.holder import ModelHolder
@@ -515,6 +528,7 @@ time.sleep(60)
     assert not is_alive(engine)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_engine(series: Series) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     request = [SampleRequest(problem=one, sample_indices=tuple(range(3000))) for one in PROBLEMS]

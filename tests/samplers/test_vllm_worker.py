@@ -30,6 +30,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
+@pytest.mark.slow
 def test_emptied_pages_are_the_machines_again_and_read_as_zeros() -> None:
     cache = torch.ones(64 * MIB, dtype=torch.uint8)
     beside = torch.ones(64 * MIB, dtype=torch.uint8)

@@ -565,6 +565,7 @@ def test_a_checkpoint_that_deepspeed_keeps_its_folder_in_is_the_step_and_not_tha
             find_series([path])
 
 
+@pytest.mark.slow
 def test_the_command_for_a_pickle_of_fsdp_makes_a_checkpoint_that_is_read(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
     folder = run / "checkpoint-20"

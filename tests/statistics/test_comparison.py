@@ -99,6 +99,7 @@ def test_what_does_not_fit_is_refused(change, match):
         compare_runs(**{**counts, "task_P": ["t", "t"], "ks": [1], **change})
 
 
+@pytest.mark.slow
 def test_two_runs_that_do_not_differ_rarely_differ_anywhere():
     rng, alarms = np.random.default_rng(0), 0
     task_P = np.repeat(["a", "b", "c"], [30, 100, 60])

@@ -55,6 +55,7 @@ def test_chao_wang_jost_is_the_printed_formula(counts):
     assert one_group(chao_wang_jost_entropy, *counts) == pytest.approx(printed_chao_wang_jost(counts), rel=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [64, 256, 1024, 4096])
 @pytest.mark.parametrize("twice_share", [0.0, 0.01, 0.3, 0.476])
 def test_the_unseen_part_holds_where_the_printed_formula_cancels(n, twice_share):

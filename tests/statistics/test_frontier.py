@@ -145,6 +145,7 @@ def test_a_run_on_the_way_that_sharpening_takes_is_not_below_it_where_that_way_l
     assert short.below > 0.99
 
 
+@pytest.mark.slow
 def test_the_share_of_a_rise_that_seldom_is_sure_is_held_in_the_audits_that_give_it() -> None:
     n_problems, rng = 60, np.random.default_rng(3)
     frontier = points(BASE, COLD, limit=None, n=n_problems)

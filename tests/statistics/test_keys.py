@@ -102,6 +102,7 @@ def test_the_exact_key_is_exact_on_one_problem():
     assert np.mean(p) == pytest.approx(17 / 70, abs=0.012)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_base", "n_late"), [(64, 64), (32, 96)])
 def test_where_nothing_changed_the_exact_key_keeps_every_level(n_base, n_late):
     rng, p = np.random.default_rng(n_base), []
@@ -145,6 +146,7 @@ def test_the_population_key_asks_about_problems_like_these():
     assert np.mean(np.array(population) <= 0.05) <= 0.12
 
 
+@pytest.mark.slow
 def test_both_keys_find_a_planted_loss():
     rng = np.random.default_rng(4)
     p_P = success(rng, 100)

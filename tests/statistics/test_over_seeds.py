@@ -155,6 +155,7 @@ def test_the_order_of_seeds_does_not_matter(values: list[float], random: object)
         assert one.low == pytest.approx(other.low, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_seeds", [10, 15, 20])
 @pytest.mark.parametrize("collapsing", [0.0, 0.25])
 def test_the_interval_covers_the_mean_of_all_seeds_also_where_one_in_four_collapses(n_seeds, collapsing):

@@ -122,6 +122,7 @@ def rejected(slopes, link, seed, reps):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slopes", [0.0, 1.0])
 def test_trends_and_slow_problems_without_a_link_are_rejected_in_one_of_twenty(slopes):
     assert 0.02 <= rejected(slopes, 0.0, seed=0, reps=400) <= 0.08  # 0.05 ± 2.8 standard errors

@@ -37,6 +37,7 @@ def test_each_direction_is_corrected_by_itself():
     assert change_p(counts_of([8, 8], [0, 0])) == pytest.approx([2 / comb(16, 8)] * 2)  # Holm: 2p and 1p, never falling
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=8))
 def test_the_checkpoints_swapped_turn_every_state_round_and_keep_every_p(pairs):
     counts = counts_of(*zip(*pairs, strict=True), n_before=6, n_after=9)
@@ -45,6 +46,7 @@ def test_the_checkpoints_swapped_turn_every_state_round_and_keep_every_p(pairs):
     assert change_p(counts.swapped) == pytest.approx(change_p(counts))
 
 
+@pytest.mark.slow
 def test_where_nothing_changed_hardly_any_fall_is_sure():
     """Of 2,000 draws of 60 problems, at most 5 % hold a sure fall: 125 would be five standard errors too many."""
     rng = np.random.default_rng(3)

@@ -20,7 +20,7 @@ from oversharp.diagnostics.store.dropping import drop as module
 from oversharp.diagnostics.store.token_files import TOKEN_IDENTITY
 from tests.reports.conftest import write_store
 
-pytestmark = [pytest.mark.xdist_group("dropping"), pytest.mark.usefixtures("few_figures")]
+pytestmark = [pytest.mark.xdist_group("dropping"), pytest.mark.usefixtures("few_figures"), pytest.mark.slow]
 #: Columns that depend on when or where something ran, and tables of nothing else.
 TIMES = {"applied_at", "logged_at", "updated_at", "wall_s", "provenance"}
 OF_ONE_RUN = {"events", "schema_version", "token_files"}

@@ -58,6 +58,7 @@ def rows(store: Store, view: str) -> pd.DataFrame:
     return store.frame(f"SELECT {columns} FROM {view} ORDER BY ALL")
 
 
+@pytest.mark.slow
 def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: Store) -> None:
     before = {view: rows(store, view) for view in VIEWS}
     assert [set(said["series"]) for said in before.values()] == [{"run", "other"}] * len(VIEWS)
@@ -76,6 +77,7 @@ def test_a_view_says_of_kept_series_and_of_others_what_it_says_without(store: St
     require_as_before()
 
 
+@pytest.mark.slow
 def test_what_is_read_of_texts_is_no_column_where_no_text_was_read(store: Store) -> None:
     less = ", ".join(name for name in KEPT_COLUMNS if name not in OF_TEXTS)
     before = store.frame(f"SELECT {less} FROM graded_samples ORDER BY ALL")
@@ -89,6 +91,7 @@ def test_what_is_read_of_texts_is_no_column_where_no_text_was_read(store: Store)
         assert set(store.frame("SELECT strategy FROM graded_samples")["strategy"]) == {"code", "prose"}
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_said_and_nothing_is_left_of_it(store: Store) -> None:
     columns = set(store.frame("FROM graded_samples LIMIT 0"))
     assert columns == {*KEPT_COLUMNS, *NOT_KEPT}
@@ -104,6 +107,7 @@ def test_the_strategy_follows_the_pattern_of_its_audit(store: Store) -> None:
     assert store.frame(shares).to_numpy().tolist() == [[False, "prose"], [True, "code"]]
 
 
+@pytest.mark.slow
 def test_counts_that_are_made_once_are_those_of_the_views(store: Store) -> None:
     views = ("sampled_counts", "problem_counts", "read_counts")
     run = store._database.rows

@@ -26,7 +26,7 @@ from tests.samplers.tiny_models import write_adapter
 from tests.series.written_runs import untrain
 
 # they share what takes seconds to make
-pytestmark = [pytest.mark.xdist_group("kernel panel"), pytest.mark.usefixtures("few_measures")]
+pytestmark = [pytest.mark.xdist_group("kernel panel"), pytest.mark.usefixtures("few_measures"), pytest.mark.slow]
 
 SMALL = {"task": "countdown", "limit": 6, "n": 8, "n_base": 8, "k": (1, 2), "panel": 4, "entropy_samples": 2}
 

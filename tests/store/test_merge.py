@@ -67,6 +67,7 @@ def _contents(store_path: Path) -> dict[str, list[tuple]]:
         database.close()
 
 
+@pytest.mark.slow
 def test_two_shards_make_the_audit_of_one_process_without_drawing_again(
     run: Path, shards: list[Path], tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_two_shards_make_the_audit_of_one_process_without_drawing_again(
     assert set(OF_ROUNDING) <= set(found["measure"])
 
 
+@pytest.mark.slow
 def test_a_store_that_was_merged_adds_nothing_and_a_killed_merge_goes_on(shards: list[Path], tmp_path: Path) -> None:
     once = merge(shards, tmp_path / "once")
     before = _contents(once.store_path)
@@ -150,6 +152,7 @@ def refused(stores: list[Path], out: Path) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "message"),
     [
@@ -182,6 +185,7 @@ def test_a_shard_that_does_not_fit_is_refused_in_one_line(
     assert message in refused([shards[0], other], tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_shard_of_other_problems_a_missing_one_and_one_that_is_the_target_are_refused(
     run: Path, shards: list[Path], tmp_path: Path
 ) -> None:
@@ -197,6 +201,7 @@ def test_a_shard_of_other_problems_a_missing_one_and_one_that_is_the_target_are_
         merge(shards, shards[1].parent)
 
 
+@pytest.mark.slow
 def test_a_locked_store_is_named(shards: list[Path], tmp_path: Path) -> None:
     locked = Path(shutil.copy(shards[1], tmp_path / "locked.duckdb"))
     hold = "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('held', flush=True); time.sleep(60)"
@@ -223,6 +228,7 @@ def test_more_shards_than_problems_are_refused(run: Path, tmp_path: Path) -> Non
         audit_shard([run], _config(tmp_path, limit=2), Shard(index=2, of=3))
 
 
+@pytest.mark.slow
 def test_views_of_a_strangers_store_are_made_anew_before_others_come_into_it(tmp_path: Path) -> None:
     other, path = tmp_path / "other.duckdb", tmp_path / "audit.duckdb"
     for one in (other, path):

@@ -379,6 +379,7 @@ def test_a_strangers_store_leads_to_no_file_outside_of_its_own(tmp_path: Path, r
     assert letter.read_text() == "private"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize(
     ("made", "named"),
@@ -414,6 +415,7 @@ def test_a_users_own_macro_that_hides_none_of_duckdbs_is_left_alone(tmp_path: Pa
         assert store.frame("SELECT share(1, 4) AS share")["share"].tolist() == [0.25]
 
 
+@pytest.mark.slow
 def test_a_writer_that_reaches_no_file_still_spills_beside_its_store(tmp_path: Path) -> None:
     with Store.open(tmp_path / "audit.duckdb") as store:
         store.bound_memory(0.125)
@@ -477,6 +479,7 @@ def _concluded(path: Path) -> AuditKey:
     return key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "age", "remedy"), [(10, "older", "audit again"), (1000, "newer", "upgrade oversharp")]
 )
@@ -498,6 +501,7 @@ def test_a_store_of_another_schema_is_refused_by_every_entrance(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_views_that_another_version_wrote_are_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     _concluded(path)
@@ -618,6 +622,7 @@ def test_what_is_no_store_of_this_version_is_refused_by_name(
         Store.open(tmp_path / "audit.duckdb", read_only=True)
 
 
+@pytest.mark.slow
 def test_a_store_locked_by_another_process_says_so(store: Store) -> None:
     probe = (
         "from pathlib import Path; from oversharp.diagnostics.store import Store\n"
@@ -629,6 +634,7 @@ def test_a_store_locked_by_another_process_says_so(store: Store) -> None:
     assert "locked by another process" in answer.stdout
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_what_was_committed(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
@@ -709,6 +715,7 @@ def test_a_query_that_outgrows_its_memory_says_what_to_do(tmp_path: Path) -> Non
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_result_that_memory_does_not_hold_is_one_line_and_comes_in_parts(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     Store.open(path).close()
@@ -749,6 +756,7 @@ def test_what_failed_in_a_transaction_is_told_and_not_what_followed(tmp_path: Pa
             database.delete("schema_version", rows, where="false")
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_folder_that_takes_no_files_spills_into_the_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -765,6 +773,7 @@ def test_a_reader_of_a_folder_that_takes_no_files_spills_into_the_temporary_dire
     assert not Path(folder).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

@@ -124,6 +124,7 @@ def test_numbers_have_units() -> None:
             assert meaning_of(row.name, row.column).unit != NO_UNIT, f"{row.name}.{row.column}"
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 @pytest.mark.parametrize(("question", "query"), EXAMPLES, ids=[question for question, _ in EXAMPLES])
 def test_every_example_returns_rows_of_a_real_store_and_stands_on_documented_relations_alone(

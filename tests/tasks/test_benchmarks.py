@@ -69,6 +69,7 @@ def test_every_benchmark_has_a_copy_and_answers_to_test() -> None:
     assert set(ANSWERS) == set(BENCHMARKS) == {path.stem for path in COPIES.glob("*.jsonl")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_golds_are_extracted_and_right_answers_accepted_and_wrong_ones_refused(
     name: str, loaded: dict[str, tuple[Problem, ...]], verifiers: Verifiers
@@ -84,6 +85,7 @@ def test_golds_are_extracted_and_right_answers_accepted_and_wrong_ones_refused(
         assert [grade.correct for grade in grades] == [place < 2] * 3, responses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, known in BENCHMARKS.items() if known.options is None])
 def test_the_question_is_the_prompt(name: str, loaded: dict[str, tuple[Problem, ...]]) -> None:
     rows = [json.loads(line) for line in (COPIES / f"{name}.jsonl").read_text().splitlines()]
@@ -92,6 +94,7 @@ def test_the_question_is_the_prompt(name: str, loaded: dict[str, tuple[Problem, 
     assert [problem.prompt for problem in loaded[name]] == [a + b for a, b in zip(context, questions, strict=True)]
 
 
+@pytest.mark.slow
 def test_options_are_lettered_in_the_prompt_whatever_the_data_set_calls_them(
     loaded: dict[str, tuple[Problem, ...]],
 ) -> None:
@@ -101,6 +104,7 @@ def test_options_are_lettered_in_the_prompt_whatever_the_data_set_calls_them(
     assert "\nI. neon\nJ. zinc\n\n" in loaded["mmlu_pro"][1].prompt
 
 
+@pytest.mark.slow
 def test_levels_become_difficulties_and_an_unknown_level_none(loaded: dict[str, tuple[Problem, ...]]) -> None:
     assert [problem.difficulty for problem in loaded["math"]] == [1.0, 4.0, None]
     assert [problem.difficulty for problem in loaded["math500"]] == [1.0, 2.0, 5.0]

@@ -146,6 +146,7 @@ def test_the_second_bound_is_unknown_with_its_reason(count_M, advantage_M, why):
     assert math.isfinite(bounds.from_counts)
 
 
+@pytest.mark.slow
 def test_a_negative_gap_does_not_save_the_unsampled():
     mixed = [batch for batch in map(Batch, range(2000)) if batch.mixed]
     gaps = [partition_bounds(*batch.arguments(), batch.correct_M, beta=batch.beta).gap.value for batch in mixed]

@@ -94,12 +94,14 @@ def test_estimators_by_hand(name: str, rewards: GroupedRewards, expected: list[l
     torch.testing.assert_close(credit_of(name, rewards).advantage_PG, expected_PG, atol=2e-7, rtol=0)
 
 
+@pytest.mark.slow
 @given(binary_groups, st.floats(-5, 5), st.floats(0.1, 10))
 def test_grpo_ignores_shift_and_scale_of_rewards(rewards: list[list[float]], shift: float, scale: float) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
     assert torch.allclose(population(reward_PG), population(reward_PG * scale + shift), atol=1e-6)
 
 
+@pytest.mark.slow
 @given(binary_groups, st.floats(-5, 5))
 def test_centring_ignores_a_shift_and_sums_to_zero(rewards: list[list[float]], shift: float) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)
@@ -116,6 +118,7 @@ def test_the_rloo_baseline_excludes_the_sample(rewards: list[list[float]]) -> No
     torch.testing.assert_close(leave_one_out(reward_PG), reward_PG - others_PG, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @given(binary_groups, st.data())
 def test_whitening_weights_each_value_by_its_tokens(values: list[list[float]], data: st.DataObject) -> None:
     value_PG = torch.tensor(values, dtype=torch.float64)
@@ -228,6 +231,7 @@ def test_calibrations_by_hand(expression: str, rewards: GroupedRewards, expected
     torch.testing.assert_close(credit.advantage_PG, expected_PG, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @given(binary_groups)
 def test_scale_matching_keeps_the_mean_absolute_advantage_of_the_batch(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)

@@ -242,6 +242,7 @@ lengths = st.lists(st.integers(1, 6), min_size=2, max_size=8)
 AGGREGATIONS = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_sum_constant"]
 
 
+@pytest.mark.slow
 @given(lengths, st.sampled_from(AGGREGATIONS), st.integers(1, 4), st.integers(0, 3))
 def test_weights_depend_neither_on_the_order_of_samples_nor_on_padding(
     n_tokens: list[int], name: str, beyond: int, seed: int

@@ -16,6 +16,8 @@ from oversharp.trainers.loop import train
 from oversharp.trainers.run.checkpointing import load_state
 from tests.trainers.runs import FinishedRun, metrics, model_on_hub, weights, whole_and_interrupted
 
+pytestmark = pytest.mark.slow
+
 ADAPTER = "adapter_model.safetensors"
 
 

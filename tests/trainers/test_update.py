@@ -104,6 +104,7 @@ def test_a_token_learns_from_its_own_advantage(
     assert_same(actual, gradient(model), within=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_log_probabilities_are_those_of_each_response_alone(
     model: PreTrainedModel, rollouts: RolloutBatch, temperature: float
@@ -134,6 +135,7 @@ def test_loss_and_gradient_are_those_of_the_formula(model: PreTrainedModel, roll
     assert_same(actual, expected, within=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("algorithm", ["grpo", "gspo", "grpo+entropy_bonus:coefficient=0.1"])
 def test_micro_batches_change_neither_loss_nor_gradient(
@@ -175,6 +177,7 @@ def test_a_bare_model_gives_the_same_gradient(model: PreTrainedModel, rollouts: 
     assert_same(run(model, batch)[1], run(find_network(model), batch)[1], within=1e-5)
 
 
+@pytest.mark.slow
 def test_recomputed_activations_give_the_same_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
     network, batch = find_network(model, recompute=True), batch_of(rollouts, ADVANTAGES)
     assert network.recomputed
@@ -219,6 +222,7 @@ def test_the_gap_to_the_sampler_covers_response_tokens(model: PreTrainedModel, r
     assert report.logp_gap_mean == pytest.approx(2 * 0.5 / int(rollouts.response_mask_BT.sum()), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_frozen_log_probabilities_keep_the_order_of_rows(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
     logp_BT = frozen_logps(find_network(model), rollouts, ForwardSettings(temperature=1.0, micro_batch=2))
     for row in range(6):

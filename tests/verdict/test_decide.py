@@ -61,6 +61,7 @@ def _lost(n_problems: int) -> np.ndarray:
     return np.where(np.arange(n_problems) % 2, N, 0)
 
 
+@pytest.mark.slow
 def test_a_repaired_series_is_spoken_of_as_weights_and_has_no_onset_in_steps() -> None:
     base = _checkpoint(0, np.full(60, 20))
     counts = _series(base, *(_checkpoint(step, _lost(60)) for step in (25, 50, 75, 100)))
@@ -108,6 +109,7 @@ def test_problems_that_sharpen_and_problems_that_are_lost_are_over_sharpening() 
     assert verdict.remedy is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loses", "n_problems", "label"),
     [
@@ -154,6 +156,7 @@ def test_a_loss_of_single_checkpoints_names_them() -> None:
     assert "at step 180" in verdict.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("looks", "said"),
     [
@@ -204,6 +207,7 @@ def test_a_single_problem_can_be_lost_and_has_no_interval() -> None:
     assert "this one problem" in verdict.sentence
 
 
+@pytest.mark.slow
 def test_lost_minority_modes_behind_a_better_pass_at_k_are_mode_collapse() -> None:
     n_problems = 100
     base = _checkpoint(0, np.full(n_problems, 120), minority=np.full(n_problems, 30))  # 30 of 128
@@ -216,6 +220,7 @@ def test_lost_minority_modes_behind_a_better_pass_at_k_are_mode_collapse() -> No
     assert verdict_of(_series(base, kept, shows_modes=True)).label == "no_loss"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("minority", "label"), [(30, "mode_collapse"), (60, "no_loss")])
 def test_minority_samples_are_counted_among_all_samples_of_the_window(minority: int, label: str) -> None:
     base = _checkpoint(0, np.full(100, 120), minority=np.full(100, 30))  # 30 of 128, as 60 of 256
@@ -244,6 +249,7 @@ def test_many_problems_without_change_are_no_loss_up_to_their_k() -> None:
     assert verdict.detected_by is verdict.decline_began is None
 
 
+@pytest.mark.slow
 def test_few_problems_without_change_settle_nothing_and_the_verdict_says_what_would() -> None:
     correct = np.arange(12) * 8 % 64
     base, late = _checkpoint(0, correct, n=64), _checkpoint(20, correct, n=64)
@@ -273,6 +279,7 @@ def test_the_window_is_the_last_third(n_trained: int, n_window: int) -> None:
     assert verdict.n_late == n_window * N
 
 
+@pytest.mark.slow
 def test_k_goes_to_half_of_one_checkpoints_samples_not_of_the_pooled_ones() -> None:
     correct = np.full(40, 32)
     trained = [_checkpoint(20 * t, correct, n=64) for t in range(1, 10)]
@@ -383,6 +390,7 @@ def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_
     assert verdict_of(_series(base, late, shows_modes=True)).caveats == ()
 
 
+@pytest.mark.slow
 def test_equal_counts_give_an_equal_verdict_to_the_last_digit() -> None:
     counts_TP = np.random.default_rng(5).integers(0, N, (4, 50))
     base, *trained = (_checkpoint(20 * t, correct, minority=correct // 4) for t, correct in enumerate(counts_TP))
@@ -409,6 +417,7 @@ def test_any_counts_end_in_sentences_with_its_range_of_k(correct_TP: np.ndarray)
     assert Verdict.from_json(verdict.to_json()) == verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 18, 24])
 def test_a_total_loss_is_seen_at_a_late_look_too(number: int) -> None:
     base, late = _checkpoint(0, np.full(60, 200)), _checkpoint(20, np.zeros(60))

@@ -56,6 +56,7 @@ def test_raw_shares_underrate_pass_at_large_k_and_the_posterior_does_not():
     assert learned == pytest.approx(truth, abs=0.05)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     fall=st.floats(0.01, 0.3), k=st.sampled_from([8, 32, 128]), centre=st.floats(-3.0, 0.5), spread=st.floats(0.3, 2.5)
@@ -110,6 +111,7 @@ def test_the_frequent_become_more_frequent_and_the_rare_rarer():
     assert late_P[3] == pytest.approx(expit(8.0))
 
 
+@pytest.mark.slow
 def test_training_that_loses_nothing_is_hardly_ever_called_over_sharpened():
     design = Design(n_problems=100, n=256, n_base=512, n_late=768)
     for unchanged in (DiffuseLoss(pivot=0.025, strength=0.0), ConcentratedLoss(least_rate=0.01, share=0.0)):
@@ -117,6 +119,7 @@ def test_training_that_loses_nothing_is_hardly_ever_called_over_sharpened():
         assert found.share <= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fall", "low", "high"), [(0.028, 0.15, 0.55), (0.053, 0.78, 0.97), (0.082, 0.93, 1.0)])
 def test_power_is_what_an_independent_simulation_measured(fall: float, low: float, high: float):
     # measured with other code at 100 problems and n = n_base = 1024: .28, .86 and .97
@@ -127,6 +130,7 @@ def test_power_is_what_an_independent_simulation_measured(fall: float, low: floa
     assert low <= estimate.share <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [0, 1], ids=["diffuse", "concentrated"])
 def test_what_is_promised_is_what_the_rule_itself_says(law: int):
     rates = _learned()
@@ -183,6 +187,7 @@ def test_few_problems_say_nothing_of_others_however_much_is_lost():
     assert (few.share, enough.share) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_more_problems_find_more():
     rates = _learned()
     loss = rates.losses(fall=0.04, k=128)[0]

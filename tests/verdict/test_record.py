@@ -262,6 +262,7 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
     return st.from_type(hint)
 
 
+@pytest.mark.slow
 @given(_of(Verdict))
 def test_json_gives_an_equal_verdict(verdict: Verdict) -> None:
     again = Verdict.from_json(verdict.to_json())

@@ -77,6 +77,7 @@ def test_lost_minority_modes_are_a_collapse_and_still_told_where_a_loss_of_pass_
     assert ruling.modes_collapsed
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_significant_and_small_is_still_a_loss():
     # One point on 3,000 problems: within the margin, beyond doubt.
     small = paired(np.full(3000, 128), np.full(3000, 125))
@@ -137,6 +138,7 @@ def test_a_fall_that_accepted_guesses_explain_is_called_so_and_another_is_not(co
     assert ruled(counts, ks=[1, 16, 256], guess_share=share).label == label
 
 
+@pytest.mark.slow
 def test_lost_modes_that_accepted_guesses_explain_are_called_so():
     assert ruled(SAME, GUESSED, [1, 16, 256], guess_share=0.005).label == "guessing"
     assert ruled(SAME, GUESSED, [1, 16, 256]).label == "mode_collapse"

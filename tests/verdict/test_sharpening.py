@@ -46,12 +46,14 @@ def test_what_keeps_the_hard_problems_and_solves_the_others_more_often_is_better
     assert sharpening_text(verdict).startswith("Better than sharpening: ")
 
 
+@pytest.mark.slow
 def test_what_loses_more_problems_than_the_colder_base_is_worse() -> None:
     verdict = _found(np.tile([200, 0, 0], P // 3))
     assert verdict.sharpening.label == "worse"
     assert sharpening_text(verdict).startswith("Worse than sharpening: ")
 
 
+@pytest.mark.slow
 def test_the_colder_base_as_a_run_is_sharpening_only() -> None:
     verdict = _found(COLD)
     assert verdict.sharpening.label == "sharpening_only"
@@ -59,18 +61,21 @@ def test_the_colder_base_as_a_run_is_sharpening_only() -> None:
     assert "of the gain of" in sharpening_text(verdict)
 
 
+@pytest.mark.slow
 def test_without_colder_draws_nothing_is_said() -> None:
     verdict = _found(COLD, sharper=False)
     assert verdict.sharpening is None
     assert sharpening_text(verdict) == ""
 
 
+@pytest.mark.slow
 def test_answers_that_can_be_read_now_are_told_apart() -> None:
     told = sharpening_text(_found(COLD, unread=64))
     assert "points of the gain are answers that were not parsed before" in told
     assert _found(COLD).sharpening.read == 0
 
 
+@pytest.mark.slow
 def test_it_survives_the_store() -> None:
     verdict = _found(COLD)
     assert Verdict.from_json(verdict.to_json()) == verdict

@@ -86,6 +86,7 @@ def expressions(draw: st.DrawFn) -> str:
     return draw(tree)
 
 
+@pytest.mark.slow
 @given(expressions())
 def test_values_agree_with_python_on_fractions(text: str) -> None:
     as_fractions = "".join(

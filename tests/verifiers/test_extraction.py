@@ -41,6 +41,7 @@ LOOPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [last_boxed, tagged_answer, hash_answer, unwrap, exact_answer, stated_answer])
 def test_a_response_stuck_in_a_loop_costs_no_more_than_its_length(rule: Callable[[str], object]) -> None:
     slow = []

@@ -24,6 +24,7 @@ def test_any_member_of_a_gold_list_is_right_under_one_name() -> None:
     assert [grade.answer for grade in grades] == ["Paris", "Paris", "Rome"]
 
 
+@pytest.mark.slow
 def test_a_member_that_cannot_be_graded_leaves_the_others() -> None:
     with Verifiers() as verifiers:
         mixed = problem(any_of(["foo!@#", "42"]), "math")
@@ -33,6 +34,7 @@ def test_a_member_that_cannot_be_graded_leaves_the_others() -> None:
             verifiers.check_gold(problem(any_of(["foo!@#", "bar!@#"]), "math"))
 
 
+@pytest.mark.slow
 def test_a_file_says_whether_any_or_all_members_count(tmp_path: Path) -> None:
     path = tmp_path / "problems.jsonl"
     path.write_text('{"prompt": "Roots?", "answer": ["1", "2"]}\n{"prompt": "6 * 7?", "answer": [42]}\n')
@@ -45,6 +47,7 @@ def test_a_file_says_whether_any_or_all_members_count(tmp_path: Path) -> None:
         assert verifiers.grade([(all_members[0], r"\boxed{2, 1}")])[0].correct
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["choice", "exact", "math", "math_strict"])
 def test_a_box_in_thoughts_counts_if_the_user_asks_for_it_and_nothing_follows(name: str) -> None:
     gold = "C" if name == "choice" else "42"

@@ -27,11 +27,13 @@ def test_the_table_is_large_and_judges_no_pair_twice() -> None:
     assert len({(row["gold"], row["response"]) for row in ROWS}) == len(ROWS)
 
 
+@pytest.mark.slow
 def test_every_judged_answer_is_graded_as_judged(grades: list[Grade]) -> None:
     lines = misjudged(ROWS, grades)
     assert not lines, "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_a_grade_that_differs_from_the_judgement_is_reported_with_its_reason(grades: list[Grade]) -> None:
     row = {**ROWS[0], "outcome": "wrong|unread"}
     assert [line.partition(": ")[0] for line in misjudged([row], grades[:1])] == [row["why"]]
@@ -39,6 +41,7 @@ def test_a_grade_that_differs_from_the_judgement_is_reported_with_its_reason(gra
     assert misjudged([row], [replace(grades[0], reward=0.0)]) == []
 
 
+@pytest.mark.slow
 def test_no_answer_is_the_label_of_right_and_wrong_responses(grades: list[Grade]) -> None:
     labels = [(row["gold"], grade.answer, grade.correct) for row, grade in zip(ROWS, grades, strict=True)]
     right = {(gold, answer) for gold, answer, is_correct in labels if is_correct}

@@ -13,6 +13,7 @@ from oversharp.diagnostics.records.errors import VerifierError
 from oversharp.diagnostics.verifiers.killable import KillablePool
 
 
+@pytest.mark.slow
 def test_outcomes_keep_the_order_of_the_calls_and_errors_stay_with_their_call() -> None:
     pool = KillablePool(module="math", timeout_s=5.0, workers=2)
     outcomes = pool.map(math.sqrt, [(4.0,), (-1.0,), (9.0,)])
@@ -49,6 +50,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_worker_whose_parent_was_killed_does_not_burn_a_core_for_ever(tmp_path: Path) -> None:
     script = tmp_path / "orphaner.py"
     script.write_text(ORPHANER)
@@ -86,6 +88,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["process", "group"])  # SIGTERM of a batch system, Ctrl-C of a terminal
 def test_a_command_that_is_stopped_while_workers_start_says_no_traceback(to: str, tmp_path: Path) -> None:
     (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.8)\n")

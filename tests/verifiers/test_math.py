@@ -62,6 +62,7 @@ def test_equality(math_verifier: MathVerifier, gold: str, answer: str, correct: 
     assert (got.correct, got.state) == (correct, "ok")
 
 
+@pytest.mark.slow
 def test_the_gold_comes_first(math_verifier: MathVerifier) -> None:
     # math-verify is not symmetric: verify("1<x<2", "(1,2)") holds, the reverse does not
     assert grade(math_verifier, "1<x<2", "(1,2)").correct
@@ -97,6 +98,7 @@ def test_keys_do_not_chain_through_an_intransitive_equality(math_verifier: MathV
     assert answers == ["1/2", "1/2", "50"]
 
 
+@pytest.mark.slow
 def test_grades_do_not_depend_on_order_or_company() -> None:
     texts = [r"\boxed{1/2}", r"\boxed{50\%}", r"\boxed{50}", r"\boxed{0.5}", "none", r"\boxed{x+1}", r"\boxed{1+x}"]
     items = [(problem(gold), text) for gold in ("1/2", "50", "x+1") for text in texts]
@@ -152,6 +154,7 @@ def test_a_gold_that_no_worker_finishes_is_asked_of_again_and_then_compared_as_i
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_a_poisoned_answer_costs_its_timeout_once_and_nothing_else() -> None:
     # one worker: whatever the poison holds up would show
     with MathVerifier(timeout_s=1.0, workers=1) as verifier:
@@ -173,6 +176,7 @@ def test_a_poisoned_answer_costs_its_timeout_once_and_nothing_else() -> None:
     assert again_s < 0.5
 
 
+@pytest.mark.slow
 def test_workers_killed_from_outside_lose_nothing() -> None:
     with MathVerifier(workers=2) as verifier:
         verifier.grade([(problem("3"), r"\boxed{4}")])
@@ -183,6 +187,7 @@ def test_workers_killed_from_outside_lose_nothing() -> None:
     assert [got.correct for got in grades].index(True) == 3
 
 
+@pytest.mark.slow
 def test_a_closed_verifier_leaves_no_process_and_starts_again_when_asked() -> None:
     verifier = MathVerifier(workers=1)
     verifier.grade([(problem("3"), r"\boxed{3}")])

@@ -15,6 +15,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.slow
 def test_what_the_shortcut_calls_different_is_different_for_math_verify() -> None:
     parsed = [_parse(f"\\boxed{{{answer}}}") for answer in ANSWERS]
     assert all(parsed)

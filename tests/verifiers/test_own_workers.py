@@ -35,6 +35,7 @@ def grader(tmp_path: Path) -> Grader:
     return graded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "state", "reason"),
     [
@@ -83,6 +84,7 @@ def test_a_response_that_breaks_the_grader_is_ungraded_and_its_siblings_are_grad
     assert len(broken.reason) <= 200
 
 
+@pytest.mark.slow
 def test_the_first_call_that_dies_is_to_blame_and_the_next_is_not(grader: Grader) -> None:
     code = """
     import os
@@ -95,6 +97,7 @@ def test_the_first_call_that_dies_is_to_blame_and_the_next_is_not(grader: Grader
     assert states == ["error", "ok", "error", "error", "ok"]
 
 
+@pytest.mark.slow
 def test_a_thread_that_a_call_left_behind_costs_the_next_call_nothing(grader: Grader) -> None:
     code = """
     import os, threading, time
@@ -127,6 +130,7 @@ def test_a_worker_stays_warm_and_one_process_answers_in_turn(grader: Grader) -> 
     assert len({grade.answer for grade in (*first, *second)}) == 1
 
 
+@pytest.mark.slow
 def test_several_workers_answer_in_order(grader: Grader) -> None:
     code = """
     import os, time
@@ -140,6 +144,7 @@ def test_several_workers_answer_in_order(grader: Grader) -> None:
     assert str(os.getpid()) not in {grade.answer for grade in grades}
 
 
+@pytest.mark.slow
 def test_a_model_that_the_first_call_loads_may_take_longer_than_a_call(grader: Grader) -> None:
     code = """
     import time
@@ -194,6 +199,7 @@ def test_large_responses_pass_while_answers_come_back(grader: Grader) -> None:
     assert [grade.reward for grade in grader(code, *responses)] == [300_000, *([2000] * 2000)]
 
 
+@pytest.mark.slow
 def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(grader: Grader) -> None:
     code = """
     import multiprocessing, os, subprocess, time
@@ -271,6 +277,7 @@ if sys.argv[2] == "killed":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["itself", "killed"])
 def test_workers_end_with_the_command(ends: str, tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text(

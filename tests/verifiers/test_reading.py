@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("judged answers")
 ROWS = load_rows("judged_reading.jsonl")
 
 
+@pytest.mark.slow
 def test_every_response_is_read_as_people_read_it() -> None:
     with Verifiers() as verifiers:
         for row in ROWS:

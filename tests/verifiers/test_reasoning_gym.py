@@ -26,6 +26,7 @@ entries = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(entries)
 def test_entries_survive_the_store(entry: object) -> None:
     assert unpack(json.loads(json.dumps(pack(entry)))) == entry
@@ -37,6 +38,7 @@ def test_what_json_cannot_keep_is_refused(value: object) -> None:
         pack({"key": [value]})
 
 
+@pytest.mark.slow
 def test_the_generators_own_scorer_grades_from_the_stored_problem_alone() -> None:
     # rearc's scorer tells tuples from lists: a plain JSON round trip would cost correct answers their reward
     for generator in ("rearc", "countdown", "chain_sum"):
@@ -55,6 +57,7 @@ def test_the_generators_own_scorer_grades_from_the_stored_problem_alone() -> Non
         assert (empty.state, empty.answer, empty.mode) == ("parse_fail", NO_ANSWER, None)
 
 
+@pytest.mark.slow
 def test_a_scorer_that_raises_is_a_state_and_spares_the_others() -> None:
     [made] = generated_problems("chain_sum", size=1, seed=0)
     broken = replace(made, meta={"generator": "chain_sum", "entry": {"question": "?"}})  # the scorer wants "answer"

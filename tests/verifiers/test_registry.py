@@ -31,6 +31,7 @@ def test_a_mixed_batch_is_graded_in_order_by_each_problems_own_verifier() -> Non
         assert [grade.correct for grade in verifiers.grade(items)] == [False, True, True, True, False]
 
 
+@pytest.mark.slow
 def test_asking_for_names_loads_no_mathematics() -> None:
     code = (
         "import sys; from oversharp.diagnostics.verifiers import verifier_names, get_verifier; verifier_names();"

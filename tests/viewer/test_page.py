@@ -59,6 +59,7 @@ def expect(locator: Any) -> Any:
     return needed("playwright.sync_api").expect(locator)
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_leads_from_a_problem_to_a_response_and_back(browser: Any, address: str) -> None:
     with open_page(browser, address) as page:
         press, focused = page.keyboard.press, page.locator(":focus")
@@ -110,6 +111,7 @@ def test_the_extracted_answer_is_marked_and_its_tokens_have_heat(browser: Any, a
         assert page.locator(".side").nth(1).locator(".full .note").text_content().startswith("No heat: ")
 
 
+@pytest.mark.slow
 def test_answers_can_be_filtered_by_side(browser: Any, address: str) -> None:
     with open_page(browser, address) as page:
         page.locator("#answers").select_option("a")
@@ -118,6 +120,7 @@ def test_answers_can_be_filtered_by_side(browser: Any, address: str) -> None:
         expect(page.locator(".answer .text")).to_have_text(["unparsed"])
 
 
+@pytest.mark.slow
 def test_a_link_leads_to_the_same_state(browser: Any, address: str) -> None:
     with open_page(browser, address) as page:
         page.get_by_role("button", name="gained 1").click()
@@ -131,6 +134,7 @@ def test_a_link_leads_to_the_same_state(browser: Any, address: str) -> None:
         assert page.get_by_role("button", name="gained 1").get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "message"),
     [
@@ -149,6 +153,7 @@ def test_a_link_to_a_missing_checkpoint_shows_a_message_and_the_default(
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_search_finds_responses_and_shows_where(browser: Any, served: Served) -> None:
     with open_page(browser, served.address) as page:
         page.keyboard.press("/")
@@ -160,6 +165,7 @@ def test_a_search_finds_responses_and_shows_where(browser: Any, served: Served) 
         page.locator("#count", has_text="3 problems").wait_for()
 
 
+@pytest.mark.slow
 def test_another_step_is_another_comparison(browser: Any, served: Served) -> None:
     with open_page(browser, served.address) as page:
         page.locator("#b").select_option("10")
@@ -169,6 +175,7 @@ def test_another_step_is_another_comparison(browser: Any, served: Served) -> Non
         assert page.get_by_role("alert").text_content() == "A and B are the same checkpoint; choose another."
 
 
+@pytest.mark.slow
 def test_untrusted_text_is_never_markup(browser: Any, address: str) -> None:
     with open_page(browser, address) as page:
         page.locator("#list li", has_text="4 + 5").click()
@@ -179,6 +186,7 @@ def test_untrusted_text_is_never_markup(browser: Any, address: str) -> None:
         assert page.title() == "grpo · audit.duckdb"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
 def test_axe_finds_no_serious_violation_and_nothing_overflows(
     browser: Any, served: Served, scheme: str, width: int
@@ -196,6 +204,7 @@ def test_axe_finds_no_serious_violation_and_nothing_overflows(
         }[scheme]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_phone_shows_the_list_or_the_problem(browser: Any, served: Served) -> None:
     with open_page(browser, served.address, width=390) as page:
         assert not page.locator("#problem").is_visible()

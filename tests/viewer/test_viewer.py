@@ -43,6 +43,7 @@ def test_filters_choose_the_problems_that_they_name(viewer: Viewer) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_accepted_response_that_the_problems_own_verifier_rejects_is_lenient(tmp_path: Path) -> None:
     path = write_store(tmp_path)
     with Store.open(path) as store:
@@ -61,6 +62,7 @@ def test_an_accepted_response_that_the_problems_own_verifier_rejects_is_lenient(
         assert [response.lenient for response in responses] == ["the problem's own verifier rejects it", ""]
 
 
+@pytest.mark.slow
 def test_imported_samples_show_no_series_name_as_task_and_name_their_grader(
     tmp_path: Path,
 ) -> None:
@@ -100,6 +102,7 @@ def test_answers_have_counts_and_responses(viewer: Viewer) -> None:
     assert unparsed.why.startswith("parse_fail")
 
 
+@pytest.mark.slow
 def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, tmp_path: Path) -> None:
     chosen = viewer.selection("grpo")
     first = viewer.problem(chosen, LOST).sides[0].answers[0].responses[0]
@@ -233,6 +236,7 @@ def test_a_store_that_cannot_be_viewed_is_one_line(
     assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_store_locked_by_an_audit_is_one_line(
     viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +255,7 @@ def test_a_store_locked_by_an_audit_is_one_line(
     assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_missing_series_is_an_error_before_samples_are_counted(tmp_path: Path) -> None:
     def fail_to_count(total: int) -> NoReturn:
         raise AssertionError(f"counted {total} samples")
@@ -259,6 +264,7 @@ def test_a_missing_series_is_an_error_before_samples_are_counted(tmp_path: Path)
         open_viewed(write_store(tmp_path), fail_to_count, series="other")
 
 
+@pytest.mark.slow
 def test_bad_flags_are_one_line(
     viewed_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Served
 ) -> None:

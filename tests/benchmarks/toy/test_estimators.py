@@ -44,6 +44,7 @@ def test_reinforce_pp_is_normalised_where_a_batch_is_one_group(rewards: list[lis
     torch.testing.assert_close(reinforce_pp(reward_SG), normalised(reward_SG), atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @given(binary_groups, st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.booleans())
 def test_calibration_is_the_trainers_iac_with_batches_of_one_group(
     rewards: list[list[float]], alpha: float, scale_matched: bool

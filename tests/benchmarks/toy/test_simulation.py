@@ -107,6 +107,7 @@ def one_step(estimator: str, group_size: int) -> tuple[np.ndarray, np.ndarray]:
     return change_SK.mean(axis=0), change_SK.std(axis=0) / np.sqrt(len(change_SK))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "group_size", "factor"),
     [("raw", 2, 1.0), ("mean_shifted", 2, 1 / 2), ("mean_shifted", 5, 4 / 5), ("rloo", 2, 1.0), ("expected", 2, 1.0)],
@@ -184,6 +185,7 @@ def test_seeds_collapse_as_often_as_an_independent_program_found(
         assert abs(share_at_500(group_size, estimator=estimator) - reference) < 3 * error + 0.005
 
 
+@pytest.mark.slow
 def test_calibration_delays_the_collapse_of_raw_rewards_and_hastens_that_of_shifted_ones() -> None:
     assert share_at_500(8, iac_alpha=1.0) < share_at_500(8) - 0.1
     assert share_at_500(8, iac_alpha=1.0, estimator="mean_shifted") > share_at_500(8, estimator="mean_shifted") + 0.1

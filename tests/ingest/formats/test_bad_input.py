@@ -188,6 +188,7 @@ def read(case: Case, path: Path) -> list[Recorded | Fault]:
 # ---------------------------------------------------------------- anything in a record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
 @given(data=st.data())
 @SETTINGS
@@ -249,6 +250,7 @@ def test_bytes_that_are_no_text_and_values_that_are_no_record_are_faults(tmp_pat
     assert isinstance(items[4], Recorded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OF_LINES, ids=by_importer)
 def test_a_response_of_ten_megabytes_is_read(tmp_path: Path, case: Case) -> None:
     long = "<|" * 5_000_000

@@ -130,6 +130,7 @@ def test_what_is_refused_at_the_base_is_told_too(tmp_path: Path) -> None:
     assert plan.refused == {tmp_path / folder / "40.jsonl": "is empty" for folder in ("run", "base")}
 
 
+@pytest.mark.slow
 def test_what_oversharp_leaves_beside_a_store_is_never_a_dump(tmp_path: Path) -> None:
     folder = dump(tmp_path / "val")
     import_samples([folder], ImportConfig(store=folder / "audit.duckdb"))

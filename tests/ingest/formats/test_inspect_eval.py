@@ -311,6 +311,7 @@ def test_a_log_that_is_cut_short_is_said_to_be(tmp_path: Path, n_bytes: int) -> 
         read(path)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @SETTINGS
 def test_no_field_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:

@@ -146,6 +146,7 @@ def test_a_file_that_is_cut_short_is_said_to_be(tmp_path: Path) -> None:
     assert lighteval.settings(path) == {}
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @SETTINGS
 def test_no_row_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:

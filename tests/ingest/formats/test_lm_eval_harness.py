@@ -196,6 +196,7 @@ def test_a_row_of_another_filter_replaces_a_damaged_one_with_its_own_score(tmp_p
     ]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @SETTINGS
 def test_no_row_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:

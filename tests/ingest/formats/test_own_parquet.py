@@ -91,6 +91,7 @@ def test_a_card_that_tells_nothing_is_none(tmp_path: Path, card: str) -> None:
     assert own_parquet.settings(path) == {}
 
 
+@pytest.mark.slow
 def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
     given = tmp_path / "val"
     for step in (0, 40):

@@ -146,6 +146,7 @@ def test_graders_and_problem_sets_are_differences(context: Context) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_series_that_were_not_audited_alike_are_said_so_wherever_they_stand_together(context: Context) -> None:
     page = build_page(differing(context, temperature=0.6))
     (limit,) = [text for text in page.headline.limits if "through training alone" in text]
@@ -168,6 +169,7 @@ def test_what_was_allowed_is_compared_and_said(context: Context) -> None:
     assert table_of(allowed).rows
 
 
+@pytest.mark.slow
 def test_named_series_that_differ_are_an_error_with_a_mend_and_a_report_of_everything_refuses_inside(
     store_of: Callable[..., Path], tmp_path: Path, measures: tuple[Measure, ...]
 ) -> None:

@@ -189,6 +189,7 @@ def test_series_are_paired_by_problem_for_equal_seeds_of_different_objectives_on
     assert may_pair("grpo", "iac-seed-0")
 
 
+@pytest.mark.slow
 def test_with_seeds_the_comparison_does_not_say_that_there_are_none(context: Context) -> None:
     one_each = seeded(context, {name: RUNS[name] for name in ("grpo-seed-0", "iac-seed-0")})
     assert SEEDS not in compare(seeded(context)).lead
@@ -210,6 +211,7 @@ def test_seeds_are_in_ascending_order_whatever_the_order_of_series(context: Cont
     assert [(one.name, list(one.runs)) for one in found] == [("iac", [0, 1, 2]), ("grpo", [0, 1, 2])]
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_section_before_the_comparison(context: Context) -> None:
     page = build_page(seeded(context))
     order = [section.section_id for section in page.sections]

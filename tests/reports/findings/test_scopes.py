@@ -36,6 +36,7 @@ def drawn(store_of: Callable[..., Path]) -> Callable[[str, Sequence[Finding]], F
     return make
 
 
+@pytest.mark.slow
 def test_many_scopes_get_a_panel_each_and_keep_their_bands(drawn: Callable[..., Figure]) -> None:
     found = [shift(scope, i - 1.0, 0.1, n=2 + 2 * i) for i, scope in enumerate(SHIFTS)]
     found.append(shift(SHIFTS[0], -0.5, 0.1, n=3, step="base-0"))
@@ -59,6 +60,7 @@ def test_an_interval_of_two_problems_does_not_flatten_the_picture(drawn: Callabl
     assert "[−91.000, 89.000]" in {cell.text.split(" ", 1)[-1] for row in figure.table.rows for cell in row}
 
 
+@pytest.mark.slow
 def test_few_scopes_share_a_panel(drawn: Callable[..., Figure]) -> None:
     found = [shift(SHIFTS[0], value, 0.1, n=4, step=step) for value, step in ((0.5, "base-0"), (0.6, "grpo-30"))]
     figure = drawn("kernel_shift", [*found, shift(SHIFTS[1], -0.5, 0.1, n=4)])
@@ -82,6 +84,7 @@ def test_equal_reasons_are_one_sentence_that_names_the_scopes(drawn: Callable[..
     )
 
 
+@pytest.mark.slow
 def test_a_logarithmic_axis_needs_values_above_zero(drawn: Callable[..., Figure]) -> None:
     def norm(scope: str, value: float, step: str = "grpo-30") -> Finding:
         return Finding(checkpoint_id=step, measure="kernel_lambda", unit="squared gradient norm", scope=scope,

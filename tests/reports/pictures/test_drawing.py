@@ -14,6 +14,7 @@ from oversharp.reports.pictures.drawing import figure_svgs, swatch_svg, tick_tex
 from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane
 
 
+@pytest.mark.slow
 def test_nothing_but_classes_paints_and_only_what_pages_share_has_an_id(
     figure: Callable[..., Figure], heat_map: HeatMap, changes: ChangeMap, plane: Plane
 ) -> None:

@@ -27,6 +27,7 @@ def shares(picture: Picture, colour: str) -> float:
     return float((np.abs(pixels - to_rgb(colour)).max(axis=2) < 0.01).mean())
 
 
+@pytest.mark.slow
 def test_a_picture_has_title_legend_and_ground_and_its_letters_are_text(figure: Callable[..., Figure]) -> None:
     long = "a title that is much longer than a picture is wide, " * 3
     first = figure().panels[0].lines[0]
@@ -67,6 +68,7 @@ def inflated(stream: bytes) -> bytes:
         return stream
 
 
+@pytest.mark.slow
 def test_lines_bands_and_marks_are_in_the_light_theme(figure: Callable[..., Figure]) -> None:
     (banded,) = figure_pictures(figure())
     line = replace(figure().panels[0].lines[0], low=(), high=())
@@ -76,6 +78,7 @@ def test_lines_bands_and_marks_are_in_the_light_theme(figure: Callable[..., Figu
     assert shares(banded, PLACEHOLDERS["surface"]) < shares(dashed, PLACEHOLDERS["surface"]) - 0.02
 
 
+@pytest.mark.slow
 def test_maps_have_their_colours_and_numbers(
     figure: Callable[..., Figure], heat_map: HeatMap, changes: ChangeMap
 ) -> None:

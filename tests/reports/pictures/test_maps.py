@@ -74,6 +74,7 @@ def test_cells_show_whole_points_where_they_fit_and_a_dash_where_unknown(
     assert max(CHANGE_OPACITY) <= 0.5, "ink stays readable on the darkest shade"
 
 
+@pytest.mark.slow
 def test_maps_of_three_series_are_small_and_need_no_key_where_cells_have_numbers(
     figure: Callable[..., Figure], changes: ChangeMap
 ) -> None:

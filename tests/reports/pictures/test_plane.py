@@ -96,6 +96,7 @@ def test_names_that_have_to_stand_keep_clear_of_each_other_and_the_rest_give_way
         assert right <= other_left or other_right <= left or abs(middle - other) >= SIZE_PT
 
 
+@pytest.mark.slow
 def test_a_file_says_under_the_picture_what_it_shows(figure: Callable[..., Figure], plane: Plane) -> None:
     finding = "Better than sharpening: with the same pass@64, pass@1 is 5.0 points above that of the base."
     (told,) = figure_pictures(figure(plane, finding=finding))

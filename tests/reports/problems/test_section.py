@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import pytest
 
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.diagnostics.records.types import Confirmation
@@ -60,6 +61,7 @@ def fresh_of(problem_id: str, *, confirmed: bool) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
+@pytest.mark.slow
 def test_lost_and_gained_problems_are_counted_together_with_what_chance_makes(
     page: Page, page_of: Callable[..., Page]
 ) -> None:
@@ -212,6 +214,7 @@ def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context)
     assert "rises and the highest falls a little even without any change" in unsplit.caption
 
 
+@pytest.mark.slow
 def test_halves_share_no_sample_and_leave_none_out(session_store: Path) -> None:
     with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb")
@@ -254,6 +257,7 @@ def test_a_case_shows_its_course_its_modes_and_both_sides(page: Page) -> None:
     assert modes.columns[0].name == "answer"
 
 
+@pytest.mark.slow
 def test_responses_are_of_the_samples_that_are_counted_where_the_base_has_more(
     store_of: Callable[..., Path], measures: tuple[Measure, ...]
 ) -> None:
@@ -300,6 +304,7 @@ def test_confirmed_problems_are_told_and_can_be_filtered(context: Context) -> No
     assert "Holm's correction" in table.note
 
 
+@pytest.mark.slow
 def test_fresh_samples_are_read_from_the_store_and_confirmed_problems_lead(
     store_of: Callable[..., Path], measures: Any
 ) -> None:
@@ -343,6 +348,7 @@ def test_an_answer_that_nobody_recorded_is_called_that_and_not_none() -> None:
     assert (row["mode"], row["n_base"]) == ("answer not recorded", 3)
 
 
+@pytest.mark.slow
 def test_of_a_crowd_of_series_each_shows_less_in_the_open(context_of: Callable[..., Context]) -> None:
     """Twins of GRPO lose two problems each; those of IAC lose and gain one of these at most, or none."""
     few, crowd = (

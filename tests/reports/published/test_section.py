@@ -152,6 +152,7 @@ def test_papers_are_named_and_the_full_data_has_a_place(context: Context) -> Non
     assert "oversharp.reports.published.published_tables()" in table.note
 
 
+@pytest.mark.slow
 def test_the_section_does_not_bloat_the_report(section_of: Callable[..., Section], context: Context) -> None:
     """Both series, and the entropies."""
     section = section_of(edit=lambda findings: with_entropies(with_k(128)(findings)))

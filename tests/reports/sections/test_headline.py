@@ -43,6 +43,7 @@ def test_letters_of_papers_are_explained_in_the_section_that_uses_them(page: Pag
     assert [source[:3] for source in page.sections[-1].sources] == ["[A]", "[B]", "[C]"]
 
 
+@pytest.mark.slow
 def test_the_largest_k_stands_beside_a_k_chosen_for_its_fall(context_of: Callable[..., Context]) -> None:
     def with_k2(findings: list[Finding]) -> list[Finding]:
         """The fall of k = 4 moves to k = 2; k = 4 itself hardly moves."""
@@ -60,12 +61,14 @@ def test_the_largest_k_stands_beside_a_k_chosen_for_its_fall(context_of: Callabl
     assert any("chosen after looking" in limit for limit in top.limits)
 
 
+@pytest.mark.slow
 def test_without_a_fall_no_k_is_called_chosen(context_of: Callable[..., Context]) -> None:
     top = headline(context_of(names=("iac",)))
     assert [tile.title for tile in top.cards[0].tiles][:2] == ["pass@1", "pass@4"]
     assert not any("chosen after looking" in limit for limit in top.limits)
 
 
+@pytest.mark.slow
 def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("iac",), n_problems=3)
     card = page.headline.cards[0]
@@ -76,6 +79,7 @@ def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callab
     assert "no change detected" not in render_page(replace(page, brief=(), sections=(coverage,)))
 
 
+@pytest.mark.slow
 def test_an_interval_does_not_go_where_a_probability_cannot(context_of: Callable[..., Context]) -> None:
     def saturated(findings: list[Finding]) -> list[Finding]:
         return [
@@ -88,6 +92,7 @@ def test_an_interval_does_not_go_where_a_probability_cannot(context_of: Callable
     assert top.figure.panels[0].lines[0].high[-1] == 0.0
 
 
+@pytest.mark.slow
 def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(context_of: Callable[..., Context]) -> None:
     top = headline(context_of(names=("grpo",), edit=lambda found: [*found, exact("problems_over_sharpened", 0.8)]))
     tiles = {tile.title: tile for tile in top.cards[0].tiles}
@@ -96,6 +101,7 @@ def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(context_of: Cal
     assert not any("as Definition 2.1 asks" in limit for limit in top.limits)
 
 
+@pytest.mark.slow
 def test_modes_that_cannot_be_counted_are_no_tile_and_no_sentence_but_a_reason(page_of: Callable[..., Page]) -> None:
     why = "no problem shows a second correct mode at any checkpoint"
 
@@ -112,6 +118,7 @@ def test_modes_that_cannot_be_counted_are_no_tile_and_no_sentence_but_a_reason(p
     assert why in render_page(replace(page, sections=(modes,)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["problems_over_sharpened", "modes_fallen_10x"])
 def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Callable[..., Page], measure: str) -> None:
     def partial(findings: list[Finding]) -> list[Finding]:

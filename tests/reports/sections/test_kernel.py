@@ -129,6 +129,7 @@ def test_what_the_kernel_foretold_lies_on_the_line(usual: Context) -> None:
     assert len(figure.table.rows) == 6
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_pictures(usual: Context) -> None:
     html = render_page(build_page(usual))
     assert re.search(r'id="kernel-heat-0">.*?role="img" aria-label="[^"]+"', html, re.DOTALL)
@@ -136,6 +137,7 @@ def test_the_page_holds_the_pictures(usual: Context) -> None:
     assert "style=" not in html
 
 
+@pytest.mark.slow
 def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[..., Section]) -> None:
     section = section_of(())
     assert section.lead == ("This series was audited without a gradient kernel; audit it again.",)
@@ -146,6 +148,7 @@ def test_without_kernels_there_are_reasons_and_no_picture(section_of: Callable[.
     assert not [b for b in section.blocks if isinstance(b, Table | Folded)]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_failed_keeps_its_reason(store_of: Callable[..., Path]) -> None:
     path = store_of(names=("grpo",))
     add_kernels(path, (0, 20))
@@ -160,11 +163,13 @@ def test_a_kernel_that_failed_keeps_its_reason(store_of: Callable[..., Path]) ->
     assert render_page(build_page(context))
 
 
+@pytest.mark.slow
 def test_own_samples_are_needed_to_foretell(section_of: Callable[..., Section]) -> None:
     (why,) = block(section_of(roles="panel"), "Last step").why
     assert why.startswith("training batch: the run directory contains no responses of the trainer between the two; own")
 
 
+@pytest.mark.slow
 def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callable[..., Section]) -> None:
     figure = block(section_of(per_problem=60, roles="panel"), "Gradient kernel")
     assert figure.panels[0].groups == (("1", 60),)
@@ -188,6 +193,7 @@ def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[
     return edit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [
@@ -207,6 +213,7 @@ def test_the_sentence_follows_the_interval(
     assert "its interval excludes 0 at 0 of 1 checkpoint; about 0.1 are expected by chance, " in lead
 
 
+@pytest.mark.slow
 def test_failed_null_tests_are_counted_beside_what_chance_gives(section_of: Callable[..., Section]) -> None:
     def edit(found: list[Finding]) -> list[Finding]:
         *rest, null = findings(0.2, 0.6, null_low=0.1)(found)
@@ -216,6 +223,7 @@ def test_failed_null_tests_are_counted_beside_what_chance_gives(section_of: Call
     assert "excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance, " in lead
 
 
+@pytest.mark.slow
 def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., Section]) -> None:
     def of_the_training_batch(found: list[Finding]) -> list[Finding]:
         edited = findings(0.2, 0.6)(found)
@@ -227,6 +235,7 @@ def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., Section
     assert f"foretells from {said}: r = " in block(section, "Last step").caption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [
@@ -246,6 +255,7 @@ def test_the_fall_of_modes_follows_its_interval(
     assert says in section.lead[0]
 
 
+@pytest.mark.slow
 def test_five_numbers_come_first_and_the_rest_is_folded(context_of: Callable[..., Context]) -> None:
     rank = Finding(checkpoint_id="grpo-30", measure="kernel_effective_rank", unit="directions", value=4.0, n=6)
     section = kernel(context := context_of(edit=lambda found: [*findings(0.2, 0.6)(found), rank]))
@@ -274,6 +284,7 @@ def test_measures_stand_where_they_are_declared(context: Context) -> None:
     assert 0 < sum(folded) < len(folded)
 
 
+@pytest.mark.slow
 def test_only_the_base_foretells_nothing(store_of: Callable[..., Path]) -> None:
     path = store_of(names=("grpo",), steps=(0,))
     add_kernels(path, (0,))

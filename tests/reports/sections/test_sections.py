@@ -30,6 +30,7 @@ def rates(findings: pd.DataFrame, **columns: Any) -> pd.DataFrame:
     return findings[findings["measure"] == "truncation_rate"].assign(**columns)
 
 
+@pytest.mark.slow
 def test_a_range_of_k_bridges_only_neighbours(page_of: Callable[..., Page]) -> None:
     """k = 1, 2 and 64 rise, 4 to 32 are unknown: "1 to 64" would claim all of them."""
 
@@ -51,6 +52,7 @@ def test_a_range_of_k_bridges_only_neighbours(page_of: Callable[..., Page]) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_curve_beyond_its_band_says_why_and_bands_everywhere_need_no_excuse(
     page: Page, page_of: Callable[..., Page]
 ) -> None:
@@ -77,6 +79,7 @@ def test_scopes_left_to_the_table_are_named_for_what_they_are(context: Context) 
     assert figure.notes == ("Also in the table: the plug-in estimate.",)
 
 
+@pytest.mark.slow
 def test_a_constant_metric_is_a_sentence(page_of: Callable[..., Page]) -> None:
     metrics = tuple(
         TrainingMetric(step=step, name=name, value=value)
@@ -98,6 +101,7 @@ def test_a_strategy_never_seen_is_one_sentence(context: Context) -> None:
     assert only.text == "No response matched the strategy pattern ``` at any checkpoint."
 
 
+@pytest.mark.slow
 def test_rates_that_are_zero_throughout_are_told_once(page_of: Callable[..., Page]) -> None:
     def without_timeouts(findings: list[Finding]) -> list[Finding]:
         truncated = [f for f in findings if f.measure == "truncation_rate"]
@@ -125,6 +129,7 @@ def test_the_report_speaks_of_problems(page: Page) -> None:
     assert not [text for text in own if "quer" in text.lower()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "said"),
     [

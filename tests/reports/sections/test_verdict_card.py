@@ -264,6 +264,7 @@ def test_a_series_without_a_comparison_shows_why_and_no_empty_table(context: Con
     assert (text.sentence, text.scope, text.tables) == ("No verdict: only the base.", (), ())
 
 
+@pytest.mark.slow
 def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) -> None:
     page = build_page(with_series(context, 0, verdict=VERDICT))
     html = render_page(replace(page, sections=()))
@@ -279,6 +280,7 @@ def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) 
     assert all(table.folded for table in page.headline.cards[0].verdict.tables)
 
 
+@pytest.mark.slow
 def test_the_verdict_is_read_from_the_store(store_of: Callable[..., Path], measures: tuple[Measure, ...]) -> None:
     with Store.open(store_of(names=("grpo",))) as store:
         store.replace_verdict(audit_key("grpo"), VERDICT)

@@ -241,6 +241,7 @@ def test_a_run_without_a_second_checkpoint_or_a_second_k_has_no_plane(context: C
         assert sharpening_figure(with_source(context, findings=less), context.series[0]) is None
 
 
+@pytest.mark.slow
 def test_the_card_says_it_right_below_the_verdict_and_the_figure_has_it_where_it_is_a_file(context: Context) -> None:
     made = with_series(controlled(context), 0, verdict=VERDICT)
     assert sharpening_figure(made, made.series[0]).finding == sharpening_text(VERDICT)
@@ -252,6 +253,7 @@ def test_the_card_says_it_right_below_the_verdict_and_the_figure_has_it_where_it
     assert without.headline.cards[0].verdict.sharpening == ""
 
 
+@pytest.mark.slow
 def test_series_of_one_base_are_in_one_picture_on_the_first_screen(context: Context) -> None:
     page = build_page(controlled(context))
     assert [figure.figure_id for figure in page.decision.figures] == ["compare-sharpening", "coverage-map"]
@@ -272,6 +274,7 @@ def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context)
     assert shared_figure(with_series(context, 1, checkpoints=other)) is None
 
 
+@pytest.mark.slow
 def test_series_that_cannot_be_compared_each_have_a_panel_on_the_first_screen(context: Context) -> None:
     made = with_series(controlled(context), 1, settings_id="others")
     figure = first_figure(made)
@@ -286,6 +289,7 @@ def test_series_that_cannot_be_compared_each_have_a_panel_on_the_first_screen(co
     assert separate_figures(made) == ()
 
 
+@pytest.mark.slow
 def test_samples_of_another_tool_share_a_panel_where_they_are_compared_because_they_have_one_base(
     context: Context,
 ) -> None:
@@ -312,6 +316,7 @@ def test_samples_of_another_tool_share_a_panel_where_they_are_compared_because_t
     assert said == [True, False]
 
 
+@pytest.mark.slow
 def test_of_three_series_those_of_one_base_share_a_panel_and_come_by_themselves_further_down(
     context_of: Callable[..., Context],
 ) -> None:

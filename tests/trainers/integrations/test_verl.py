@@ -80,6 +80,7 @@ def test_masked_tokens_have_no_advantage_but_their_reward_counts() -> None:
     assert advantage_BT[0, 1] == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_groups_of_equal_size_match_our_objective(groups: list[list[float]]) -> None:
     reward_PG = torch.tensor(groups, dtype=torch.float64)

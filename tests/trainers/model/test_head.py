@@ -51,6 +51,7 @@ def test_find_head_detects_the_transform_of_logits(model_and_transform: tuple[Pr
     assert (head.transform.scale, head.transform.cap) == (pytest.approx(transform.scale, rel=1e-6), transform.cap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logits_per_chunk", [1, 4 * 53, 1 << 24])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_chunks_give_the_values_and_gradients_of_all_logits(

@@ -51,6 +51,7 @@ def gradient(model: PreTrainedModel, states_ND: torch.Tensor) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("layout", ["rows", "tree", "packed"])
 def test_every_layout_has_the_states_and_gradients_of_single_rows(

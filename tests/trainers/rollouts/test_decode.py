@@ -83,6 +83,7 @@ DISTRIBUTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("static", [False, True], ids=["growing", "fixed"])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
 def test_log_probabilities_are_those_of_a_pass_over_the_whole_text_for_every_token(
@@ -119,6 +120,7 @@ def texts_of(rollouts: RolloutBatch) -> list[tuple[list[int], list[int]]]:
     return [(prompt.tolist(), response.tolist()) for prompt, response in texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_tokens_follow_the_distribution(policy: PreTrainedModel, memory: PreTrainedModel, mu: float) -> None:
     n, prompt, distribution = 20_000, [9, 10, 11], TokenDistribution(temperature=0.8, mu=mu)
