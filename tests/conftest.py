@@ -141,11 +141,8 @@ def figures_of_some_measures() -> Iterator[None]:
     """Reports and exported figures show few measures meanwhile: the figures of all take seconds to draw."""
     from oversharp.diagnostics.measures import all_measures
 
-    named = {
-        *_SOME_MEASURES,
-        "strategy_share",
-    }  # sections name this one, and those of the kernel, if there are findings
-    few = {name: one for name, one in all_measures().items() if name in named or one.section == "kernel"}
+    # a section names the last one wherever there are findings of it
+    few = {name: all_measures()[name] for name in (*_SOME_MEASURES, "strategy_share")}
     # modules that import the function by name come first: imported later, they would keep the replacement
     import_module("oversharp.diagnostics.audit.measure")
     import_module("oversharp.diagnostics.export.tables")

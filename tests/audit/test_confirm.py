@@ -93,6 +93,7 @@ def _rows(store_path: Path, query: str) -> list[list[object]]:
         return store.frame(query).to_numpy().tolist()
 
 
+@pytest.mark.slow
 def test_a_planted_loss_and_gain_are_confirmed_and_what_stayed_is_not(place: Path) -> None:
     result = _confirm(place)
     verdicts = {
@@ -109,6 +110,7 @@ def test_a_planted_loss_and_gain_are_confirmed_and_what_stayed_is_not(place: Pat
     assert 0 < lost.p <= lost.p_adjusted
 
 
+@pytest.mark.slow
 def test_what_is_confirmed_is_in_the_store_and_the_report_is_written_again(place: Path) -> None:
     assert not (place.parent / "report.html").exists()
     page = oversharp.confirm(place, ConfirmConfig(fresh=FRESH)).report_path.read_bytes()
@@ -127,6 +129,7 @@ def test_what_is_confirmed_is_in_the_store_and_the_report_is_written_again(place
     assert oversharp.confirm(place, ConfirmConfig(fresh=FRESH)).report_path.read_bytes() == page
 
 
+@pytest.mark.slow
 def test_fresh_samples_never_count_in_the_audit(place: Path) -> None:
     counts = "SELECT * FROM sampled_counts ORDER BY ALL"
     findings = "SELECT checkpoint, measure, scope, k, value FROM findings WHERE value IS NOT NULL ORDER BY ALL"
@@ -149,6 +152,7 @@ def test_fresh_samples_never_count_in_the_audit(place: Path) -> None:
     assert equal < 0.2 * both
 
 
+@pytest.mark.slow
 def test_again_it_draws_nothing_and_needs_no_checkpoint(place: Path) -> None:
     first = _confirm(place)
     again = _confirm(place, path=Path("/nowhere"))
@@ -156,6 +160,7 @@ def test_again_it_draws_nothing_and_needs_no_checkpoint(place: Path) -> None:
     assert again.tested == first.tested
 
 
+@pytest.mark.slow
 def test_as_many_fresh_samples_as_the_base_has_by_default(place: Path) -> None:
     assert _confirm(place, fresh=None).fresh == N_BASE
 
@@ -178,6 +183,7 @@ class _StopsAfter(SilentProgress):
         yield advance
 
 
+@pytest.mark.slow
 def test_killed_while_it_draws_or_grades_the_same_command_ends_in_the_same(place: Path, tmp_path: Path) -> None:
     whole_path = tmp_path / "whole" / "audit.duckdb"
     shutil.copytree(place.parent, whole_path.parent)
@@ -194,6 +200,7 @@ def test_killed_while_it_draws_or_grades_the_same_command_ends_in_the_same(place
     assert result.tested == whole.tested
 
 
+@pytest.mark.slow
 def test_a_moved_run_is_named_and_found_where_it_lies_now(place: Path, audited: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     (audited / "run").rename(moved)
@@ -207,6 +214,7 @@ def test_a_moved_run_is_named_and_found_where_it_lies_now(place: Path, audited: 
         moved.rename(audited / "run")
 
 
+@pytest.mark.slow
 def test_other_weights_at_the_same_place_are_refused(
     place: Path, audited: Path, tmp_path: Path, make_checkpoint: Callable[[Path, int], Path]
 ) -> None:
@@ -218,12 +226,14 @@ def test_other_weights_at_the_same_place_are_refused(
     assert _rows(place, "SELECT count(*) AS n FROM confirmations") == [[0]]
 
 
+@pytest.mark.slow
 def test_the_most_striking_problems_come_first(place: Path) -> None:
     result = _confirm(place, most=1)
     assert [one.change for one in result.tested] == ["lost", "gained"]
     assert [problem.source_id for problem in result.problems][1] == "gained-1"
 
 
+@pytest.mark.slow
 def test_a_longer_shortlist_takes_the_place_of_a_shorter_one_and_a_shorter_one_does_not(place: Path) -> None:
     shorter = _confirm(place, most=1)
     longer = _confirm(place)
@@ -242,6 +252,7 @@ def test_a_longer_shortlist_takes_the_place_of_a_shorter_one_and_a_shorter_one_d
     assert _rows(place, held) == rows
 
 
+@pytest.mark.slow
 def test_fresh_samples_cannot_be_added_after_a_look_until_the_test_says_yes(place: Path) -> None:
     first = _confirm(place)
     for fresh in (2 * FRESH, FRESH // 2):
@@ -253,6 +264,7 @@ def test_fresh_samples_cannot_be_added_after_a_look_until_the_test_says_yes(plac
     ]
 
 
+@pytest.mark.slow
 def test_a_problem_keeps_the_direction_in_which_it_was_tested(place: Path) -> None:
     first = _confirm(place)
     gained = next(one for one in first.tested if one.change == "gained")
@@ -262,6 +274,7 @@ def test_a_problem_keeps_the_direction_in_which_it_was_tested(place: Path) -> No
     assert (again.change, again.confirmed) == ("lost", False)
 
 
+@pytest.mark.slow
 def test_an_audit_that_did_not_end_is_refused(place: Path) -> None:
     with Store.open(place) as store:
         store._database.rows("DELETE FROM grades")
@@ -269,6 +282,7 @@ def test_an_audit_that_did_not_end_is_refused(place: Path) -> None:
         _confirm(place)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_cannot_run_here_is_not_replaced_by_another(place: Path) -> None:
     with Store.open(place) as store:
         store._database.rows("UPDATE settings SET sampler = 'of-another-machine'")
@@ -291,6 +305,7 @@ def test_numbers_that_cannot_work_are_refused_at_once(changes: dict[str, int], m
         ConfirmConfig(**changes)
 
 
+@pytest.mark.slow
 def test_settings_and_problems_are_read_back_as_they_were(place: Path, audited: Path) -> None:
     problems = load_problems(audited / "problems.jsonl", None)
     with open_store(place) as store:

@@ -132,6 +132,7 @@ def test_each_task_is_compared_within_itself() -> None:
     assert _flagged(twice, ["a", "a", *"abababab"]) == [0, 1]
 
 
+@pytest.mark.slow
 def test_ten_thousand_prompts_take_seconds() -> None:
     rng = random.Random(3)
     templates = [_prompt(rng, 60) for _ in range(200)]

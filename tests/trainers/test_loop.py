@@ -67,6 +67,7 @@ def test_training_increases_the_reward(config: TrainConfig) -> None:
     assert sum(reward[-5:]) / 5 > 0.85
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: TrainConfig, tmp_path: Path) -> None:
     runs = [
         train(replace(config, max_steps=2, limit=1, seed=seed, output_dir=tmp_path / name))
@@ -78,6 +79,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: Train
     assert responses[0] != responses[2]
 
 
+@pytest.mark.slow
 def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(
     config: TrainConfig, finished: FinishedRun, tmp_path: Path
 ) -> None:
@@ -88,6 +90,7 @@ def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(
     assert weights(finished.path, 2) == zero != iac
 
 
+@pytest.mark.slow
 def test_a_longer_run_continues_a_shorter_one_bit_for_bit(config: TrainConfig, finished: FinishedRun) -> None:
     for steps in (3, 5):
         parts = train(replace(config, max_steps=steps, resume=True))

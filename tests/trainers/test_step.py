@@ -22,6 +22,7 @@ from tests.trainers.runs import EVENS, metrics, problems_at, weights, whole_and_
 SETTINGS = {"overlong": "raw_reward+overlong:length=1,buffer=1", "easy_filter": "easy_filter:share=0.4"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", objectives.names())
 def test_every_part_trains(config: TrainConfig, name: str) -> None:
     run = train(replace(config, algorithm=SETTINGS.get(name, name), max_steps=2))

@@ -63,6 +63,7 @@ def test_it_learns_the_samples(policy: LoadedModel, rollouts: RolloutBatch, mode
     assert losses[-1] < losses[0] - 0.2
 
 
+@pytest.mark.slow
 def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:
