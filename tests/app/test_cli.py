@@ -52,6 +52,7 @@ def audited(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out / "audit.duckdb"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_without_loading_torch(run: Run, command: str) -> None:
     code, out, _ = run(command, "--help")
@@ -83,6 +84,7 @@ MAP = "prompt=question,response=output,gold=gold,reward=score,step=step"
 COUNTDOWN = ("audit", ".", "--task", "countdown")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -391,6 +393,7 @@ def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     assert (named["frontier"], named["pass_at_k"], named["benchmark:gsm8k"]) == ("word", "measure", "benchmark")
 
 
+@pytest.mark.slow
 def test_doctor_reports_every_need(run: Run) -> None:
     code, out, _ = run("doctor", "--json")
     checks = {check["check"]: check["state"] for check in json.loads(out)}

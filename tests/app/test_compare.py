@@ -290,6 +290,7 @@ def test_a_run_that_learned_nothing_is_audited_and_one_that_cannot_be_is_left_ou
     assert "damaged or replaced" in again.left_out["iac-seed-0"]
 
 
+@pytest.mark.slow
 def test_a_comparison_without_a_finished_run_is_an_error(tmp_path: Path, model: Path) -> None:
     path = write(tmp_path, model)
     text = path.read_text().replace("seeds = [0, 1]", "seeds = [0]")

@@ -57,6 +57,7 @@ def test_commands_with_many_flags_and_no_others_have_a_short_help() -> None:
     assert many == FIRST_FLAGS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(FIRST_FLAGS))
 def test_the_short_help_prints_ten_flags_and_the_long_one_all(help_of: Run, command: str) -> None:
     short, full = help_of(command, "--help"), help_of(command, "--help-all")

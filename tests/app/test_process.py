@@ -80,6 +80,7 @@ def test_a_command_without_standard_streams_prints_into_none_of_its_files(
     assert (tmp_path / "file").read_text() == "y"
 
 
+@pytest.mark.slow
 def test_characters_that_the_output_lacks_are_written_as_escapes() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     ended = subprocess.run([sys.executable, "-c", SPEAKS], capture_output=True, env=environment, check=False)

@@ -30,6 +30,8 @@ from oversharp.diagnostics.verdict.counts import GuessRate, Looks, SeriesCounts
 from oversharp.diagnostics.verdict.record import Verdict
 from tests.audit.small_audits import audit_key
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
 #: (problem, step) → responses in the order of their index: A, B, … are correct modes, a and b correct without a mode,
 #: "." is wrong, "!" wrong and cut off, "?" unreadable, "~" out of the grader's time.

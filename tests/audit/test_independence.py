@@ -118,6 +118,7 @@ def test_responses_that_no_model_gives_twice_show_copies_in_any_order(store: Sto
     assert [one.why for one in read_counts(store, key, {}, {}).trained] == [None]
 
 
+@pytest.mark.slow
 def test_a_base_of_copies_leaves_nothing_to_compare_with(store: Store) -> None:
     rng = np.random.default_rng(4)
     twice = {(problem, 0): 2 * text for problem, text in _letters(rng, N // 2).items()}
@@ -173,6 +174,7 @@ def test_what_was_sorted_or_shuffled_tells_nothing() -> None:
     assert describe_dependence([np.random.default_rng(0).permuted(batches, axis=1)]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agreement", "seen"), [(0.3, True), (0.0, False)])
 def test_the_store_is_read_in_the_order_of_the_samples(tmp_path: Path, agreement: float, seen: bool) -> None:
     letters = {

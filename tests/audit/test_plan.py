@@ -147,6 +147,7 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
     assert " ".join(out.getvalue().split()).count("up to 2.7 times as many, in more clusters, are needed") == 1
 
 
+@pytest.mark.slow
 def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="solved none of 7 problems in 64 samples each, so nothing can be lost"):
         plan(_plant(tmp_path, [[0] * 7]))
@@ -285,6 +286,7 @@ def test_settling_names_the_cheapest_audit_that_is_no_smaller_than_the_one_in_ha
     assert remedy.drop == 0.05
 
 
+@pytest.mark.slow
 def test_the_audit_in_hand_keeps_its_own_n_and_base_when_it_is_the_answer() -> None:
     # n as large as the base's, and n far below half of it: both as they are, not n_base / 2
     for n, n_base in ((64, 64), (16, 256)):

@@ -140,6 +140,7 @@ def test_the_rule_sees_what_an_audit_would_give_it() -> None:
     assert (counts.change, counts.minority_change) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_parts_of_a_cell_join_to_the_whole() -> None:
     cell = Cell(kind="churn", n_problems=10, n=16)
     parts = [simulate(cell, series=n, first=first, seed=1) for first, n in ((0, 25), (25, 15))]

@@ -72,6 +72,7 @@ def test_a_base_between_the_fine_temperatures_is_no_gain_and_a_point_above_it_is
     assert frontier.loss(pass_at(colder(1.0), 1) - 0.01, 0.5) is None
 
 
+@pytest.mark.slow
 def test_a_run_is_drawn_hotter_and_taken_three_quarters_of_the_way_from_its_base(checkpoints: list[Path]) -> None:
     task = ExactTask(tokenizer_of(checkpoints[0]), PROBLEMS, MODES)
     ground, (base, late) = Ground.of(task, checkpoints[0], 8), map(load, checkpoints)

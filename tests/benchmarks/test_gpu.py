@@ -24,6 +24,7 @@ def outcomes(done: list[Outcome]) -> dict[str, tuple[str, str | None]]:
     return {one.stage: (one.outcome, one.why) for one in done}
 
 
+@pytest.mark.slow
 def test_a_stage_that_ended_well_is_not_run_again_and_what_it_said_is_kept(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'a').write('x'); print('by the way'); print('{{\"tokens\": 3}}')"

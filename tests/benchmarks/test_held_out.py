@@ -19,6 +19,7 @@ ROWS = json.loads((RESULTS / "held_out.json").read_text())["rows"]
 ROW = {"series": 1000, "wrong": {"loss": 50, "no_loss": 0, "kept": 0}, "expected": None}
 
 
+@pytest.mark.slow
 def test_every_cell_was_drawn_no_bound_is_broken_and_the_table_is_that_of_the_results() -> None:
     assert [row["name"] for row in ROWS] == list(CELLS)
     assert not [row["name"] for row in ROWS if broken(row)]

@@ -61,6 +61,7 @@ def test_parts_of_a_plan_join_to_what_it_promised_on_average() -> None:
     assert (whole["series"], whole["count"], whole["sum_promised"]) == (2, 1, 1.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("drawing", "detected"),
     [

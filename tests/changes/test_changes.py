@@ -179,6 +179,7 @@ def test_lost_diff_and_report_count_the_same_samples_where_the_base_has_more(tmp
     )
 
 
+@pytest.mark.slow
 def test_of_samples_that_are_no_draws_of_their_own_nothing_is_tested(store_path: Path, tmp_path: Path) -> None:
     """The verdict says so of sorted batches; here its document says so."""
     copied = Path(shutil.copy(store_path, tmp_path))
@@ -284,6 +285,7 @@ def test_of_a_base_alone_nothing_is_lost_and_no_other_step_is_asked_for(store_pa
     assert str(raised.value) == "run: only the base has samples, so there is nothing to compare it with"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["report", "ship", "export", "diff --steps 0 20", "lost"])
 def test_what_reads_a_store_takes_as_much_memory_as_it_is_given(
     run: Callable[..., tuple[int, str, str]], store_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +355,7 @@ def test_a_reader_gives_frames_and_cannot_write(store_path: Path) -> None:
     assert not {name for name in public if name.startswith(("add", "begin", "end", "record", "write"))}
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_what_the_commands_print(store_path: Path) -> None:
     found, changed = (
         oversharp.lost(store_path, answers=True, since=10),
@@ -370,6 +373,7 @@ def test_a_notebook_shows_what_the_commands_print(store_path: Path) -> None:
     assert "<p>23 problems: step 20 of &lt;img&gt; lost" in replace(found, series="<img>")._repr_html_()
 
 
+@pytest.mark.slow
 def test_two_checkpoints_that_are_named_backwards_are_told_so(store_path: Path) -> None:
     forwards, backwards = (oversharp.diff(store_path, steps=steps) for steps in ((10, 20), (20, 10)))
     assert forwards.notes == ()

@@ -132,6 +132,7 @@ def _look(store: Store, key: AuditKey, *, strict: bool = False) -> tuple[FirstLo
     return look, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "cut_off", "said"),
     [
@@ -167,6 +168,7 @@ def test_the_first_look_says_one_line_of_what_was_read(
     assert not look.settled  # four problems may be the hard ones
 
 
+@pytest.mark.slow
 def test_what_is_odd_once_enough_problems_were_seen_is_a_warning_that_names_the_mend(
     store: Store, key: AuditKey
 ) -> None:

@@ -79,6 +79,7 @@ def test_texts_outgrow_their_memory_and_use_it_again(monkeypatch: pytest.MonkeyP
     assert texts.column().to_pylist() == []
 
 
+@pytest.mark.slow
 def test_pairs_are_new_once() -> None:
     graded = GradedPairs()
     new_N, unsure_N = graded.seen_or_new(pairs_of((1, 1), (1, 2), (2, 1)))

@@ -22,7 +22,7 @@ PROBLEMS = 6
 AVG = "avg@n:n=4"
 
 
-pytestmark = pytest.mark.usefixtures("few_measures")
+pytestmark = [pytest.mark.usefixtures("few_measures"), pytest.mark.slow]
 
 
 def imported(tmp_path: Path, *paths: Path, **more: Any) -> ImportResult:

@@ -33,6 +33,7 @@ def refused(where: str) -> None:
         cross_kernel(as_loaded(build("qwen3_tied")), rows[:5], rows[5:], memory_bytes=MEMORY_BYTES)
 
 
+@pytest.mark.slow
 def test_without_a_fault_the_certificate_is_small() -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     certificates = [
@@ -57,6 +58,7 @@ def test_a_dropped_cross_term_of_tied_embeddings_is_caught(monkeypatch: pytest.M
             gradient_kernel(as_loaded(build(name)), draw_rows(9), memory_bytes=MEMORY_BYTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.self_attn.k_norm.weight"])
 def test_an_omitted_norm_is_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     add = KernelSum.add
@@ -69,6 +71,7 @@ def test_an_omitted_norm_is_caught_and_named(name: str, monkeypatch: pytest.Monk
     refused(name)
 
 
+@pytest.mark.slow
 def test_omitted_prompt_positions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     in_bands = pieces.in_bands
 

@@ -56,6 +56,7 @@ def test_the_kernel_is_that_of_float64_autograd(name: str) -> None:
     check(gradient_kernel(as_loaded(model), rows, memory_bytes=MEMORY_BYTES), *expected)
 
 
+@pytest.mark.slow
 def test_products_of_tokens_are_those_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     from oversharp.diagnostics.kernel import products
 
@@ -65,6 +66,7 @@ def test_products_of_tokens_are_those_of_gradients(monkeypatch: pytest.MonkeyPat
     check(gradient_kernel(as_loaded(model), rows, memory_bytes=MEMORY_BYTES), *expected)
 
 
+@pytest.mark.slow
 def test_an_adapter_loaded_for_use_has_the_kernel_of_the_adapter(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)

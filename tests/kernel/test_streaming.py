@@ -77,6 +77,7 @@ def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kerne
     assert kernel.certificate <= 1e-6
 
 
+@pytest.mark.slow
 def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     taken = runs_taken(monkeypatch)
@@ -94,6 +95,7 @@ def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -
     assert taken == ["layer"] * 3 * len(batches)
 
 
+@pytest.mark.slow
 def test_layers_that_do_not_follow_one_another_are_not_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model, rows = build("qwen3_tied"), draw_rows(9)
     loaded = as_loaded(model)
@@ -105,6 +107,7 @@ def test_layers_that_do_not_follow_one_another_are_not_run_alone(monkeypatch: py
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
 
 
+@pytest.mark.slow
 def test_a_rectangle_streams_too() -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     wanted_RC = cross_kernel(loaded, rows[:5], rows[3:], memory_bytes=MEMORY_BYTES)

@@ -6,6 +6,8 @@ import pytest
 from oversharp.diagnostics.measures import get_measure
 from tests.measures.samples import drawn
 
+pytestmark = pytest.mark.slow
+
 
 def found(world, name, samples, ks):
     rows = world(samples, n=max(row["sample_index"] for row in samples) + 1, ks=ks).sql_rows(get_measure(name))

@@ -137,6 +137,7 @@ def test_a_second_grader_takes_what_the_first_rejected_wrongly() -> None:
     assert "ways" not in values
 
 
+@pytest.mark.slow
 def test_a_grader_that_rejects_all_of_some_problems_makes_the_whole_change() -> None:
     """A share of accepted samples, smoothed over problems and put to the power of k, leaves 4 points to the rest."""
     rate = np.full(1000, 0.4)
@@ -146,6 +147,7 @@ def test_a_grader_that_rejects_all_of_some_problems_makes_the_whole_change() -> 
     assert values["grader"] == pytest.approx(values["all"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_base_that_was_drawn_colder_is_told_as_sharpening() -> None:
     rate = np.random.default_rng(0).beta(1.0, 0.8, 400)
     cool, cold = (rate**a / (rate**a + (0.6 * (1 - rate)) ** a) for a in (1 / 0.6, 1 / 0.3))

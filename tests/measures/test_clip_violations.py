@@ -77,6 +77,7 @@ def test_the_interval_needs_thirty_problems_and_is_the_floored_one(world, name):
     assert (found["low"], found["high"]) == pytest.approx((0.25 - half_width, 0.25 + half_width))
 
 
+@pytest.mark.slow
 def test_each_checkpoint_is_compared_with_the_one_before_not_with_the_base(world):
     ratios = {"base": 1.0, "c1": 1.5, "c2": 1.6, "c3": 1.0}
     scores = [scored(c, "q1", [ratio] * 3) for c, ratio in ratios.items()]

@@ -219,6 +219,7 @@ def key(finding: Finding) -> tuple[object, ...]:
     return finding.checkpoint_id, finding.scope, finding.k
 
 
+@pytest.mark.slow
 @every_measure
 def test_the_docstring_says_what_a_reader_needs(measure):
     first, blank, *rest = measure.doc.splitlines()
@@ -260,6 +261,7 @@ def test_there_are_findings_for_every_checkpoint_and_each_is_unique(measure, ful
     assert any(f.value is not None for f in findings) or measure.name in OF_A_RISE
 
 
+@pytest.mark.slow
 @every_measure
 def test_values_keep_to_their_unit_and_intervals_hold_their_values(measure, full_world):
     high = 1.0 if measure.unit.split()[0] in ("share", "probability", "correlation") else math.inf
@@ -390,6 +392,7 @@ def test_the_plot_can_be_drawn_from_the_findings(measure, full_world):
         assert all(low <= f.value <= high for f in findings)
 
 
+@pytest.mark.slow
 @every_measure
 def test_sql_is_bound_and_ordered(measure):
     if measure.sql is None:

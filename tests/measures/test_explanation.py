@@ -12,6 +12,7 @@ from tests.cases import each_case
 every_measure = each_case("measure", all_measures().values(), name_of=attrgetter("name"))
 
 
+@pytest.mark.slow
 @every_measure
 def test_it_says_what_is_measured_and_shows_no_code(measure):
     head, unit, blank, *rest = explanation(measure).splitlines()

@@ -36,6 +36,7 @@ def test_f1_counts_hits_twice_in_either_direction(world):
     assert found["base", "highly_solvable"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))  # TP q4, FP q5, FN q3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hits", "solvable"), [(6, True), (5, False)])
 def test_a_rate_of_six_tenths_is_solvable(world, hits, solvable):
     found = values(world(problem("q", solvable, [i < hits for i in range(10)]), n=10))
@@ -53,6 +54,7 @@ def test_a_filter_that_never_hits_is_zero(world):
     assert found == {("base", "all"): 0.0, ("base", "highly_solvable"): 0.0}
 
 
+@pytest.mark.slow
 def test_only_samples_that_every_checkpoint_has_are_counted(world):
     samples = problem("q", 0, [0, 0, 1, 1, 1, 1]) + problem("q", 0, [0, 0], checkpoint="late")
     store = world(samples, n=2)

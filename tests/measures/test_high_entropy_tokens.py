@@ -5,6 +5,7 @@ from oversharp.diagnostics.measures.tokens.entropy import high_entropy_tokens
 from tests.measures.samples import response
 
 
+@pytest.mark.slow
 def test_the_base_stands_at_a_fifth_and_the_others_at_its_threshold(world):
     base = [response("q1", np.arange(6) / 8), response("q2", np.arange(6, 10) / 8)]  # above 7.2/8: two of ten
     late = [response("q1", [0.0, 0.9, 1.0, 1.5], checkpoint="late"), response("q2", [5.0], checkpoint="late")]
@@ -15,6 +16,7 @@ def test_the_base_stands_at_a_fifth_and_the_others_at_its_threshold(world):
     assert rows["late"]["n"] == 5
 
 
+@pytest.mark.slow
 def test_a_planted_collapse_of_the_forks_is_seen_and_a_copy_of_the_base_stays_at_a_fifth(world):
     rng = np.random.default_rng(6)
     entropy_PT = rng.exponential(size=(20, 50))
@@ -35,6 +37,7 @@ def test_without_scores_of_the_base_the_share_is_unknown_not_zero(world):
     assert world(samples, n=1).sql_rows(high_entropy_tokens) == []
 
 
+@pytest.mark.slow
 def test_sample_numbers_that_only_some_problems_have_scored_are_left_out(world):
     samples = [response("q1", [0.0, 1.0]), response("q2", [0.0, 1.0, 2.0]), response("q1", [9.0] * 20, index=1)]
     samples += [response("q1", [9.0], checkpoint="part")]

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from oversharp.diagnostics.measures.kernel.certificate import kernel_certificate
 from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -23,6 +24,7 @@ def test_a_checkpoint_that_was_never_tried_says_what_to_do(found):
     )
 
 
+@pytest.mark.slow
 def test_the_views_of_the_store_hold_what_tests_of_kernels_write_out(world, kernel_type):
     kernel = gradients((1, 0), (1, 2))
     rows = [("q", "r0", -1.5, 3, [("panel", 0, True), ("own", 0, True)]), ("t", "r1", -2.5, 4, [("own", 0, False)])]

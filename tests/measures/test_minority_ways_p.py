@@ -20,6 +20,7 @@ def p_value(late_of, scope="all"):
     return found[scope]
 
 
+@pytest.mark.slow
 def test_a_lost_minority_way_is_found_and_a_kept_one_is_not():
     assert p_value((0.8, 0.05, 0)) < 0.01
     assert p_value((0.6, 0.2, 0)) > 0.05
@@ -30,6 +31,7 @@ def test_what_cannot_be_read_any_more_is_no_loss():
     assert p_value((0.6, 0.05, 0.35)) > 0.05
 
 
+@pytest.mark.slow
 def test_samples_taken_to_be_like_the_others_show_a_loss_that_unread_ones_may_hide():
     assert p_value((0.6, 0.05, 0.15)) > 0.05
     assert p_value((0.6, 0.05, 0.15), "alike") < 0.01

@@ -46,12 +46,14 @@ def test_no_change_shows_no_change_even_with_few_samples(world):
     assert rows["late", "dominant"]["low"] < 0.25 < rows["late", "dominant"]["high"]
 
 
+@pytest.mark.slow
 def test_a_planted_collapse_raises_the_dominant_share(world):
     samples = found_in("base", "q1", "aababbaa") + found_in("late", "q1", "aaaaaaaa")
     found = world(samples, n=8).values(mode_share)
     assert found["base", "dominant"] < found["late", "dominant"] == 1.0
 
 
+@pytest.mark.slow
 def test_where_no_problem_shows_a_second_correct_mode_there_are_no_rows(world):
     same = found_in("base", "q1", "aaaa") + found_in("late", "q1", "aaaa") + found_in("base", "q2", "bbbb")
     assert world(same, n=4).sql_rows(mode_share) == []

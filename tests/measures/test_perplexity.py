@@ -56,6 +56,7 @@ def test_responses_count_equally_within_a_problem_whatever_their_length():
     assert findings["base", "all"].n == 2
 
 
+@pytest.mark.slow
 def test_the_base_scores_its_own_samples_and_those_of_every_checkpoint(world):
     samples = [
         {"n_tokens": 2, "own_logp_sum": -2 * math.log(6)},  # the base's own score is the one under the base
@@ -119,6 +120,7 @@ def test_the_mean_is_within_a_problem_first_and_correct_responses_stand_apart():
     assert findings["base", "correct"].value == pytest.approx((2.5 + 10) / 2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_moves_away_from_base_samples_has_a_higher_perplexity(world):
     samples = [{"panel": True, "text": "a"}, {"panel": True, "text": "b", "sample_index": 1, "correct": False}]
     scores = [
@@ -205,6 +207,7 @@ def test_problems_of_the_panel_without_samples_are_named():
     assert findings["base", "improved"].why == "1 of 2 problems of the panel have no graded samples"
 
 
+@pytest.mark.slow
 def test_the_base_has_more_samples_and_no_change_still_shows_no_change():
     # Hard problems are the surprising ones. With all eight samples of the base they would be declines: 8 chances of a
     # success against 4, so that rare luck of the base is not matched by the checkpoint.

@@ -60,6 +60,7 @@ def test_an_interval_over_clusters_of_copies_is_that_of_the_problems_themselves(
         assert related.interval_over == (None if alone.interval_over is None else "clusters")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTED)
 def test_clusters_widen_what_copies_would_have_narrowed(name: str) -> None:
     blind, told = _found(name, _evidence(SIZE)), _found(name, _clustered(_evidence(SIZE)))
@@ -72,6 +73,7 @@ def test_clusters_widen_what_copies_would_have_narrowed(name: str) -> None:
     assert any(b.low < a.low or (a.high or np.inf) < (b.high or np.inf) for a, b in both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTED)
 def test_nine_clusters_leave_the_value_and_the_reason_why_it_has_no_interval(name: str) -> None:
     alone, told = _found(name, _evidence(SIZE)), _found(name, _clustered(_evidence(SIZE), 9))

@@ -1,5 +1,9 @@
+import pytest
+
 from oversharp.diagnostics.measures.health.response_length import response_length
 from tests.measures.samples import drawn
+
+pytestmark = pytest.mark.slow
 
 
 def test_lengths_are_given_for_all_and_by_grade(world):

@@ -28,6 +28,7 @@ class TestRateOfOneMark:
         assert world(samples, n=2).values(get_measure(name))["base", "all"] == 0.0
 
 
+@pytest.mark.slow
 def test_timeouts_and_verifier_errors_are_told_apart(world):
     states = {"base": ["ok", "timeout", "parse_fail", "ok"], "late": ["error", "timeout", "timeout", "ok"]}
     samples = [row for c, state in states.items() for row in drawn(c, correct=[False] * 4, state=state)]
@@ -67,6 +68,7 @@ def test_both_ways_of_disagreeing_are_told_apart(world):
     assert {row["n"] for row in made.sql_rows(get_measure("verifier_disagreement"))} == {4}
 
 
+@pytest.mark.slow
 def test_samples_that_one_verifier_graded_alone_say_nothing(world):
     measure = get_measure("verifier_disagreement")
     assert world([{"sample_index": i} for i in range(4)], n=4).sql_rows(measure) == []

@@ -3,6 +3,8 @@ import pytest
 from oversharp.diagnostics.measures.modes.strategies import strategy_share
 from tests.measures.samples import drawn
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_share_is_a_mean_over_problems_and_the_pattern_is_the_audits(world):
     samples = drawn("base", "q1", text=["def f():", "hence"]) + drawn("base", "q2", text=["thus", "so"])

@@ -39,6 +39,7 @@ def test_a_planted_loss_is_clear_and_its_clean_twin_is_not():
     assert (found["twin", "all"], found["twin", "clear"]) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_without_any_change_many_are_forgotten_by_chance_and_hardly_any_clearly():
     rng = np.random.default_rng(0)
     found = forgotten(64, **{name: rng.binomial(64, 0.02, 4000) for name in ("base", *(f"c{i}" for i in range(9)))})

@@ -14,6 +14,7 @@ def test_stretches_double_and_the_last_one_is_cut_where_the_response_ends(world)
     }
 
 
+@pytest.mark.slow
 def test_tokens_of_a_problem_weigh_alike_and_then_problems_do(world):
     samples = [response("q1", [0, 2, 2]), response("q1", [0, 5], index=1)]
     samples += [response("q2", [0, 1]), response("q2", [0], index=1)]

@@ -50,6 +50,7 @@ def test_even_base_samples_bin_and_odd_ones_are_the_level(world):
     assert found == {("late", "base 0"): -0.25, ("late", "base 40-50%"): 0.75, ("late", "base 90-100%"): -0.5}
 
 
+@pytest.mark.slow
 def test_the_upper_edge_belongs_to_a_bin(world):
     samples = []
     for hits in range(11):
@@ -83,6 +84,7 @@ def test_a_planted_winner_take_all_is_seen():
     assert found["base 30-40%"]["high"] < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_problems", [2, 3, 5, 12, 60])
 def test_the_interval_is_students_t_with_the_floor(n_problems):
     hits_P = np.random.default_rng(n_problems).integers(0, 5, n_problems)
@@ -117,6 +119,7 @@ def test_a_base_with_one_sample_cannot_be_split(world):
     assert world(samples, n=1).sql_rows(winner_take_all) == []
 
 
+@pytest.mark.slow
 def test_greedy_responses_do_not_count(world):
     samples = drawn("base", "q1", correct=[1, 1]) + drawn("late", "q1", correct=[1, 1])
     samples += [{"checkpoint": c, "problem": "q1", "greedy": True, "correct": 0} for c in ("base", "late")]

@@ -42,6 +42,7 @@ def test_the_unsampled_mode_alone_is_compared(world, found):
     assert ("base", REALISED) not in findings
 
 
+@pytest.mark.slow
 def test_a_batch_without_advantage_is_the_control(world, found):
     findings = found(z_prime_fall(fallen(world, late_d=0.1)))
     assert findings["late", BESIDE].value == pytest.approx(log(0.5))
@@ -71,6 +72,7 @@ def test_the_difference_is_realised_with_less_realised_without(world, found):
     assert (finding.value, finding.low, finding.n) == (pytest.approx(log(0.5)), None, 2)
 
 
+@pytest.mark.slow
 def test_one_kind_of_problem_is_no_comparison(world, found):
     evidence = fallen(world)
     read = {view: evidence.frames[view] for view in ("own_logps", "mode_logps", "graded_samples")}

@@ -69,6 +69,7 @@ def test_a_loaded_model_knows_its_end_its_padding_and_its_limits(checkpoint: Pat
     assert loaded.model.dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_the_precision_asked_for_is_the_precision_loaded(checkpoint: Path) -> None:
     assert load_model(checkpoint_at(checkpoint), device=CPU, dtype="bfloat16").model.dtype == torch.bfloat16
 
@@ -86,6 +87,7 @@ def test_a_tokenizer_without_padding_pads_with_the_end_token(checkpoint: Path) -
     assert load(checkpoint).pad_id == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", [9, [9], [9, 1], [9, 1, 10]])  # the model has tokens 0 … 9
 def test_every_end_token_of_tokenizer_and_generation_config_ends_a_response(
     checkpoint: Path, stated: int | list[int]
@@ -171,6 +173,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path, opened: 
         opened(checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dora", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_factors_are_in_the_precision_of_their_model_and_magnitudes_are_not(
@@ -183,6 +186,7 @@ def test_factors_are_in_the_precision_of_their_model_and_magnitudes_are_not(
     assert found == {torch.float32 if dora else getattr(torch, dtype)}
 
 
+@pytest.mark.slow
 def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either_and_on_no_other(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
@@ -281,6 +285,7 @@ def test_prefixes_and_a_missing_index_change_nothing_in_what_is_loaded(
     assert torch.equal(logits_of(checkpoint), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outer", ["module.base_model.model.", "_orig_mod.base_model.model._orig_mod."])
 def test_prefixes_in_an_adapter_change_nothing_in_what_is_loaded(outer: str, tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
@@ -314,6 +319,7 @@ def test_an_adapter_with_a_resized_vocabulary_is_loaded_where_it_brings_all_rows
     torch.testing.assert_close(logits_of(tmp_path / "adapter", base), expected)
 
 
+@pytest.mark.slow
 def test_an_adapter_with_a_resized_vocabulary_and_without_its_rows_is_refused_with_both_sizes(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=False)

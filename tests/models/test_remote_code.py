@@ -79,6 +79,7 @@ def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_pa
     assert ran.exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_transformers_knows_is_never_code_from_a_checkpoint(series: Path, ran: Path) -> None:
     folder = series / "checkpoint-0"
     change_json(folder / "config.json", model_type="qwen3")

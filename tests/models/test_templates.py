@@ -17,6 +17,8 @@ from oversharp.diagnostics.records.types import SamplingSettings
 from tests.preloaded import RunningServer
 from tests.samplers.tiny_models import WORDS, build_tokenizer, checkpoint_at, problem, write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 CHAT = SamplingSettings(sampler="t", chat=True)
 LOOPS = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"
 

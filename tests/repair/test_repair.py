@@ -125,6 +125,7 @@ def _model(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
+@pytest.mark.slow
 def test_a_trained_adapter_as_base_is_left_as_the_other_is_come_to(
     adapters: Path, written: Path, tmp_path: Path
 ) -> None:
@@ -402,6 +403,7 @@ LORA: list[tuple[Break, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "spoil", "settings", "message"),
     [("run", *case) for case in FULL] + [("adapters", *case) for case in LORA],

@@ -133,6 +133,7 @@ def test_settings_versions_and_the_command_are_there_to_repeat_the_audit(page: P
         assert expected in text
 
 
+@pytest.mark.slow
 def test_the_order_of_series_is_the_callers(session_store: Path) -> None:
     with Store.open(session_store, read_only=True) as store:
         source = read_source(store, "audit.duckdb", ("iac", "grpo"))

@@ -69,6 +69,7 @@ def first_problem(n: int = 1) -> SampleRequest:
 # ---------------------------------------------------------------- identity
 
 
+@pytest.mark.slow
 def test_every_response_asked_for_comes_once(tiny_checkpoint: Path) -> None:
     samples = draw(checkpoint_at(tiny_checkpoint), all_requests(5), settings_with(), batch_size=7)
     expected = {(one.problem_id, index, False) for one in PROBLEMS for index in range(5)}
@@ -181,6 +182,7 @@ def test_samples_follow_the_exact_law(tiny_checkpoint: Path, changes: dict[str, 
     check_law(samples, exact_law(load(tiny_checkpoint), PROBLEMS[0], settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["rotary", "absolute", "hybrid"])
 def test_the_raw_log_probability_is_of_temperature_one_whatever_the_sampling(
     tmp_path: Path, tiny_checkpoint: Path, architecture: str
@@ -200,6 +202,7 @@ def test_the_raw_log_probability_is_of_temperature_one_whatever_the_sampling(
         assert scores[str(index)].n_tokens == sample.n_tokens
 
 
+@pytest.mark.slow
 def test_greedy_is_the_greedy_of_transformers(tiny_checkpoint: Path) -> None:
     loaded, settings = load(tiny_checkpoint), settings_with(temperature=0.7)
     requests = [SampleRequest(problem=one, sample_indices=(0, 1), greedy=True) for one in PROBLEMS]
@@ -281,6 +284,7 @@ def test_an_adapter_series_is_sampled_with_its_adapters(tmp_path: Path) -> None:
         assert sample.logp_sum_raw == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_halved(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     real = sampler_module._generate

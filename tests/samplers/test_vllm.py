@@ -180,6 +180,7 @@ def test_sampling_that_is_broken_off_leaves_nothing_behind(series: Series) -> No
 # ---------------------------------------------------------------- numbers
 
 
+@pytest.mark.slow
 def test_log_probabilities_and_entropies_equal_the_scorers(series: Series) -> None:
     for settings in (settings_with(), settings_with(temperature=0.6, top_p=0.9)):
         samples = series.draw(series.first, all_requests(), settings)
@@ -319,6 +320,7 @@ def test_half_precision_notices_weights_that_stayed(
         sampler.close()
 
 
+@pytest.mark.slow
 def test_logits_that_are_no_numbers_are_an_error(series: Series, tmp_path: Path) -> None:
     model = build_tied_model(2)
     with torch.no_grad():
@@ -374,6 +376,7 @@ def resident_bytes(process_id: int) -> int:
     return int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 def test_an_engine_that_rests_gives_back_its_cache_and_draws_the_same_afterwards(series: Series) -> None:
     before = by_identity(series.draw(series.first, all_requests(8)))
     held = resident_bytes(series.engine.process_id)

@@ -430,6 +430,7 @@ LAYOUTS |= {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_layout_is_recognised_from_the_root_of_its_run(layout: Layout, pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", layout.files, pieces)
@@ -580,6 +581,7 @@ def test_the_command_for_a_pickle_of_fsdp_makes_a_checkpoint_that_is_read(pieces
 # ---------------------------------------------------------------- written by the library itself
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the library's own
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_a_run_of_the_trainer_of_transformers(kind: str, pieces: Path, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def churned(rng, n_problems, n_steps, *, n, population=None):
     return table[rng.binomial(n, late_TP)] - table[rng.binomial(n, base_P)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_problems", [10, 30, 100])
 def test_the_band_holds_all_true_differences_together(n_problems):
     truth_TK = churned(np.random.default_rng(9), 200_000, 8, n=64, population=True)
@@ -110,6 +111,7 @@ def test_the_band_holds_all_true_differences_together(n_problems):
     assert np.mean(held) >= 0.95
 
 
+@pytest.mark.slow
 def test_without_a_loss_the_alarm_is_rare_and_a_planted_loss_is_found():
     rng = np.random.default_rng(3)
     table, alarms, found = pass_at_k_table(256, inference_ks(256)), 0, []

@@ -9,6 +9,7 @@ from scipy.stats import fisher_exact
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(1, 40), st.data())
 def test_fisher_is_scipys_one_sided_test(n_base, n_late, data):
     base, late = data.draw(st.integers(0, n_base)), data.draw(st.integers(0, n_late))
@@ -34,6 +35,7 @@ def test_holm_by_hand():
     assert holm(np.array([])).tolist() == []
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_holm_never_helps_and_keeps_the_order(p, random):
     p_P = np.array(p)
@@ -104,6 +106,7 @@ def confirmed(rng, p_base_P, p_late_P):
     return set(lost[sure[: len(lost)]]), set(gained[sure[len(lost) :]])
 
 
+@pytest.mark.slow
 def test_fresh_samples_confirm_what_is_lost_and_nothing_else():
     rng = np.random.default_rng(0)
     p_P = 1 / (1 + np.exp(-rng.normal(-2.6, 2.6, 500)))

@@ -49,6 +49,7 @@ def test_estimates_by_hand(estimate, counts, expected):
     assert one_group(estimate, *counts) == pytest.approx(expected, abs=1e-15)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12))
 def test_chao_wang_jost_is_the_printed_formula(counts):

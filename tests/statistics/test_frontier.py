@@ -100,6 +100,7 @@ def test_a_group_is_matched_one_by_one_and_then_meaned():
     assert both.gain.value == pytest.approx((one.gain.value + two.gain.value) / 2)
 
 
+@pytest.mark.slow
 def test_copies_of_a_problem_as_one_cluster_say_no_more_than_it():
     rng = np.random.default_rng(1)
     x_P, y_P = rng.uniform(0.2, 0.6, 30), rng.uniform(0.7, 0.9, 30)
@@ -124,6 +125,7 @@ def test_a_base_that_sharpening_misleads_is_not_put_below_itself() -> None:
     assert found.above < 0.975
 
 
+@pytest.mark.slow
 def test_a_run_on_the_way_that_sharpening_takes_is_not_below_it_where_that_way_leads_down():
     # half of the bases' likeliest answers are wrong: drawn colder they lose pass@1 with pass@k
     rng = np.random.default_rng(0)

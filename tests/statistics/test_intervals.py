@@ -91,6 +91,7 @@ def test_the_paired_interval_of_pass_at_k_covers_the_truth(n_problems):
     assert covered >= 0.93
 
 
+@pytest.mark.slow
 def test_without_the_floor_rare_losses_would_be_missed():
     # 3 % of problems lose everything: 30 problems often show no loss at all, and a plain t then claims certainty.
     rng = np.random.default_rng(5)
@@ -137,6 +138,7 @@ def test_equal_values_and_few_above_zero_have_no_interval_of_their_own():
     assert sparse_interval(np.r_[np.full(5, 0.7), np.zeros(95)]).high is not None
 
 
+@pytest.mark.slow
 def test_the_median_is_covered_where_three_in_a_hundred_problems_carry_the_mean():
     rng = np.random.default_rng(3)
     moved_RP = rng.normal(-0.5, 1.0, (1000, 30)) - 30.0 * (rng.random((1000, 30)) < 0.03)

@@ -144,6 +144,7 @@ def test_nothing_shared_gives_no_level(paths):
     assert shared_levels(paths, n_levels=4) == ()
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=14), st.randoms(use_true_random=False))
 def test_the_order_of_seeds_does_not_matter(values: list[float], random: object):
     shuffled = list(values)

@@ -14,6 +14,7 @@ def exact_miss(n: int, c: int, k: int) -> Fraction:
     return Fraction(comb(n - c, k), comb(n, k))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))))
 def test_every_entry_is_the_exact_fraction(n_and_k):

@@ -91,6 +91,7 @@ def test_shapes_that_differ_are_an_error():
         link_test(np.zeros((2, 3)), np.zeros((2, 4)))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 12))
 def test_scale_and_order_of_problems_do_not_change_the_correlation(seed, n_steps, n_problems):
     rng = np.random.default_rng(seed)

@@ -17,6 +17,8 @@ from oversharp.diagnostics.store.kept.counts import count_samples as counted_sam
 from oversharp.diagnostics.store.kept.samples import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
 from tests.audit.test_counts import plant
 
+pytestmark = pytest.mark.slow
+
 VIEWS = ("graded_samples", "problem_counts", "sampled_counts", "answer_counts", "greedy_grades", "base_responses")
 #: Letters are correct, capitals are modes; nobody read !, ? and ~.
 RESPONSES = {

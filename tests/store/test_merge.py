@@ -254,6 +254,7 @@ def test_a_view_in_the_place_of_a_strangers_table_is_no_table(tmp_path: Path) ->
         merge([path], tmp_path)
 
 
+@pytest.mark.slow
 def test_who_merges_reaches_the_stores_that_are_named_and_no_other_file(tmp_path: Path) -> None:
     other, letter = tmp_path / "other.duckdb", tmp_path / "letter.txt"
     letter.write_text("private")

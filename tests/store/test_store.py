@@ -243,6 +243,7 @@ def test_the_panel_is_scored_everywhere_and_own_samples_by_the_base(store: Store
     assert store.frame("SELECT logp_sum, second_logp_sum FROM repeated_logps").to_numpy().tolist() == [[-1.5, -1.5]]
 
 
+@pytest.mark.slow
 def test_samples_beyond_this_audits_n_are_left_alone(store: Store) -> None:
     key = _begin(store, n=4, panel=4)
     for checkpoint in ("hash0", "hash20"):
@@ -291,6 +292,7 @@ def test_token_scores_move_with_the_store_and_a_reader_reads_nothing_else(tmp_pa
             store.frame(f"FROM '{foreign}'")
 
 
+@pytest.mark.slow
 def test_token_files_of_a_killed_writer_are_forgotten_and_lost_ones_only_missed(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
@@ -310,6 +312,7 @@ def test_token_files_of_a_killed_writer_are_forgotten_and_lost_ones_only_missed(
             assert len(store.frame("FROM response_logps")) == 1
 
 
+@pytest.mark.slow
 def test_scores_whose_tokens_were_lost_are_made_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
@@ -341,6 +344,7 @@ def test_a_reader_writes_no_file_not_even_beside_the_store(tmp_path: Path) -> No
     assert committed.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_token_file_that_was_written_over_is_named_left_out_and_made_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
@@ -530,6 +534,7 @@ def test_more_samples_of_the_base_enter_pass_at_k_but_no_comparison_of_counts(st
     assert store.frame("SELECT sum(n) AS n FROM answer_counts")["n"].iloc[0] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "n_planned"), [("2222", 1), ("3333", 1), ("2232", 4)])
 def test_only_problems_that_earlier_checkpoints_decided_get_fewer_samples(
     store: Store, texts: str, n_planned: int

@@ -55,6 +55,7 @@ def test_a_preset_asks_and_samples_as_its_paper_did(name: str, countdown_series:
     assert (made.top_k, made.system_prompt, made.chat) == (0, "", False)
 
 
+@pytest.mark.slow
 def test_what_the_user_names_wins_even_if_it_is_the_default(countdown_series: Path) -> None:
     given: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 7, "prompt_template": "{prompt}"}
     assert set(given) == set(PRESET_SETTINGS)

@@ -38,6 +38,7 @@ def test_a_generator_without_a_single_answer_has_an_empty_gold() -> None:
     assert problem.gold == ""
 
 
+@pytest.mark.slow
 def test_repeated_entries_are_replaced_and_a_small_world_says_so() -> None:
     # 100 entries of coin_flip hold 79 different prompts
     problems = load_problems(None, "reasoning_gym:coin_flip", limit=100)

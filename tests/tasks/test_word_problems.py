@@ -26,6 +26,7 @@ def test_every_equation_of_every_solution_is_true_and_ends_in_the_answer() -> No
     assert n_equations > 1200
 
 
+@pytest.mark.slow
 def test_every_story_has_three_different_solutions_or_more_that_the_grader_accepts() -> None:
     assert min(len(set(story.solutions)) for story in DRAWN) >= 3
     problems = load_problems(None, "word_problems:train", limit=60, seed=0)

@@ -97,6 +97,7 @@ def test_a_geometric_step_is_an_exponentiated_gradient_step(batch, share):
     assert step_M == pytest.approx(expected_M / expected_M.sum(), abs=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(batches)
 def test_both_lower_bounds_of_the_partition_function_hold(batch):

@@ -25,6 +25,8 @@ from oversharp.trainers.warning_signs import ALL_CORRECT, NOTHING_CORRECT
 from tests.preloaded import RunningServer
 from tests.trainers.runs import FinishedRun, Notes, loaded_from, metrics, no_file_above, problems_at, rollouts, weights
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_leaves_a_checkpoint_series(finished: FinishedRun) -> None:
     steps = [int(path.name.split("-")[1]) for path in finished.path.glob("checkpoint-*")]
@@ -67,7 +69,6 @@ def test_training_increases_the_reward(config: TrainConfig) -> None:
     assert sum(reward[-5:]) / 5 > 0.85
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: TrainConfig, tmp_path: Path) -> None:
     runs = [
         train(replace(config, max_steps=2, limit=1, seed=seed, output_dir=tmp_path / name))
@@ -79,7 +80,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(config: Train
     assert responses[0] != responses[2]
 
 
-@pytest.mark.slow
 def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(
     config: TrainConfig, finished: FinishedRun, tmp_path: Path
 ) -> None:
@@ -90,7 +90,6 @@ def test_grpo_and_iac_differ_and_iac_with_alpha_zero_is_grpo(
     assert weights(finished.path, 2) == zero != iac
 
 
-@pytest.mark.slow
 def test_a_longer_run_continues_a_shorter_one_bit_for_bit(config: TrainConfig, finished: FinishedRun) -> None:
     for steps in (3, 5):
         parts = train(replace(config, max_steps=steps, resume=True))

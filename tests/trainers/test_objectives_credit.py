@@ -168,6 +168,7 @@ def test_with_binary_rewards_positive_advantages_are_the_negative_ones_times_the
             assert advantage_G.abs().max().item() == 0
 
 
+@pytest.mark.slow
 @given(binary_groups)
 def test_iac_with_alpha_zero_changes_nothing(rewards: list[list[float]]) -> None:
     reward_PG = torch.tensor(rewards, dtype=torch.float64)

@@ -26,6 +26,8 @@ from oversharp.trainers.countdown_base import sample_examples
 from oversharp.trainers.sft import batch_table, response_loss, solution_loss, train_base, worked_example
 from tests.samplers.tiny_models import build_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> SftConfig:
@@ -43,7 +45,6 @@ def test_the_loss_covers_the_response_only() -> None:
     assert response_loss(model, example_BT).item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_training_lowers_the_loss(config: SftConfig) -> None:
     train_base(replace(config, max_steps=30, save_every=30))
     loss = [json.loads(line)["loss"] for line in (config.output_dir / "metrics.jsonl").read_text().splitlines()]
@@ -51,7 +52,6 @@ def test_training_lowers_the_loss(config: SftConfig) -> None:
     assert loss[-1] < 3.5
 
 
-@pytest.mark.slow
 def test_an_interrupted_base_is_the_uninterrupted_one_bit_for_bit(config: SftConfig, tmp_path: Path) -> None:
     whole = train_base(replace(config, output_dir=tmp_path / "whole"))
     cut = replace(config, output_dir=tmp_path / "cut")

@@ -17,12 +17,13 @@ from oversharp.trainers.rollouts.engine import OwnEngine
 from tests.trainers.batches import rollouts_of
 from tests.trainers.runs import EVENS, metrics, problems_at, weights, whole_and_interrupted
 
+pytestmark = pytest.mark.slow
+
 #: Three prompts per batch, so that a quarter is less than one; all responses have one token, so that a punishment of
 #: length only has an effect without a baseline.
 SETTINGS = {"overlong": "raw_reward+overlong:length=1,buffer=1", "easy_filter": "easy_filter:share=0.4"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", objectives.names())
 def test_every_part_trains(config: TrainConfig, name: str) -> None:
     run = train(replace(config, algorithm=SETTINGS.get(name, name), max_steps=2))

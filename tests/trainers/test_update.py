@@ -86,6 +86,7 @@ def naive_logp(model: PreTrainedModel, rollouts: RolloutBatch, row: int, tempera
 ADVANTAGES = [1.5, -0.5, 0.25, 2.0, -1.0, 0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch", [None, 2])
 def test_a_token_learns_from_its_own_advantage(
     model: PreTrainedModel, rollouts: RolloutBatch, micro_batch: int | None
@@ -125,6 +126,7 @@ def test_log_probabilities_are_those_of_each_response_alone(
             assert float(logp_RT[place][~rollouts.response_mask_BT[row]].detach().abs().sum()) == 0
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_are_those_of_the_formula(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
     # every ratio is 1, and the gradient is that of -A log pi
     naive = -sum(ADVANTAGES[row] * naive_logp(model, rollouts, row).mean() for row in range(6)) / 6
@@ -172,6 +174,7 @@ def test_entropies_are_computed_only_if_a_part_needs_them(
     assert all((tokens.entropy_BT is not None) == ("entropy_bonus" in algorithm) for tokens in seen)
 
 
+@pytest.mark.slow
 def test_a_bare_model_gives_the_same_gradient(model: PreTrainedModel, rollouts: RolloutBatch) -> None:
     batch = batch_of(rollouts, ADVANTAGES)
     assert_same(run(model, batch)[1], run(find_network(model), batch)[1], within=1e-5)
@@ -185,6 +188,7 @@ def test_recomputed_activations_give_the_same_gradient(model: PreTrainedModel, r
     assert not any("forward" in vars(layer) for layer in network.recomputed)
 
 
+@pytest.mark.slow
 def test_bfloat16_products_leave_float32_weights_and_nearly_the_gradient(
     model: PreTrainedModel, rollouts: RolloutBatch
 ) -> None:

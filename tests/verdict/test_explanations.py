@@ -18,6 +18,7 @@ from oversharp.diagnostics.verdict.explanations import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("accepted", "explained"), [(0.005, 20), (0.012, 0)])
 def test_guesses_at_impossible_problems_are_not_taken_for_knowledge(accepted: float, explained: int):
     # a likelihood that knows no rate below 0 calls 19 of 20 such series a loss at the assumed half a per cent

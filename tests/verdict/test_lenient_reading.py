@@ -79,6 +79,7 @@ def test_nothing_is_recommended_where_answers_were_not_read() -> None:
     assert "answers that could not be read" in said.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "late",
     [
@@ -98,6 +99,7 @@ def test_an_eligible_checkpoint_changes_nothing_where_the_label_is_format(late: 
     assert all(one.why for one in found.shipping.steps)
 
 
+@pytest.mark.slow
 def test_the_same_checkpoints_without_a_change_of_style_get_a_recommendation() -> None:
     risen = np.minimum(N, BASE + 2)
     found = verdict_of(series((risen, risen), (BASE // 2, BASE // 2), (BASE // 2, BASE // 2)))
@@ -107,6 +109,7 @@ def test_the_same_checkpoints_without_a_change_of_style_get_a_recommendation() -
     assert found.shipping.recommended.step == 20
 
 
+@pytest.mark.slow
 def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_if_they_differ() -> None:
     half = BASE // 2
     lost = np.where(np.arange(60) % 4 == 0, 0, BASE)
@@ -119,11 +122,13 @@ def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_i
     assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
 
 
+@pytest.mark.slow
 def test_without_a_second_reader_nothing_changes() -> None:
     alone, read = verdict((BASE // 2, None)), verdict((BASE // 2, BASE // 2))
     assert replace(alone, lenient=None) == replace(read, lenient=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("late", "lenient"),
     [

@@ -60,6 +60,7 @@ def test_too_few_problems_settle_nothing():
     assert ruling.least_change < -0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("total", "label"),
     [
@@ -144,6 +145,7 @@ def test_lost_modes_that_accepted_guesses_explain_are_called_so():
     assert ruled(SAME, GUESSED, [1, 16, 256]).label == "mode_collapse"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_unread", "label"), [(0, "over_sharpened"), (10, "over_sharpened"), (236, "format")])
 def test_a_fall_among_unread_samples_alone_is_one_of_format(n_unread, label):
     # 20 of 100 problems are solved 3 times of 256 late: seldom, or every seventh time of the 20 that could be read
@@ -176,6 +178,7 @@ def test_related_problems_count_as_clusters():
     assert ruled(lost, cluster_P=np.arange(60)).p_population == ruled(lost).p_population
 
 
+@pytest.mark.slow
 def test_each_look_spends_its_share():
     assert [spent_share(number=j, declared=4, runs=1) for j in (1, 4)] == [0.25, 0.25]
     assert sum(spent_share(number=j, declared=None, runs=1) for j in range(1, 2000)) == pytest.approx(1, abs=1e-3)

@@ -39,6 +39,7 @@ def _found(late_P: np.ndarray, **more) -> Verdict:
     return verdict_of(_series(late_P, **more))
 
 
+@pytest.mark.slow
 def test_what_keeps_the_hard_problems_and_solves_the_others_more_often_is_better() -> None:
     verdict = _found(np.tile([240, 200, 40], P // 3))
     assert verdict.sharpening.label == "better"

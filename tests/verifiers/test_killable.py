@@ -12,6 +12,8 @@ import pytest
 from oversharp.diagnostics.records.errors import VerifierError
 from oversharp.diagnostics.verifiers.killable import KillablePool
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 def test_outcomes_keep_the_order_of_the_calls_and_errors_stay_with_their_call() -> None:

@@ -24,6 +24,7 @@ def grade(verifier: MathVerifier, gold: str, answer: str) -> Grade:
     return verifier.grade([(problem(gold), f"\\boxed{{{answer}}}")])[0]
 
 
+@pytest.mark.slow
 def test_of_different_boxes_the_last_counts_and_by_the_strict_verifier_none(math_verifier: MathVerifier) -> None:
     texts = [r"\boxed{3}. Or so I thought: \boxed{4}", r"\boxed{4} again, so \boxed{ 4}", r"\boxed{4}", "#### 4"]
     items = [(problem("4"), text) for text in texts]
@@ -41,6 +42,7 @@ def test_an_ambiguous_grade_says_why_and_quotes_the_answer(math_verifier: MathVe
     assert got.reason == "no single answer: one of several ('42 or 41')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "answer", "correct"),
     [
@@ -74,6 +76,7 @@ def test_every_correct_answer_has_the_key_of_the_gold(math_verifier: MathVerifie
     assert keys == {"1/2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "key"),
     [

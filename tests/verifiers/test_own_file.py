@@ -51,6 +51,7 @@ def grades(verifier: str, *responses: str) -> list[Grade]:
         return verifiers.grade([(problem(verifier), one) for one in responses])
 
 
+@pytest.mark.slow
 def test_a_function_gives_the_reward_and_if_it_likes_the_answer(code: Path) -> None:
     right, wrong = grades(named_verifier(f"{code}:half"), "2", "the answer is 3")
     assert (right.reward, right.correct, right.answer, right.state) == (0.5, False, "2", "ok")

@@ -230,6 +230,7 @@ def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(grader: Grad
     assert not stat.exists() or ") Z " in stat.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -247,6 +248,7 @@ def test_a_file_that_does_not_load_is_one_line(code: str, message: str, grader: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_that_hangs_as_it_is_loaded_is_one_line(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oversharp.diagnostics.verifiers.own_workers.pool.LEAST_LOAD_S", 0.5)
     with pytest.raises(ConfigError, match=r"is not loaded within 0\.5 s; a longer --grader-timeout"):

@@ -15,7 +15,8 @@ from oversharp.diagnostics.app.cli import main
 from tests.browser import needed, serious_violations
 from tests.viewer.conftest import HOSTILE, SCORED, Served
 
-pytestmark = pytest.mark.xdist_group("html")  # one browser for all
+# one browser for all
+pytestmark = [pytest.mark.xdist_group("html"), pytest.mark.slow]
 
 CHOSEN = "#list [aria-selected=true] .title"
 

@@ -214,6 +214,7 @@ def _without_audit(path: Path) -> None:
         connection.execute("DELETE FROM audits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [

@@ -143,6 +143,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_read_in_bounded_time_and_depth() -> None:
     start = time.process_time()
     READER.read(HOSTILE)

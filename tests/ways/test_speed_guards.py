@@ -17,6 +17,7 @@ PIECES = ("＝", "=", "≈", "\\approx", "\\leq", "\\le", "\\lea", "\\geq", "\\"
           " ", "\n", "400 000", "1 234 567", "é a bc")  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_a_relation_and_an_article_are_found_where_they_stand(text: str) -> None:
     assert [m.span()[0] for m in equations.RELATION.finditer(text)] == [
@@ -25,6 +26,7 @@ def test_a_relation_and_an_article_are_found_where_they_stand(text: str) -> None
     assert equations._ARTICLE.sub("|", text) == PLAIN_ARTICLE.sub("|", text)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_thousands_are_joined_wherever_there_are_any(text: str) -> None:
     found = equations._THOUSANDS.search(text) is not None

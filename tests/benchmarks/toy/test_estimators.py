@@ -31,6 +31,7 @@ def test_estimators_by_hand(name: str, expected: list[float]) -> None:
     assert ESTIMATORS[name](reward_SG)[0].tolist() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(binary_groups)
 def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[float]]) -> None:
     reward_SG = torch.tensor(rewards, dtype=torch.float64)
@@ -38,6 +39,7 @@ def test_rloo_leaves_each_sample_out_of_its_own_baseline(rewards: list[list[floa
     torch.testing.assert_close(rloo(reward_SG), reward_SG - others_SG, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @given(binary_groups)
 def test_reinforce_pp_is_normalised_where_a_batch_is_one_group(rewards: list[list[float]]) -> None:
     reward_SG = torch.tensor(rewards, dtype=torch.float64)

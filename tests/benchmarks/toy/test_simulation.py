@@ -56,6 +56,7 @@ def plain_loop(world: World, config: ToyConfig, position: int) -> np.ndarray:
     return np.array(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
 @pytest.mark.parametrize("world", [cat_world(), tabular_world()], ids=["cat", "tabular"])
 def test_a_seed_among_many_follows_the_plain_loop_with_autograd(world: World, optimizer: OptimizerName) -> None:
@@ -168,6 +169,7 @@ def share_at_500(group_size: int, **settings: object) -> float:
     return collapsed_share(run(cat_world(), config)).last.share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "share_by_group"),
     [
@@ -191,6 +193,7 @@ def test_calibration_delays_the_collapse_of_raw_rewards_and_hastens_that_of_shif
     assert share_at_500(8, iac_alpha=1.0, estimator="mean_shifted") > share_at_500(8, estimator="mean_shifted") + 0.1
 
 
+@pytest.mark.slow
 def test_a_memory_arrests_collapse_only_without_importance_weights() -> None:
     assert share_at_500(8, dlc_mu=0.5) < 0.1
     assert share_at_500(8, dlc_mu=0.5, importance_weights="exact") > 0.9
@@ -204,6 +207,7 @@ def two_stage_share(answer: ToyRun) -> float:
     return float(np.mean(rises_S & falls_S & (better_ST[:, -1] > 0.9)))
 
 
+@pytest.mark.slow
 def test_the_explored_action_first_wins_and_then_yields_to_the_better_one() -> None:
     config = ToyConfig(
         estimator="mean_shifted", optimizer="adam", learning_rate=0.1, group_size=2, steps=1000, seeds=40

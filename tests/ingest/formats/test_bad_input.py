@@ -207,6 +207,7 @@ COLUMN = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OF_ROWS, ids=by_importer)
 @given(data=st.data())
 @SETTINGS

@@ -127,6 +127,7 @@ def test_a_file_that_is_cut_short_is_told(tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.slow
 @given(change=changed(request(12, "72.", "71.")) | JSON, score=changed(stats(12, 1.0)) | JSON)
 @SETTINGS
 def test_no_request_and_no_score_stops_the_reader(tmp_path: Path, change: Any, score: Any) -> None:

@@ -48,6 +48,7 @@ def test_the_difference_is_second_minus_first_over_the_same_problems(context: Co
     assert [row[0].text for row in table.rows] == ["1", "2", "4"]
 
 
+@pytest.mark.slow
 def test_a_task_has_a_column_where_there_are_several(context: Context) -> None:
     counts = context.source.last_counts
     tasks = dict(zip(sorted(set(counts["problem_id"])), "ab" * 6, strict=True))
@@ -97,6 +98,7 @@ def test_a_repaired_series_is_not_compared_at_the_checkpoint_that_it_ends_in(con
     assert compare_pairs(with_series(context, 1, verdict=said)) == ()
 
 
+@pytest.mark.slow
 def test_different_bases_are_said(context: Context) -> None:
     moved = context.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "other-base"}})
     other = with_series(context, 1, checkpoints=moved)
@@ -160,6 +162,7 @@ def test_series_that_were_not_audited_alike_are_said_so_wherever_they_stand_toge
     assert not any("audited with different settings" in text for one in alike.sections for text in one.lead)
 
 
+@pytest.mark.slow
 def test_what_was_allowed_is_compared_and_said(context: Context) -> None:
     allowed = differing(context, allow=True, temperature=0.6)
     assert compare(allowed).lead[0] == (

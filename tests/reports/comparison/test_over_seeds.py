@@ -113,6 +113,7 @@ def test_differences_are_paired_by_seed(context: Context) -> None:
     assert any("There iac − grpo, paired by seed, is " in sentence for sentence in over_seeds(seeded(context)).lead)
 
 
+@pytest.mark.slow
 def test_verdicts_are_counted_and_shown_by_seed(context: Context) -> None:
     made = seeded(context)
     mixed = with_series(made, 4, verdict=Verdict(series="iac-seed-1", label="no_loss", sentence=""))

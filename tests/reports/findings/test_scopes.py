@@ -16,6 +16,8 @@ from oversharp.reports.findings.scopes import split_by_scope
 from oversharp.reports.pictures.drawing import figure_svgs
 from oversharp.reports.records import Figure
 
+pytestmark = pytest.mark.slow
+
 SHIFTS = ("seen correct", "seen wrong", "unseen correct", "unseen wrong")
 
 

@@ -261,6 +261,7 @@ def test_series_of_one_base_are_in_one_picture_on_the_first_screen(context: Cont
     assert alone.decision.figures[0].figure_id == "sharpening-1"
 
 
+@pytest.mark.slow
 def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context) -> None:
     context = controlled(context)
     figure = shared_figure(context)

@@ -21,6 +21,8 @@ from oversharp.trainers.integrations.live import LiveAudit
 from oversharp.trainers.integrations.live_config import arguments, live_config
 from tests.trainers.runs import warned
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"n": 4, "limit": 2, "panel": 0, "entropy_samples": 0, "max_tokens": 2, "sampler": "transformers"}
 
 

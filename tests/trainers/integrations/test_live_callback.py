@@ -27,7 +27,7 @@ from oversharp.trainers.countdown_base import build_model
 from oversharp.trainers.integrations.callback import OversharpCallback
 from tests.trainers.runs import warned
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries about versions
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 SMALL: dict[str, Any] = {
     "task": "countdown", "n": 4, "limit": 2, "panel": 0, "entropy_samples": 0, "max_tokens": 3,

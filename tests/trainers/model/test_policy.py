@@ -60,6 +60,7 @@ def test_a_new_adapter_changes_nothing_and_only_it_is_trained(config: TrainConfi
     assert len(trained) == 7 * 3 * 2
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_adapter(config: TrainConfig, model_path: Path) -> None:
     def first_factor(seed: int) -> torch.Tensor:
         policy = prepare_policy(replace(config, lora_rank=4, seed=seed), loaded_from(model_path))

