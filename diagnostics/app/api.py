@@ -41,7 +41,7 @@ from oversharp.diagnostics.records.arguments import check_arguments, require_kno
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.errors import OversharpError as OversharpError
 from oversharp.diagnostics.records.names import as_path_list, store_file
-from oversharp.diagnostics.records.provenance import call_of
+from oversharp.diagnostics.records.provenance import format_call
 from oversharp.diagnostics.records.provenance import version as version
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.records.progress import ProgressSink
     from oversharp.diagnostics.repair.points import RepairedPoint as RepairedPoint
     from oversharp.diagnostics.repair.points import RepairResult as RepairResult
-    from oversharp.diagnostics.store.dropping.drop import DropResult as DropResult
+    from oversharp.diagnostics.store.drop import DropResult as DropResult
     from oversharp.diagnostics.store.merge import MergeResult as MergeResult
     from oversharp.diagnostics.tasks.overlap import Overlap as Overlap
     from oversharp.diagnostics.tasks.overlap import OverlapResult as OverlapResult
@@ -135,7 +135,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Exported": "oversharp.diagnostics.export.contract",
         "ShardResult": "oversharp.diagnostics.audit.audit",
         "MergeResult": "oversharp.diagnostics.store.merge",
-        "DropResult": "oversharp.diagnostics.store.dropping.drop",
+        "DropResult": "oversharp.diagnostics.store.drop",
         "CompareResult": "oversharp.diagnostics.app.compare",
     }
 )
@@ -236,7 +236,7 @@ def audit(
 
     paths, config = as_path_list(series), _merge_config("audit", AuditConfig, config, settings)
     require_report_place(config.out / "audit.duckdb")
-    result = run(paths, config, command=command or call_of("audit", paths, config), progress=progress)
+    result = run(paths, config, command=command or format_call("audit", paths, config), progress=progress)
     write_report(result.store_path, result.report_path)
     return result
 
@@ -263,7 +263,7 @@ def audit_shard(
         raise ConfigError("--shard: pass the share of the problems, for example 1/4")
     paths, part = as_path_list(series), Shard.from_text("--shard", shard)
     config = _merge_config("audit_shard", AuditConfig, config, settings)
-    return run(paths, config, part, command=command or call_of("audit_shard", paths, config), progress=progress)
+    return run(paths, config, part, command=command or format_call("audit_shard", paths, config), progress=progress)
 
 
 @check_arguments
@@ -292,7 +292,7 @@ def import_samples(
 
     given, config = as_path_list(paths), _merge_config("import_samples", ImportConfig, config, settings)
     require_report_place(config.store)
-    result = run(given, config, command=command or call_of("import_samples", given, config), progress=progress)
+    result = run(given, config, command=command or format_call("import_samples", given, config), progress=progress)
     if result.report_path:
         write_report(result.store_path, result.report_path)
     return result

@@ -24,7 +24,7 @@ from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.settings import (
     comma_separated,
     comma_separated_numbers,
-    one_or_none,
+    parse_optional,
     require_at_least,
     require_chat_args,
     require_name,
@@ -198,7 +198,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     kernel_responses: Annotated[int, KERNEL] = 6
     kernel_memory_gib: Annotated[float | None, KERNEL] = None
     ray: Annotated[
-        str | None, ENGINE, Parameter(converter=one_or_none, n_tokens=-1, consume_multiple=(0, 1), negative=())
+        str | None, ENGINE, Parameter(converter=parse_optional, n_tokens=-1, consume_multiple=(0, 1), negative=())
     ] = None
 
     def __post_init__(self) -> None:

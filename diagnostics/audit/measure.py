@@ -20,7 +20,7 @@ from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey, Finding
 from oversharp.diagnostics.statistics.units import NOT_RELATED
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.kept.samples import NOT_KEPT
+from oversharp.diagnostics.store.kept import NOT_KEPT
 from oversharp.diagnostics.store.load import has_texts, is_recorded
 from oversharp.diagnostics.store.views import Tag, tags_of
 from oversharp.diagnostics.verdict.decide import verdict_of

@@ -12,7 +12,8 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.missing import BLOCK_CHARACTERS, Ungraded, graded_today
+from oversharp.diagnostics.store.missing import Ungraded, find_graded
+from oversharp.diagnostics.store.ways import BLOCK_CHARACTERS
 from oversharp.diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
@@ -127,7 +128,7 @@ class Grader:
         if not self._waiting:
             return
         start = time.perf_counter()
-        graded = graded_today(self._store, list(self._waiting))
+        graded = find_graded(self._store, list(self._waiting))
         new = [(identity, text) for identity, text in self._waiting.items() if identity not in graded]
         self._waiting, self._characters, self._n_taken, self._since = {}, 0, 0, time.monotonic()
         grades = self._verifiers.grade([(self._by_id[identity[0]], text) for identity, text in new])

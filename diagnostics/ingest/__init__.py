@@ -1,1 +1,1 @@
-"""Samples that other tools wrote: from their files to a verdict."""
+"""Import of other tools' samples: from their files to a verdict."""

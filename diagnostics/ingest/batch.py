@@ -1,4 +1,4 @@
-"""Gathers samples column by column into the tables that the store writes in one transaction."""
+"""Columns of imported samples, written to the store in one transaction, and pairs of ids that have a grade."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Int64, UInt8, UInt64
 from pyarrow import compute
 
 from oversharp.diagnostics.ingest.formats.columns import text_bytes
 from oversharp.diagnostics.ingest.formats.contract import Recorded, RecordedRows
-from oversharp.diagnostics.ingest.pairs import GradedPairs, IdPairs
 from oversharp.diagnostics.records.types import NO_ANSWER, response_digest
 from oversharp.diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
 from oversharp.diagnostics.verifiers.exact import exact_answer
 
-#: A part of a file that is written at once: samples, and bytes of their texts. So many samples are what DuckDB
-#: stores as one group of rows: it writes them to the file as they come, neither to its log first nor once more later.
+#: Limits of a transaction: samples, and bytes of their texts. DuckDB writes a row group of 122,880 rows directly to the
+#: file, without passing through its log.
 SAMPLES_PER_COMMIT = 122_880
 BYTES_PER_COMMIT = 256 << 20
-#: Samples that are looked at together, so few that they stay in the processor's cache until all is done with them.
+#: Limits of a block of samples that are processed together: they stay in the processor's cache.
 SAMPLES_PER_BLOCK = 512
 CHARACTERS_PER_BLOCK = 1 << 20
 
 
 @dataclass(kw_only=True)
-class Placed:
-    """Samples with checkpoint, problem and number of each."""
+class AssignedSamples:
+    """Samples with the checkpoint, problem and number of each."""
 
     items: list[Recorded] = field(default_factory=list)
     checkpoint_ids: list[str] = field(default_factory=list)
@@ -47,8 +46,8 @@ class Placed:
 
 
 @dataclass(kw_only=True)
-class PlacedRows:
-    """Rows with checkpoint and problem: those of ``rows`` at ``places``, in runs of ``lengths`` each."""
+class AssignedRows:
+    """The rows of ``rows`` at ``places``, in runs of ``lengths`` rows with the same checkpoint and problem."""
 
     rows: RecordedRows
     places: list[int] = field(default_factory=list)
@@ -67,7 +66,7 @@ class PlacedRows:
 
     @property
     def n_empty(self) -> int:
-        """Number of samples with a reward and no text."""
+        """Number of samples with a reward but no text."""
         if "reward" not in self.rows.columns:
             return 0
         lengths = compute.binary_length(self.column("response", pa.string()))
@@ -75,20 +74,20 @@ class PlacedRows:
         return int(compute.sum(compute.and_(compute.equal(lengths, 0), is_rewarded)).as_py() or 0)
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
-        """Return a field of the samples."""
+        """Return a field of the samples as a column."""
         values = self.rows.columns.get(name)
         if values is None:
             return pa.nulls(len(self.places), kind)
         return values if len(self.places) == len(self.rows) else values.take(pa.array(self.places, pa.int32()))
 
-    def ids(self, of_runs: Sequence[str]) -> pa.Array:
-        """Return the id of each sample, given those of the runs."""
+    def repeat_ids(self, run_ids: Sequence[str]) -> pa.Array:
+        """Return the id of each sample, given the id of each run."""
         run_N = np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
-        return pa.array(of_runs, pa.string()).take(pa.array(run_N))
+        return pa.array(run_ids, pa.string()).take(pa.array(run_N))
 
 
 class Texts:
-    """Texts in UTF-8 one after the other, in memory that is used again: fresh memory costs more than a copy."""
+    """Concatenated UTF-8 texts in a reused buffer: allocating memory costs more than a copy."""
 
     def __init__(self, n_bytes: int = BYTES_PER_COMMIT) -> None:
         self._bytes = np.empty(n_bytes, dtype=np.uint8)
@@ -116,7 +115,7 @@ class Texts:
         self._lengths.append(lengths)
 
     def column(self) -> pa.StringArray:
-        """Return all of them, until ``clear``."""
+        """Return all texts as a column, valid until ``clear``."""
         lengths_N = np.concatenate([np.empty(0, dtype=np.int32), *self._lengths])
         offsets = np.zeros(len(lengths_N) + 1, dtype=np.int32)
         np.cumsum(lengths_N, out=offsets[1:])
@@ -128,36 +127,36 @@ class Texts:
 class RecordedGrades:
     """The tool's own grades of a part, as rows of ``GRADES``: ``new`` ones, and ``unsure`` ones that may be stored.
 
-    ``n_otherwise`` samples are not graded as their response was before in this part.
+    ``n_conflicting`` samples have another grade than the same response had earlier in this part.
     """
 
     new: pa.Table
     unsure: pa.Table
-    n_otherwise: int
+    n_conflicting: int
 
 
-#: Columns of a sample without its text, and those of its grade.
-_HELD = SAMPLES.remove(SAMPLES.get_field_index("text"))
-_SAID = pa.schema([("reward", pa.float64()), ("answer", pa.string())])
+#: Columns of a sample without its text, and columns of its grade.
+_WITHOUT_TEXT = SAMPLES.remove(SAMPLES.get_field_index("text"))
+_GRADED = pa.schema([("reward", pa.float64()), ("answer", pa.string())])
 
 
 class SampleBatch:
-    """Rows of ``PROBLEMS``, ``SAMPLES`` and ``GRADES`` that are written in one transaction."""
+    """Rows of ``PROBLEMS``, ``SAMPLES`` and ``GRADES`` for one transaction."""
 
     def __init__(self, texts: Texts) -> None:
         texts.clear()
         self._texts = texts
         self._problems = _Rows(PROBLEMS)
-        self._samples = _Rows(pa.schema([*_HELD, *_SAID]))
+        self._samples = _Rows(pa.schema([*_WITHOUT_TEXT, *_GRADED]))
 
     @property
     def n_samples(self) -> int:
-        """Samples that were added."""
+        """Number of added samples."""
         return len(self._samples)
 
     @property
     def room(self) -> int:
-        """How many samples it takes until it is worth a transaction."""
+        """Number of samples until the limit of a transaction; 0 if its texts exceed theirs."""
         return SAMPLES_PER_COMMIT - self.n_samples if self._texts.n_bytes < BYTES_PER_COMMIT else 0
 
     @property
@@ -167,16 +166,16 @@ class SampleBatch:
 
     @property
     def samples(self) -> pa.Table:
-        """Rows of ``SAMPLES``, until another part begins."""
-        table = self._samples.table().select(_HELD.names)
+        """Rows of ``SAMPLES``, valid until the next batch begins."""
+        table = self._samples.table().select(_WITHOUT_TEXT.names)
         return table.add_column(SAMPLES.get_field_index("text"), SAMPLES.field("text"), self._texts.column())
 
     def add_problem(self, *row: str | None) -> None:
-        """Return one row of ``PROBLEMS``."""
+        """Add a row of ``PROBLEMS``."""
         self._problems.add(*([value] for value in row))
 
-    def add_samples(self, placed: Placed, *, with_numbers: bool) -> None:
-        """Samples, without log-probability and entropy unless ``with_numbers``."""
+    def add_samples(self, placed: AssignedSamples, *, with_numbers: bool) -> None:
+        """Add samples, with log-probability and entropy only if ``with_numbers``."""
         items = placed.items
         texts = [item.response.encode("utf-8", "replace") for item in items]
         self._samples.add(
@@ -194,12 +193,12 @@ class SampleBatch:
         )
         self._texts.add(texts)
 
-    def add_rows(self, placed: PlacedRows, *, with_numbers: bool) -> None:
-        """The same, of rows."""
+    def add_rows(self, placed: AssignedRows, *, with_numbers: bool) -> None:
+        """Add rows, as ``add_samples``."""
         texts = placed.column("response", pa.string())
         given: dict[str, pa.Array] = {
-            "checkpoint_id": placed.ids(placed.checkpoint_ids),
-            "problem_id": placed.ids(placed.problem_ids),
+            "checkpoint_id": placed.repeat_ids(placed.checkpoint_ids),
+            "problem_id": placed.repeat_ids(placed.problem_ids),
             "sample_index": pa.array(placed.indices, pa.int32()),
             "response_id": _response_ids(texts),
         }
@@ -211,22 +210,22 @@ class SampleBatch:
         self._texts.add_column(texts)
 
     def grades(self, verifier: str, least: float, before: GradedPairs | None) -> RecordedGrades:
-        """Return the tool's own rewards, of each response once, its first; from ``least`` on they are correct.
+        """Return the tool's own grades: the first reward of each response, correct from ``least`` on.
 
-        Pairs in ``before`` are left out; None means that earlier pairs are unknown.
+        Pairs in ``before`` are left out; None: earlier pairs are unknown.
         """
         samples = self._samples.table()
         pairs = IdPairs.from_rows(samples)
-        first_N = pairs.first_of_each()
+        first_N = pairs.first_places()
         reward = samples.column("reward")
         right_N = compute.greater_equal(reward, least).fill_null(False).to_numpy()
         places_M = np.flatnonzero(first_N == np.arange(len(first_N)))
         if before is None:
             new_M, unsure_M = np.zeros(len(places_M), dtype=bool), np.ones(len(places_M), dtype=bool)
         else:
-            new_M, unsure_M = before.seen_or_new(pairs.take(places_M))
+            new_M, unsure_M = before.add_pairs(pairs.take(places_M))
         new, unsure = (self._graded(samples, places_M[chosen_M], verifier, right_N) for chosen_M in (new_M, unsure_M))
-        return RecordedGrades(new=new, unsure=unsure, n_otherwise=int((right_N != right_N[first_N]).sum()))
+        return RecordedGrades(new=new, unsure=unsure, n_conflicting=int((right_N != right_N[first_N]).sum()))
 
     def _graded(
         self,
@@ -235,12 +234,12 @@ class SampleBatch:
         verifier: str,
         right_N: Bool[np.ndarray, " sample"],
     ) -> pa.Table:
-        """Return the rows of ``GRADES`` of the samples at these places."""
+        """Return rows of ``GRADES`` for the samples at these places."""
         taken, texts, answers = pa.array(places_M), self._texts.column(), []
-        for start in range(0, len(taken), SAMPLES_PER_BLOCK):  # few at a time: they may be long
-            some = taken.slice(start, SAMPLES_PER_BLOCK)
-            listed_answers = samples.column("answer").take(some).to_pylist()
-            for text, answer in zip(texts.take(some).to_pylist(), listed_answers, strict=True):
+        for start in range(0, len(taken), SAMPLES_PER_BLOCK):  # in blocks, as texts may be long
+            block = taken.slice(start, SAMPLES_PER_BLOCK)
+            listed_answers = samples.column("answer").take(block).to_pylist()
+            for text, answer in zip(texts.take(block).to_pylist(), listed_answers, strict=True):
                 answers.append((exact_answer(text) if answer is None else answer) or NO_ANSWER)
         columns: dict[str, pa.Array] = {
             name: samples.column(name).take(taken) for name in ("problem_id", "response_id", "reward")
@@ -258,48 +257,48 @@ def _response_ids(texts: pa.StringArray) -> pa.StringArray:
 
 
 class _Rows:
-    """Rows of a table, as a list for each column, behind those that came as columns before."""
+    """Rows of a table: finished record batches, then lists of values by column."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self._columns: list[list[Any]] = [[] for _ in schema]
         self._batches: list[pa.RecordBatch] = []
-        self._n_behind = 0
+        self._n_batched = 0
 
     def __len__(self) -> int:
-        return self._n_behind + len(self._columns[0])
+        return self._n_batched + len(self._columns[0])
 
     def add(self, *columns: Sequence[Any]) -> None:
-        """More rows."""
+        """Add rows as lists of values."""
         for column, values in zip(self._columns, columns, strict=True):
             column += values
 
     def add_batch(self, rows: pa.RecordBatch) -> None:
-        """More rows, as columns."""
+        """Add rows as columns."""
         self._close()
         self._batches.append(rows)
-        self._n_behind += len(rows)
+        self._n_batched += len(rows)
 
     def table(self) -> pa.Table:
-        """Return all of them, in one piece."""
+        """Return all rows as one chunk."""
         self._close()
         whole = pa.Table.from_batches(self._batches, schema=self.schema).combine_chunks()
-        self._batches = whole.to_batches()  # so that no query has to join them again
+        self._batches = whole.to_batches()  # so that later calls need not concatenate them again
         return whole
 
     def _close(self) -> None:
-        """Make columns of the lists."""
+        """Convert the lists to a record batch."""
         if not self._columns[0]:
             return
         columns = [pa.array(values, kind) for values, kind in zip(self._columns, self.schema.types, strict=True)]
         self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-        self._n_behind += len(self._columns[0])
+        self._n_batched += len(self._columns[0])
         self._columns = [[] for _ in self.schema]
 
 
 @contextmanager
-def collector_off() -> Iterator[None]:
-    """Reading makes no cycles, and the collector of garbage would go through all samples at hand again and again."""
+def pause_collection() -> Iterator[None]:
+    """Disable garbage collection: reading creates no cycles, and collection would traverse all samples repeatedly."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -310,7 +309,7 @@ def collector_off() -> Iterator[None]:
 
 
 def storable(text: str) -> str:
-    """Return the text itself; half a surrogate pair, which no file can hold, becomes a question mark."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     if text.isascii():
         return text
     try:
@@ -318,3 +317,92 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode("utf-8")
     return text
+
+
+# ---------------------------------------------------------------- graded pairs of problem and response
+
+#: Odd 64-bit multipliers of a hash.
+_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
+
+
+class IdPairs(NamedTuple):
+    """Pairs of problem id and response id, as numbers: ids are 16 hexadecimal digits."""
+
+    problem_N: UInt64[np.ndarray, " pair"]
+    response_N: UInt64[np.ndarray, " pair"]
+
+    @classmethod
+    def from_rows(cls, rows: pa.Table) -> IdPairs:
+        """Return the pairs of a table with both id columns."""
+        return cls(*(_id_numbers(rows.column(name)) for name in ("problem_id", "response_id")))
+
+    def take(self, places_M: Int64[np.ndarray, " taken"]) -> IdPairs:
+        """Return the pairs at these places."""
+        return IdPairs(self.problem_N[places_M], self.response_N[places_M])
+
+    @property
+    def hashes(self) -> UInt64[np.ndarray, " pair"]:
+        """A hash of each pair; together with the response's number it identifies the pair."""
+        return self.problem_N * _FACTORS[0] + self.response_N * _FACTORS[1]
+
+    def first_places(self) -> Int64[np.ndarray, " pair"]:
+        """Return the place of the first occurrence of each pair."""
+        order_N = np.lexsort((self.response_N, self.problem_N))  # stable
+        ordered = self.take(order_N)
+        begins_N = np.ones(len(order_N), dtype=bool)
+        begins_N[1:] = (np.diff(ordered.problem_N) != 0) | (np.diff(ordered.response_N) != 0)
+        first_N = np.empty_like(order_N)
+        first_N[order_N] = order_N[begins_N][np.cumsum(begins_N) - 1]
+        return first_N
+
+
+def _id_numbers(ids: pa.ChunkedArray) -> UInt64[np.ndarray, " id"]:
+    digits = b"".join(_id_digits(chunk) for chunk in ids.chunks)
+    return np.frombuffer(bytes.fromhex(digits.decode("ascii")), dtype=">u8").astype(np.uint64)
+
+
+def _id_digits(ids: pa.StringArray) -> memoryview | bytes:
+    """Return a view of the concatenated digits of all ids, 16 each."""
+    digits = ids.buffers()[2]
+    start = int(np.frombuffer(ids.buffers()[1], dtype=np.int32)[ids.offset]) if len(ids) else 0
+    return b"" if digits is None else memoryview(digits)[start : start + 16 * len(ids)]
+
+
+class GradedPairs:
+    """Pairs that were written before, as two 64-bit numbers each: 80 MB for 5 million."""
+
+    def __init__(self) -> None:
+        self._runs: list[_SortedPairs] = []  # each less than half as long as the one before
+
+    def add_pairs(self, pairs: IdPairs) -> tuple[Bool[np.ndarray, " pair"], Bool[np.ndarray, " pair"]]:
+        """Add distinct pairs. Returns which are new, and which may be new (another pair has their hash)."""
+        hash_N = pairs.hashes
+        order_N = np.argsort(hash_N, kind="stable")
+        run = _SortedPairs(hash_N[order_N], pairs.response_N[order_N])
+        same_hash_N = np.zeros(len(hash_N), dtype=bool)
+        seen_N = np.zeros(len(hash_N), dtype=bool)
+        for earlier in self._runs:
+            place_N = np.minimum(np.searchsorted(earlier.hash_N, run.hash_N), len(earlier.hash_N) - 1)
+            same_N = earlier.hash_N[place_N] == run.hash_N
+            same_hash_N |= same_N
+            seen_N |= same_N & (earlier.response_N[place_N] == run.response_N)
+        if len(run.hash_N):
+            self._add(run)
+        new_N, unsure_N = np.empty_like(seen_N), np.empty_like(seen_N)
+        new_N[order_N], unsure_N[order_N] = ~same_hash_N, same_hash_N & ~seen_N
+        return new_N, unsure_N
+
+    def _add(self, run: _SortedPairs) -> None:
+        while self._runs and len(self._runs[-1].hash_N) < 2 * len(run.hash_N):
+            earlier = self._runs.pop()
+            hash_N = np.concatenate([earlier.hash_N, run.hash_N])
+            order_N = np.argsort(hash_N, kind="stable")
+            run = _SortedPairs(hash_N[order_N], np.concatenate([earlier.response_N, run.response_N])[order_N])
+        self._runs.append(run)
+
+
+class _SortedPairs(NamedTuple):
+    """Pairs sorted by hash. The response's number distinguishes pairs of the same hash."""
+
+    hash_N: UInt64[np.ndarray, " pair"]
+    response_N: UInt64[np.ndarray, " pair"]

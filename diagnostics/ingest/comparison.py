@@ -1,41 +1,47 @@
-"""Compares the grades of an import with the tool's own scores of the same responses."""
+"""Compare the grades of an import with the tool's scores, and several scores of a tool with each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import combinations, groupby
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
+from oversharp.diagnostics.ingest.assign import problem_of, step_of, step_of_file, task_of
 from oversharp.diagnostics.ingest.config import ImportConfig
-from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ToolScore
-from oversharp.diagnostics.ingest.place import problem_of, step_of, task_of
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ScoreTable, ToolScore
 from oversharp.diagnostics.ingest.plan import PlannedFile
 from oversharp.diagnostics.ingest.problems import KnownProblems
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import response_id
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.words.numbers import signed_text
 from oversharp.diagnostics.verifiers.names import RECORDED
 
-#: Tools write shares of n responses with four decimals or more: what differs by more is another number of right ones.
+#: Largest rounding error of a score: tools write shares of n responses with at least four decimals.
 TOLERANCE = 1e-4
-#: Responses that are looked up at once.
+#: Responses per query of grades.
 RESPONSES_PER_QUERY = 20_000
-#: Different rewards that a warning lists.
+#: Distinct rewards that a warning lists.
 REWARDS_LISTED = 5
+#: Least difference of the changes of two scores, in standard errors paired over problems (two-sided level 0.3 %).
+_LEAST_ERRORS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
     """Differences between our grades and the tool's scores, for one file, task and step.
 
-    ``n_compared`` problems, or responses where ``of_responses``, of which ``n_differ`` differ, the first in line
-    ``first_line`` with ``first_tool`` and ``first_ours``. Both means are over the compared.
+    ``n_compared`` counts problems, or responses if ``of_responses``; ``n_differ`` of them differ, the first in line
+    ``first_line`` with the scores ``first_tool`` and ``first_ours``. Both means are over all compared.
     """
 
     path: Path
@@ -56,29 +62,26 @@ class Disagreement:
 
     @property
     def sentence(self) -> str:
-        """Warning: what differs, by how much, and what to do."""
-        what = "responses" if self.of_responses else "problems"
-        hint = "without --regrade the tool's scores count" if self.regraded else _HINT
+        """Warning with the differences and what to do."""
+        units = "responses" if self.of_responses else "problems"
+        hint = "without --regrade the tool's scores are used" if self.regraded else _HINT
         return (
-            f"{self.path}: task {self.task}, step {self.step}: the grades are not those of {self.tool}: its "
+            f"{self.path}: task {self.task}, step {self.step}: grades differ from those of {self.tool}: its "
             f"{self.metric} is {_format_value(self.tool_mean)}, by {self.verifier} it is "
-            f"{_format_value(self.our_mean)}; "
-            f"{self.n_differ} of {self.n_compared} {what} differ, the first in line {self.first_line} "
-            f"({_format_value(self.first_tool)} and {_format_value(self.first_ours)}). The verdict uses the grades of "
-            f"{self.verifier}; {hint}"
+            f"{_format_value(self.our_mean)}; {self.n_differ} of {self.n_compared} {units} differ, the first in line "
+            f"{self.first_line} ({_format_value(self.first_tool)} and {_format_value(self.first_ours)}). The verdict "
+            f"uses the grades of {self.verifier}; {hint}"
         )
 
 
-_HINT = (
-    "import under another --name with another --verifier, or with --reward if another metric is the one to compare with"
-)
+_HINT = "import under another --name with another --verifier, or with --reward to compare with another metric"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartialRewards:
-    """Rewards of one task between wrong and right, where the limit of a correct response is unknown.
+    """Rewards of one task, some between wrong and right, where the least correct reward is not given.
 
-    ``n_of``: samples by reward. ``n_correct`` of them have at least ``least``.
+    ``n_of`` has the samples by reward; ``n_correct`` of them have at least ``least``.
     """
 
     tool: str
@@ -89,15 +92,15 @@ class PartialRewards:
 
     @property
     def sentence(self) -> str:
-        """Warning: the rewards, how many count as correct, and the flag that sets the limit."""
+        """Warning with the rewards, the number of correct samples, and the flag that sets the limit."""
         total = sum(n for _, n in self.n_of)
-        often = sorted(sorted(self.n_of, key=lambda pair: -pair[1])[:REWARDS_LISTED])
-        listed = ", ".join(f"{_format_value(reward)} ({n})" for reward, n in often)
-        more = f" and {len(self.n_of) - len(often)} others" if len(self.n_of) > len(often) else ""
+        frequent = sorted(sorted(self.n_of, key=lambda pair: -pair[1])[:REWARDS_LISTED])
+        listed = ", ".join(f"{_format_value(reward)} ({n})" for reward, n in frequent)
+        more = f" and {len(self.n_of) - len(frequent)} others" if len(self.n_of) > len(frequent) else ""
         return (
-            f"task {self.task}: the rewards of {self.tool} are not only right and wrong: {listed}{more}; correct are "
-            f"the {self.n_correct} of {total} samples with at least {_format_value(self.least)}: --correct-at sets "
-            "the least correct reward; use another --name to change it"
+            f"task {self.task}: {self.tool} has rewards between wrong and right: {listed}{more}. {self.n_correct} of "
+            f"{total} samples count as correct, those with at least {_format_value(self.least)}; to change that limit, "
+            "import under another --name with --correct-at"
         )
 
 
@@ -108,33 +111,33 @@ def _format_value(value: float) -> str:
 def compare_grades(
     store: Store, files: Sequence[PlannedFile], verifier: str, config: ImportConfig, problems: KnownProblems
 ) -> tuple[list[Disagreement], int]:
-    """Return where the grades of ``verifier`` differ from the tool's scores, and how many scores were not compared.
+    """Return where the grades of ``verifier`` differ from the tool's scores, and the number of scores not compared.
 
-    Reads the files again, since the store does not keep scores that are no grades. A score is not compared where some
-    of its responses have no grade. ``problems`` maps samples to problems.
+    Reads the files again, since the store has only grades. A score is not compared if any of its responses has no
+    grade. ``problems`` maps samples to problems.
     """
     disagreements: list[Disagreement] = []
-    n_left = 0
+    n_not_compared = 0
     for file in files:
         tallies: dict[tuple[str, int, str], _Tally] = {}
-        for claims in _batches(_claims(file, verifier, config, problems)):
-            grades = _grades(store, claims, verifier)
+        for claims in _batch_claims(_read_claims(file, verifier, config, problems)):
+            grades = _load_grades(store, claims, verifier)
             for claim in claims:
                 graded = [grades.get((claim.problem_id, response)) for response in claim.response_ids]
                 if None in graded:
-                    n_left += 1
+                    n_not_compared += 1
                 else:
-                    n_right = sum(map(bool, graded))
-                    ours = _estimate(n_right, claim.score)
+                    n_correct = sum(map(bool, graded))
+                    ours = _pass_at_k(n_correct, claim.score)
                     tallies.setdefault((claim.task, claim.step, claim.score.metric), _Tally()).add(claim, ours)
         disagreements += [tally.disagreement(file, verifier, config) for tally in tallies.values() if tally.n_differ]
-    return disagreements, n_left
+    return disagreements, n_not_compared
 
 
 def partial_rewards(
     store: Store, series: str, settings_id: str, verifier: str, config: ImportConfig
 ) -> list[PartialRewards]:
-    """Return the tasks with rewards strictly between 0 (or the least) and 1; none with ``--correct-at``."""
+    """Return the tasks with rewards strictly between 0 (or the least) and 1; empty with ``--correct-at``."""
     if config.correct_at is not None or not _has_partial(store, verifier, config):
         return []
     rows = store.frame(
@@ -152,35 +155,35 @@ def partial_rewards(
         settings_id=settings_id,
         verifier=verifier,
     )
-    listed = []
-    for task, of_task in rows.groupby("task", sort=True):
-        rewards = of_task["reward"]
-        least, full = min(0.0, rewards.min()), max(config.least_correct, rewards.max())
-        if ((rewards > least) & (rewards < full)).any():
-            listed.append(
-                PartialRewards(
-                    tool=verifier.removeprefix(RECORDED),
-                    task=str(task),
-                    n_of=tuple(zip(rewards.tolist(), of_task["n"].tolist(), strict=True)),
-                    n_correct=int(of_task.loc[of_task["correct"], "n"].sum()),
-                    least=config.least_correct,
-                )
-            )
-    return listed
+    return [
+        PartialRewards(
+            tool=verifier.removeprefix(RECORDED),
+            task=str(task),
+            n_of=tuple(zip(of_task["reward"].tolist(), of_task["n"].tolist(), strict=True)),
+            n_correct=int(of_task.loc[of_task["correct"], "n"].sum()),
+            least=config.least_correct,
+        )
+        for task, of_task in rows.groupby("task", sort=True)
+        if _are_partial(of_task["reward"], config)
+    ]
 
 
 def _has_partial(store: Store, verifier: str, config: ImportConfig) -> bool:
-    """Return whether any reward lies in between; cheaper than the query over all samples."""
+    """Whether any reward of the store is partial; cheaper than the query over all samples."""
     rewards = store.frame("SELECT DISTINCT reward FROM grades WHERE verifier = $verifier", verifier=verifier)["reward"]
+    return _are_partial(rewards, config)
+
+
+def _are_partial(rewards: pd.Series, config: ImportConfig) -> bool:
     least, full = min(0.0, rewards.min()), max(config.least_correct, rewards.max())
     return bool(((rewards > least) & (rewards < full)).any())
 
 
-# ---------------------------------------------------------------- what the tool says
+# ---------------------------------------------------------------- scores of the tool
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Claimed:
+class _Claim:
     line: int
     step: int
     task: str
@@ -189,8 +192,8 @@ class _Claimed:
     score: ToolScore
 
 
-def _claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: KnownProblems) -> Iterator[_Claimed]:
-    """Yield the tool's scores of the responses of a file, up to the first unreadable part."""
+def _read_claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: KnownProblems) -> Iterator[_Claim]:
+    """Yield the tool's scores in a file, up to the first unreadable part."""
     items = file.importer.read_samples(file.path, ReadOptions(fields=config.map, reward=config.reward))
     try:
         for _, same_line in groupby(items, key=lambda item: item.line):
@@ -199,16 +202,16 @@ def _claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: Kn
                 score, step = _score_of(item, config), step_of(item, file, config)
                 if score is None or step is None or (config.steps and step not in config.steps):
                     continue
-                together = [follower for follower in of_line[place:] if follower.prompt == item.prompt][: score.n]
-                if len(together) == score.n:
+                scored = [follower for follower in of_line[place:] if follower.prompt == item.prompt][: score.n]
+                if len(scored) == score.n:
                     problem = problem_of(item, file, verifier, config.gold)
-                    yield _Claimed(
+                    yield _Claim(
                         line=item.line,
                         step=step,
                         task=problem.task,
                         problem_id=problems.find(item, task_of(item, file)) or problem.problem_id,
                         response_ids=tuple(
-                            response_id(follower.response.encode("utf-8", "replace")) for follower in together
+                            response_id(follower.response.encode("utf-8", "replace")) for follower in scored
                         ),
                         score=score,
                     )
@@ -222,8 +225,8 @@ def _score_of(item: Recorded, config: ImportConfig) -> ToolScore | None:
     return ToolScore(config.reward or "score", float(item.reward >= config.least_correct), 1)
 
 
-def _batches(claims: Iterator[_Claimed]) -> Iterator[list[_Claimed]]:
-    part: list[_Claimed] = []
+def _batch_claims(claims: Iterator[_Claim]) -> Iterator[list[_Claim]]:
+    part: list[_Claim] = []
     n_responses = 0
     for claim in claims:
         part.append(claim)
@@ -235,16 +238,16 @@ def _batches(claims: Iterator[_Claimed]) -> Iterator[list[_Claimed]]:
         yield part
 
 
-def _grades(store: Store, claims: Sequence[_Claimed], verifier: str) -> dict[tuple[str, str], bool]:
+def _load_grades(store: Store, claims: Sequence[_Claim], verifier: str) -> dict[tuple[str, str], bool]:
     pairs = {(claim.problem_id, response) for claim in claims for response in claim.response_ids}
     rows = store.frame(
         """
-        WITH asked AS (
+        WITH wanted AS (
             SELECT unnest($problem_ids::VARCHAR[]) AS problem_id, unnest($response_ids::VARCHAR[]) AS response_id
         )
         SELECT problem_id, response_id, correct
         FROM grades
-        SEMI JOIN asked USING (problem_id, response_id)
+        SEMI JOIN wanted USING (problem_id, response_id)
         WHERE verifier = $verifier
         """,
         problem_ids=[problem for problem, _ in pairs],
@@ -254,27 +257,26 @@ def _grades(store: Store, claims: Sequence[_Claimed], verifier: str) -> dict[tup
     return {(row.problem_id, row.response_id): bool(row.correct) for row in rows.itertuples(index=False)}
 
 
-def _estimate(n_right: int, score: ToolScore) -> float:
-    """Return pass@k of ``n_right`` correct responses."""
-    return n_right / score.n if score.k == 1 else float(_estimates(score.n, score.k)[n_right])
+def _pass_at_k(n_correct: int, score: ToolScore) -> float:
+    return n_correct / score.n if score.k == 1 else float(_pass_table(score.n, score.k)[n_correct])
 
 
 @lru_cache(maxsize=64)
-def _estimates(n: int, k: int) -> Float[np.ndarray, " correct"]:
-    estimates: Float[np.ndarray, " correct"] = pass_at_k_table(n, [k])[:, 0]
-    return estimates
+def _pass_table(n: int, k: int) -> Float[np.ndarray, " correct"]:
+    table: Float[np.ndarray, " correct"] = pass_at_k_table(n, [k])[:, 0]
+    return table
 
 
 class _Tally:
-    """Scores of one file, task, step and metric, next to our grades."""
+    """Sums of scores and grades of one file, task, step and metric."""
 
     def __init__(self) -> None:
         self.n_differ = 0
         self._n = 0
         self._tool = self._ours = 0.0
-        self._first: tuple[_Claimed, float] | None = None
+        self._first: tuple[_Claim, float] | None = None
 
-    def add(self, claim: _Claimed, ours: float) -> None:
+    def add(self, claim: _Claim, ours: float) -> None:
         """Add a score."""
         self._n += 1
         self._tool += claim.score.value
@@ -284,7 +286,7 @@ class _Tally:
             self._first = self._first or (claim, ours)
 
     def disagreement(self, file: PlannedFile, verifier: str, config: ImportConfig) -> Disagreement:
-        """Return the differences; there must be one."""
+        """Return the disagreement; at least one score must differ."""
         assert self._first is not None
         claim, ours = self._first
         return Disagreement(
@@ -304,3 +306,101 @@ class _Tally:
             first_ours=ours,
             regraded=config.regrade,
         )
+
+
+# ---------------------------------------------------------------- several scores of one response
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreNotes:
+    """Lines about a series whose tool gave each response several scores.
+
+    ``notes`` list the scores and the one that is used; ``doubts`` warn where their changes between checkpoints differ.
+    """
+
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def compare_scores(files: Sequence[PlannedFile], config: ImportConfig) -> ScoreNotes:
+    """Read the scores of all files by name, and compare their changes from the first step to every later one."""
+    notes, doubts = [], []
+    options = ReadOptions(fields=config.map, reward=config.reward)
+    by_task: dict[str, dict[int, ScoreTable]] = {}
+    for file in files:
+        step = step_of_file(file, config)
+        if step is None or (config.steps and step not in config.steps):
+            continue
+        try:
+            table = file.importer.score_table(file.path, options)
+        except ImportFileError:  # the import reports it
+            continue
+        if table is not None:
+            tables = by_task.setdefault(file.task or file.series, {})
+            tables[step] = _merge_tables(tables[step], table) if step in tables else table
+    for task, tables in by_task.items():
+        first = tables[min(tables)]
+        names = list(first.score_of)
+        notes.append(
+            f"task {task}: {plural(len(names), 'score')} of each response ({', '.join(names)}). {_reward_hint(first)}"
+        )
+        differing = max(_find_differences(tables), key=lambda movement: movement.difference, default=None)
+        if differing is not None:
+            doubts.append(differing.sentence(task, first))
+    return ScoreNotes(notes=tuple(notes), doubts=tuple(doubts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Movement:
+    """Changes of the mean of two scores from step ``base`` to ``step``, in probability, over the same problems."""
+
+    base: int
+    step: int
+    names: tuple[str, str]
+    changes: tuple[float, float]
+    n_problems: int
+
+    @property
+    def difference(self) -> float:
+        """Absolute difference between both changes."""
+        return abs(self.changes[0] - self.changes[1])
+
+    def sentence(self, task: str, table: ScoreTable) -> str:
+        """Return the warning."""
+        moved = " and ".join(
+            f"{name} by {signed_text(change)}" for name, change in zip(self.names, self.changes, strict=True)
+        )
+        return (
+            f"task {task}: the scores change differently between checkpoints. From step {self.base} to {self.step}, "
+            f"{moved} points ({plural(self.n_problems, 'problem')}). {_reward_hint(table)} and another --name"
+        )
+
+
+def _reward_hint(table: ScoreTable) -> str:
+    return f"Reward: {table.taken}. To use one of them: {table.flag}"
+
+
+def _find_differences(tables: Mapping[int, ScoreTable]) -> Iterator[_Movement]:
+    """Yield the pairs of scores whose changes differ by more than ``MARGIN``, and significantly."""
+    base, *later = sorted(tables)
+    for step in later:
+        early, late = tables[base].score_of, tables[step].score_of
+        for names in combinations([name for name in early if name in late], 2):
+            problems = set.intersection(*(set(early[name]) & set(late[name]) for name in names))
+            if len(problems) < 2:
+                continue
+            changes_NP = np.array(
+                [[late[name][problem] - early[name][problem] for problem in sorted(problems)] for name in names]
+            )
+            difference_P = changes_NP[0] - changes_NP[1]
+            error = difference_P.std(ddof=1) / len(problems) ** 0.5
+            if abs(difference_P.mean()) > max(MARGIN, _LEAST_ERRORS * error):
+                first, second = changes_NP.mean(axis=1).tolist()
+                yield _Movement(base=base, step=step, names=names, changes=(first, second), n_problems=len(problems))
+
+
+def _merge_tables(table: ScoreTable, other: ScoreTable) -> ScoreTable:
+    """Return the scores of two files of one step; the first has priority."""
+    names = dict.fromkeys([*table.score_of, *other.score_of])
+    score_of = {name: {**other.score_of.get(name, {}), **table.score_of.get(name, {})} for name in names}
+    return ScoreTable(score_of=score_of, taken=table.taken, flag=table.flag)

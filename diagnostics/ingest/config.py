@@ -1,4 +1,4 @@
-"""Settings of an import. One dataclass field is the flag, the TOML key and the documentation."""
+"""Settings of an import. Each dataclass field is a flag and a TOML key, with its documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal as Literal
 from cyclopts import Parameter, Token
 
 from oversharp.diagnostics.audit.config import CODE_BLOCK
-from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # the command line reads inherited fields by it
+from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # type hints of inherited fields refer to it
 from oversharp.diagnostics.audit.terms import VerdictConfig
 from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
@@ -30,48 +30,48 @@ from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER 
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
-#: Our names that ``--map`` accepts.
+#: Names that ``--map`` accepts.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
     "cluster", "greedy", "n", "correct", "share",
 )  # fmt: skip
-#: Those of them that describe a response, not a problem.
+#: Those that describe a response, not a problem.
 _OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
-    """Parse ``--map prompt=question,response=output``, given once or in several ``--map``."""
+    """Parse ``--map prompt=question,response=output``, in one or several ``--map``."""
     pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
-    named = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
-    if len(named) < len(pairs) or not all(named.values()):
+    fields = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
+    if len(fields) < len(pairs) or not all(fields.values()):
         raise ValueError(f"{','.join(pairs)!r} is not a list of NAME=FIELD pairs such as prompt=question,reward=score")
-    return named
+    return fields
 
 
 @Parameter(name="*")
 @check_settings
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(GraderConfig, VerdictConfig):
-    """Settings of an import: format and fields of the files, and facts that they lack.
+    """Settings of an import: format and fields of the files, and facts missing in them.
 
     Attributes
     ----------
     store
         The audit.duckdb to write to; the report goes to the same folder.
     format
-        Format of the files. Default: recognised by their content.
+        Format of the files. Default: detected from their content.
     map
-        Fields of any JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Paths reach into objects
+        Fields of a JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Paths reach into objects
         and lists: doc.question, code[0], rollouts[].text (one sample each). Counts without texts are
         problem=…,n=…,correct=…,step=…. cluster=… marks related problems, such as variants of a template.
     base
-        File or folder with the samples before RLVR, where its name has no step: they count as step 0.
+        File or folder with the samples before RLVR, if its name has no step. They become step 0.
     name
         Name of the series. Default: the run's name in the files, else the folder's.
     step
         Step of all samples. Overrides fields and names.
     match
-        How problems are joined across steps: text, by prompt and gold answer, or id, by the tool's own id. Use id where
+        Key that joins problems across steps: text (prompt and gold answer) or id (the tool's id). Use id where
         the prompt template or the spelling of the gold answers changed.
     window
         Merge this many steps into one, named after the last. For rollouts of training, where a problem comes once per
@@ -86,9 +86,9 @@ class ImportConfig(GraderConfig, VerdictConfig):
     verifier
         Verifier of samples without a reward. FILE.py:function runs your code.
     gold
-        For a gold that is a list: whether a response must state any or all of its members.
+        If the gold is a list: whether a response must state any or all of its members.
     answer_in_thoughts
-        Accept a box in a model's thoughts where the text after them states no answer.
+        Accept a box in a model's thoughts if the text after them states no answer.
     regrade
         Ignore the tool's rewards and grade every sample with the verifier.
     n
@@ -97,18 +97,18 @@ class ImportConfig(GraderConfig, VerdictConfig):
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     temperature
-        Sampling temperature, for the record, if the files lack it.
+        Sampling temperature to record, if the files lack it.
     top_p
-        Nucleus mass, for the record.
+        Nucleus mass to record.
     max_tokens
-        Longest response in tokens, for the record.
+        Token limit of responses to record.
     strategy_regex
-        A response that matches is counted as strategy "code", any other as "prose".
+        Regular expression of the strategy "code"; other responses are "prose".
     memory_gib
         Memory limit of queries, in GiB; larger intermediate results go to files next to the store. Default: 1, or half
         of the free memory if that is less.
     allow_pickle
-        Read pickles, which can run code while they are read. Only for files that you made.
+        Read pickles, which can run code when they are read. Only for files that you made.
     dry_run
         Show files, formats, steps and counts; write nothing.
     """
@@ -148,9 +148,9 @@ class ImportConfig(GraderConfig, VerdictConfig):
         if self.answer_in_thoughts:
             object.__setattr__(self, "verifier", in_thoughts(self.verifier))
         object.__setattr__(self, "store", store_file(self.store))
-        if "score" in self.map:  # what many tools call a reward
+        if "score" in self.map:  # many tools' name of the reward
             if "reward" in self.map:
-                raise ConfigError("--map names the reward twice, as reward=… and as score=…; leave one out")
+                raise ConfigError("--map has the reward twice, as reward=… and as score=…; leave one out")
             named = {"reward" if name == "score" else name: field for name, field in self.map.items()}
             object.__setattr__(self, "map", named)
         for flag, value, least in (
@@ -167,12 +167,12 @@ class ImportConfig(GraderConfig, VerdictConfig):
             raise ConfigError(f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n")
         unknown = sorted(self.map.keys() - set(MAPPED))
         if unknown:
-            raise ConfigError(f"--map {unknown[0]}=…: not a name of ours; there are {', '.join(MAPPED)}")
+            raise ConfigError(f"--map {unknown[0]}=…: unknown name; use one of {', '.join(MAPPED)}")
         self._require_fields()
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise ConfigError(f"--temperature {self.temperature}: must be a number, 0 or more")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ConfigError(f"--top-p {self.top_p}: must lie in (0, 1]")
+            raise ConfigError(f"--top-p {self.top_p}: must be above 0 and at most 1")
         if not math.isfinite(self.least_correct):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
         require_memory(self.memory_gib)
@@ -181,7 +181,7 @@ class ImportConfig(GraderConfig, VerdictConfig):
         GraderConfig.__post_init__(self)
 
     def _require_fields(self) -> None:
-        """Raise ``ConfigError`` where ``map`` does not name what a sample, or a count of samples, needs."""
+        """Raise ``ConfigError`` if ``map`` lacks fields that samples, or counts of samples, need."""
         if not self.map:
             return
         if self.map.keys() & {"n", "correct", "share"}:
@@ -197,12 +197,12 @@ class ImportConfig(GraderConfig, VerdictConfig):
                 raise ConfigError("--regrade: counts have no responses that could be graded; leave it out")
         elif not self.map.keys() >= {"prompt", "response"}:
             raise ConfigError(
-                "--map needs prompt=… and response=…, and reward=… or gold=…; of counts alone problem=…, n=…, correct=…"
+                "--map needs prompt=… and response=…, and reward=… or gold=…; for counts problem=…, n=…, correct=…"
             )
         elif not self.map.keys() & {"reward", "gold"}:
-            raise ConfigError("--map needs reward=… or gold=…: without either nothing can be graded")
+            raise ConfigError("--map needs reward=… or gold=…: without them no response can be graded")
         if self.format not in (None, self.chosen_format):
-            raise ConfigError(f"--format {self.format} knows its fields; leave --map out, or the format")
+            raise ConfigError(f"--format {self.format}: this format has fixed fields; leave out --map or --format")
 
     @property
     def least_correct(self) -> float:
@@ -211,13 +211,13 @@ class ImportConfig(GraderConfig, VerdictConfig):
 
     @property
     def chosen_format(self) -> str | None:
-        """The named format; with a mapping of fields that is ``mapped``, of counts ``counts``."""
+        """The chosen format: with ``map`` it is ``mapped``, or ``counts`` for counts."""
         if not self.map:
             return self.format
         return COUNTS_ALONE if "n" in self.map else "mapped"
 
     def settings(self, tool: str, from_files: Mapping[str, Any]) -> RecordedSettings:
-        """Return the sampling settings of ``tool``: those in the files, replaced by those given as flags."""
+        """Return the sampling settings of ``tool``: those in the files, overridden by flags."""
         from_flags = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
         return RecordedSettings(
             sampler=tool, **{**from_files, **{name: value for name, value in from_flags.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""Imports the files of other tools: reads new samples into the store, grades them, measures, and reaches a verdict."""
+"""Import files of other tools: read new samples into the store, grade them, and compute measures and verdict."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ import pandas as pd
 from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.terms import resolve_terms
 from oversharp.diagnostics.engine.grading import grade_responses
-from oversharp.diagnostics.ingest.comparison import Disagreement, PartialRewards, compare_grades, partial_rewards
+from oversharp.diagnostics.ingest.assign import recorded_id
+from oversharp.diagnostics.ingest.comparison import (
+    Disagreement,
+    PartialRewards,
+    ScoreNotes,
+    compare_grades,
+    compare_scores,
+    partial_rewards,
+)
 from oversharp.diagnostics.ingest.config import ImportConfig
-from oversharp.diagnostics.ingest.place import recorded_id
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from oversharp.diagnostics.ingest.problems import KnownProblems
 from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, stored_steps
-from oversharp.diagnostics.ingest.scores import ScoreNotes, compare_scores
-from oversharp.diagnostics.ingest.selection import choose
+from oversharp.diagnostics.ingest.selection import select_problems
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError, StoreError
@@ -39,7 +45,7 @@ from oversharp.diagnostics.verifiers.own_file import is_own
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSeries:
-    """Result of one series. ``why``: the reason why its samples are stored and not audited.
+    """Result of one series. ``why``: the reason if its samples are stored but not audited.
 
     ``disagreements``, ``partial_rewards`` and ``score_doubts``: reasons why grades may differ from the tool's.
     """
@@ -59,13 +65,12 @@ class ImportedSeries:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons to doubt the grades, one sentence each."""
-        differing = [doubt.sentence for doubt in self.disagreements]
-        return (*differing, *(doubt.sentence for doubt in self.partial_rewards), *self.score_doubts)
+        return (*(doubt.sentence for doubt in (*self.disagreements, *self.partial_rewards)), *self.score_doubts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Result of an import. ``report_path``: the path of the report, None without any verdict."""
+    """Result of an import. ``report_path`` is None without a verdict."""
 
     store_path: Path
     report_path: Path | None
@@ -77,19 +82,16 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, a file, a step or a series was left out, or the steps of a file or grades are doubtful."""
+        """Whether a record, file, step or series was left out, or steps or grades are doubtful."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
-            of_series.left_out
-            or of_series.why
-            or of_series.doubts
-            or (of_series.verdict is not None and of_series.verdict.left_out)
-            for of_series in self.series
+            result.left_out or result.why or result.doubts or (result.verdict is not None and result.verdict.left_out)
+            for result in self.series
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPreview:
-    """Preview of a series. ``why``: the reason why the import could compare nothing; ``doubts``: of its grades."""
+    """Preview of a series. ``why``: the reason if nothing can be compared; ``doubts``: reasons to doubt the grades."""
 
     name: str
     files: tuple[FileResult, ...]
@@ -99,20 +101,20 @@ class SeriesPreview:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The same as JSON, without the files."""
+        """Fields for JSON, without the files."""
         notes, doubts = list(self.notes), list(self.doubts)
         return {"series": self.name, "why_no_verdict": self.why, "notes": notes, "doubts": doubts}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Doubts of the grades, and why nothing could be compared."""
+        """Doubts about the grades, and why nothing can be compared."""
         return (*self.doubts, *(() if self.why is None else (f"nothing can be compared: {self.why}",)))
 
 
 def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]:
-    """Read all files as an import would, choose what it would compare, and write nothing.
+    """Read all files and select samples as an import would, without writing.
 
-    Raises ``StoreError`` where the import would be refused for what the store holds.
+    Raises ``StoreError`` if the import would be refused because of existing rows.
     """
     config = replace(config, verifier=named_verifier(config.verifier))
     if config.verifier not in verifier_names():
@@ -128,19 +130,19 @@ def _preview_series(
     verifier = None if store is None else _stored_verifier(store, name, planned[0], config)
     reader = SeriesReader(None, name, config, verifier=verifier)
     if store is not None:
-        reader.places.problems.add_stored(store, name)
+        reader.assigner.problems.add_stored(store, name)
     planned, copies = _without_copies(planned)
     files = tuple(_read_all(reader, planned, SilentProgress()))
-    read = pd.DataFrame(reader.places.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
+    read = pd.DataFrame(reader.assigner.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
     if store is not None and reader.settings is not None:
         stored = store.frame(_STORED_COUNTS, series=name, settings_id=reader.settings.settings_id)
-        together = pd.concat([stored, read]) if len(stored) else read
-        # a file that is in the store already adds nothing
-        read = together.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
+        combined = pd.concat([stored, read]) if len(stored) else read
+        # a file that was imported before adds no samples
+        read = combined.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
     if read.empty:
         return SeriesPreview(name=name, files=files, notes=copies, why=_nothing_usable(files))
     try:
-        chosen = choose(read, config, hint=lambda: reader.places.problems.hint)
+        chosen = select_problems(read, config, hint=lambda: reader.assigner.problems.hint)
     except ConfigError as error:
         return SeriesPreview(name=name, files=files, notes=copies, why=str(error))
     left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
@@ -162,12 +164,12 @@ def import_samples(
     """Import dumps into ``config.store`` and audit every series in them, up to the verdict.
 
     Raises:
-        OversharpError: bad input; what was imported before stays in the store.
+        OversharpError: bad input; samples imported before the error stay in the store.
     """
     progress = progress or SilentProgress()
     config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
-    if config.verifier not in verifier_names():  # also where the tool's rewards make it idle
-        get_verifier(config.verifier)  # its error lists the known ones
+    if config.verifier not in verifier_names():  # checked even if the tool's rewards replace it
+        get_verifier(config.verifier)  # its error lists the known verifiers
     plan = plan_import(paths, config)
     files: list[FileResult] = []
     series: list[ImportedSeries] = []
@@ -193,14 +195,17 @@ def import_samples(
                 settings=reader.settings,
                 verifier=reader.verifier,
                 files=used,
-                problems=reader.places.problems,
+                problems=reader.assigner.problems,
                 terms=terms,
             )
             audited = _audit(store, samples, config, command, progress)
             series.append(replace(audited, notes=(*_empty_notes(results), *audited.notes)))
         # the last series updated the recommendation in all verdicts
-        series = [one if one.verdict is None else replace(one, verdict=store.verdict(one.name)) for one in series]
-    has_verdict = any(one.verdict is not None for one in series)
+        series = [
+            result if result.verdict is None else replace(result, verdict=store.verdict(result.name))
+            for result in series
+        ]
+    has_verdict = any(result.verdict is not None for result in series)
     return ImportResult(
         store_path=config.store,
         report_path=config.store.parent / "report.html" if has_verdict else None,
@@ -211,23 +216,23 @@ def import_samples(
 
 
 def _empty_notes(files: Sequence[FileResult]) -> list[str]:
-    """Return a line for the samples that have a reward and no text, if there are any."""
+    """Return a line on the samples with a reward but no text, if there are any."""
     n = sum(file.n_empty for file in files)
     total = sum(file.n_samples for file in files)
-    return [f"{n:,} of {plural(total, 'sample')} have a score and no text: they count as empty responses"] if n else []
+    return [f"{n:,} of {plural(total, 'sample')} have a score but no text: counted as empty responses"] if n else []
 
 
 def _stored_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
-    """Return the verifier of the series' stored samples; None without any.
+    """Return the verifier of the series' stored samples; None without samples.
 
-    Raises ``StoreError`` if these come from checkpoints that were sampled here, or from another tool.
+    Raises ``StoreError`` if they were not imported, or come from another tool or other settings.
     """
     kinds = store.frame(
         "SELECT DISTINCT kind FROM checkpoints JOIN series_checkpoints USING (checkpoint_id) WHERE series = $series",
         series=series,
     )["kind"].tolist()
     if kinds and kinds != ["recorded"]:
-        raise StoreError(f"{store.path}: series {series!r} was sampled here; give the import another --name")
+        raise StoreError(f"{store.path}: series {series!r} was sampled by oversharp; pass another --name")
     imports = store.frame(
         "SELECT DISTINCT format, verifier FROM imports WHERE series = $series AND n_samples > 0 ORDER BY ALL",
         series=series,
@@ -237,8 +242,8 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
     tool, verifier = str(imports["format"].iloc[0]), str(imports["verifier"].iloc[0])
     if tool != file.importer.name:
         raise StoreError(
-            f"{store.path}: series {series!r} holds samples of {tool}, {file.path} is of {file.importer.name}; samples "
-            "that different tools drew do not mix: import these under another --name"
+            f"{store.path}: series {series!r} has samples of {tool}, {file.path} is of {file.importer.name}; samples "
+            "of different tools cannot be mixed: pass another --name"
         )
     drawn = store.frame(
         "SELECT DISTINCT settings_id FROM samples JOIN series_checkpoints USING (checkpoint_id) WHERE series = $series",
@@ -247,24 +252,22 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
     if config.settings(tool, file.sampling).settings_id not in drawn:
         raise StoreError(
             f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
-            "give these samples another --name"
+            "pass another --name"
         )
     if is_own(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
         raise StoreError(
             f"{store.path}: series {series!r} is graded by {verifier}, and {config.verifier} is other code; grade its "
-            f"samples again with `oversharp regrade {store.path} --verifier FILE.py:function`, or give this import a "
-            "--name of its own"
+            f"samples again with `oversharp regrade {store.path} --verifier FILE.py:function`, or pass another --name"
         )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(
-            f"{store.path}: series {series!r} holds the rewards of {tool}; "
-            "to grade it otherwise run `oversharp regrade`"
+            f"{store.path}: series {series!r} has the rewards of {tool}; use `oversharp regrade` for other grades"
         )
     return verifier
 
 
 def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
-    """Leave out files whose samples are also in another file with scores; return the rest and a note per file."""
+    """Leave out files whose samples another file has with scores. Returns the other files, and a note per file."""
     samples = {file.path: file.importer.samples_of(file.path) for file in planned}
     scored: dict[tuple[str, int | None], Path] = {}
     for file in planned:
@@ -296,7 +299,7 @@ def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: Pr
     return results
 
 
-# ---------------------------------------------------------------- the audit
+# ---------------------------------------------------------------- audit
 
 
 _STORED_COUNTS = """
@@ -311,7 +314,7 @@ _STORED_COUNTS = """
 
 @dataclass(frozen=True, kw_only=True)
 class _Samples:
-    """Imported samples of one series: sampling settings, verifier, files, problems, and verdict settings."""
+    """Imported samples of one series, with their settings, verifier, files and problems."""
 
     series: str
     settings: RecordedSettings
@@ -327,14 +330,14 @@ def _audit(
     series, settings = imported.series, imported.settings
     counts = store.frame(_STORED_COUNTS, series=series, settings_id=settings.settings_id)
     try:
-        chosen = choose(counts, config, hint=lambda: imported.problems.hint)
+        chosen = select_problems(counts, config, hint=lambda: imported.problems.hint)
     except ConfigError as error:
         return _without_audit(series, str(error), steps=tuple(sorted(set(counts["step"].tolist()))))
     for note in chosen.notes:
         progress.note(f"{series}: {note}")
     ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
-    more = (chosen.unequal.to_csv(index=False),) if len(chosen.unequal) else ()
-    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *more)
+    unequal = (chosen.unequal.to_csv(index=False),) if len(chosen.unequal) else ()
+    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *unequal)
     key = AuditKey(
         audit_id=content_hash("recorded", *compared, config.strategy_regex),
         series=series,
@@ -355,7 +358,7 @@ def _audit(
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
     ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
     store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
-    # a reward is committed with its sample
+    # rewards were committed with their samples
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))
         pending = find_ungraded(store, key, with_errors=True)
@@ -375,9 +378,7 @@ def _audit(
     else:
         disagreements, n_left = compare_grades(store, imported.files, imported.verifier, config, imported.problems)
         if n_left:
-            notes.append(
-                f"{plural(n_left, 'score')} of the tool not compared: of responses that are not all graded here"
-            )
+            notes.append(f"{plural(n_left, 'score')} of the tool not compared: some of their responses have no grade")
             progress.note(f"{series}: {notes[-1]}")
     result = ImportedSeries(
         name=series,
@@ -401,4 +402,4 @@ def _without_audit(name: str, why: str, steps: tuple[int, ...] = ()) -> Imported
 
 def _nothing_usable(files: Sequence[FileResult]) -> str:
     reasons = [file.why or ", ".join(file.faults) for file in files if file.why or file.faults]
-    return f"no sample could be used: {reasons[0]}" if reasons else "its files hold no sample"
+    return f"no sample could be used: {reasons[0]}" if reasons else "its files have no samples"

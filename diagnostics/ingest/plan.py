@@ -1,4 +1,4 @@
-"""Plans an import: which files are read, into which series, and of which step each file is."""
+"""Plan an import: the files to read, with the series and step of each."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats import FoundFile, FoundFiles, find_files
 from oversharp.diagnostics.ingest.formats.contract import FilePlace, Importer
-from oversharp.diagnostics.ingest.formats.mapped import holds_response, require_fields
+from oversharp.diagnostics.ingest.formats.mapped import has_response, require_fields
 from oversharp.diagnostics.ingest.formats.opening import without_compression
-from oversharp.diagnostics.ingest.formats.rows import holds_records
+from oversharp.diagnostics.ingest.formats.rows import has_records
 from oversharp.diagnostics.records.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
-    """One file. ``step`` is None where only its records have it; ``fixed``: the records' steps are ignored.
+    """A file to import. ``step`` is None if only its records have steps; ``fixed``: the records' steps are ignored.
 
-    ``sampling``: sampling settings that the file names.
+    ``sampling``: the sampling settings in the file.
     """
 
     path: Path
@@ -34,10 +34,7 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportPlan:
-    """Files in reading order, and files that are not read.
-
-    ``unknown``: unrecognized formats. ``refused``: unreadable files, each with the reason, without the path.
-    """
+    """Files in reading order, files of unrecognized format, and unreadable files with the reason."""
 
     files: tuple[PlannedFile, ...]
     unknown: tuple[Path, ...] = ()
@@ -51,58 +48,57 @@ class ImportPlan:
 
 
 def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan:
-    """Return the plan for the files in ``paths`` and ``--base``.
+    """Return the plan for the files in ``paths`` and ``--base``; files of several tools become several series.
 
-    Files of several tools in one run become several series. Raises ``ImportFileError`` where no file can be read, and
-    ``ConfigError`` where the flags contradict the files.
+    Raises ``ImportFileError`` if no file can be read, and ``ConfigError`` if the flags contradict the files.
     """
     if not paths:
         raise ConfigError("no files given; pass a dump or a folder of dumps")
-    given = [Path(path).expanduser() for path in paths]
-    inside = _find(given, config)
-    files_inside, unknown, refused = inside.files, inside.unknown, inside.refused
-    based: tuple[FoundFile, ...] = ()
+    roots = [Path(path).expanduser() for path in paths]
+    listed = _find_dumps(roots, config)
+    sources, unknown, refused = listed.files, listed.unknown, listed.refused
+    base_sources: tuple[FoundFile, ...] = ()
     if config.base is not None:
-        at_base = _find([config.base.expanduser()], config)
-        based, refused = at_base.files, {**refused, **at_base.refused}
+        at_base = _find_dumps([config.base.expanduser()], config)
+        base_sources, refused = at_base.files, {**refused, **at_base.refused}
         unknown = tuple(dict.fromkeys(unknown + at_base.unknown))
-        places = {file_found.path.resolve() for file_found in based}
-        files_inside = tuple(file_found for file_found in files_inside if file_found.path.resolve() not in places)
-    named = {step for file_found in files_inside if (step := _place(file_found).step) is not None}
-    if config.step is not None and len(named) > 1:
+        base_paths = {source.path.resolve() for source in base_sources}
+        sources = tuple(source for source in sources if source.path.resolve() not in base_paths)
+    steps = {step for source in sources if (step := _place(source).step) is not None}
+    if config.step is not None and len(steps) > 1:
         raise ConfigError(
-            f"--step {config.step}: the files are of steps {', '.join(map(str, sorted(named)))} by their names; import "
-            "those of one step at a time, or leave --step out"
+            f"--step {config.step}: the file names have steps {', '.join(map(str, sorted(steps)))}; import one step at "
+            "a time, or leave out --step"
         )
-    files = [_plan_file(file_found, given[0], config) for file_found in files_inside]
+    files = [_plan_file(source, roots[0], config) for source in sources]
     runs = dict.fromkeys(file.series for file in files)
-    if len(runs) > 1 and (config.name is not None or based):
+    if len(runs) > 1 and (config.name is not None or base_sources):
         flag = "--name" if config.name is not None else "--base"
-        raise ConfigError(f"{flag}: the files are of several runs ({', '.join(runs)}); import one at a time")
-    series = config.name or next(iter(runs), config.name or given[0].resolve().name)
+        raise ConfigError(f"{flag}: the files are of several runs ({', '.join(runs)}); import one run at a time")
+    series = config.name or next(iter(runs), config.name or roots[0].resolve().name)
     files = [replace(file, series=series) for file in files] if len(runs) <= 1 else files
     files += [
-        replace(_plan_file(file_found, given[0], config), series=series, step=0, fixed=True) for file_found in based
+        replace(_plan_file(source, roots[0], config), series=series, step=0, fixed=True) for source in base_sources
     ]
     require_fields([file.path for file in files], config.map)
-    return ImportPlan(files=tuple(_without_mixing(files)), unknown=unknown, refused=refused)
+    return ImportPlan(files=tuple(_split_tools(files)), unknown=unknown, refused=refused)
 
 
-def _find(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
-    """Return the files of an import; with ``--map``, files without the response field count as unknown."""
-    inside = find_files(paths, name=config.chosen_format, allow_pickle=config.allow_pickle)
+def _find_dumps(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
+    """Return the files of an import; with ``--map``, files without the response field are unknown."""
+    listed = find_files(paths, name=config.chosen_format, allow_pickle=config.allow_pickle)
     if not config.map:
-        return inside
-    files = tuple(file for file in inside.files if holds_response(file.path, config.map))
-    if not files:  # require_fields names the field that is missing
-        return inside
-    other = tuple(file.path for file in inside.files if file not in files)
-    return replace(inside, files=files, unknown=inside.unknown + other)
+        return listed
+    files = tuple(file for file in listed.files if has_response(file.path, config.map))
+    if not files:  # require_fields reports the missing field
+        return listed
+    other = tuple(file.path for file in listed.files if file not in files)
+    return replace(listed, files=files, unknown=listed.unknown + other)
 
 
 def _place(file: FoundFile) -> FilePlace:
-    """Return the run, step and task in the path, without the suffix of a compressed file of records."""
-    return file.importer.place(without_compression(file.path) if holds_records(file.path) else file.path)
+    """Return run, step and task in the path, without a compression suffix."""
+    return file.importer.place(without_compression(file.path) if has_records(file.path) else file.path)
 
 
 def _plan_file(file: FoundFile, root: Path, config: ImportConfig) -> PlannedFile:
@@ -119,13 +115,14 @@ def _plan_file(file: FoundFile, root: Path, config: ImportConfig) -> PlannedFile
     )
 
 
-def _without_mixing(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+def _split_tools(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+    """Make separate series of the files of several tools in one run, and sort all files."""
     tools: dict[str, set[str]] = {}
     for file in files:
         tools.setdefault(file.series, set()).add(file.importer.name)
     mixed = {series for series, names in tools.items() if len(names) > 1}
-    named = [
+    split = [
         replace(file, series=f"{file.series} ({file.importer.name})") if file.series in mixed else file
         for file in files
     ]
-    return sorted(named, key=lambda file: (file.series, -1 if file.step is None else file.step, str(file.path)))
+    return sorted(split, key=lambda file: (file.series, -1 if file.step is None else file.step, str(file.path)))

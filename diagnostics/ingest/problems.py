@@ -1,23 +1,24 @@
-"""Identifies the problem of a sample by prompt and gold answer, or with ``--match id`` by the tool's id."""
+"""Identify the problem of a sample by prompt and gold answer, or with ``--match id`` by the tool's id."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from os.path import commonprefix
 from typing import NamedTuple
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
 from oversharp.diagnostics.store import Store
 
-NO_ID = "no problem id, which --match id needs"
+NO_ID = "no problem id, required by --match id"
 OTHER_PROMPT = "its id belongs to another prompt at the same step; --match id needs one id per problem"
-#: Characters of two texts that differ, from shortly before the difference.
+#: Characters shown of two differing texts, and how many of them before the difference.
 _SHOWN, _BEFORE = 40, 10
-#: Problems whose ids are kept for the hint alone: their texts take memory.
+#: Most problems whose ids are kept only for the hint: their texts take memory.
 _MOST_FOR_HINT = 10_000
 
 _STORED = """
-    WITH held AS (
+    WITH stored AS (
         SELECT s.problem_id, min(c.step) AS step
         FROM series_checkpoints AS c
         JOIN samples AS s USING (checkpoint_id)
@@ -25,7 +26,7 @@ _STORED = """
         GROUP BY s.problem_id
     )
     SELECT step, problem_id, task, prompt, gold, source_id
-    FROM held
+    FROM stored
     JOIN problems USING (problem_id)
     ORDER BY step, problem_id
 """
@@ -42,10 +43,10 @@ class _First(NamedTuple):
 
 @dataclass(kw_only=True)
 class KnownProblems:
-    """Problems of a series that were read so far.
+    """Problems of a series so far.
 
-    Golds that differ only in white space are equal; the first spelling is kept. ``by_id``: the first prompt and gold of
-    each of the tool's ids are kept.
+    Golds that differ only in white space are equal; the first spelling is kept. ``by_id``: problems with the same id of
+    the tool are equal; the first prompt and gold are kept.
     """
 
     by_id: bool
@@ -56,14 +57,14 @@ class KnownProblems:
     _ids_are_unique: bool = True
 
     def find(self, item: Recorded, task: str) -> str | None:
-        """Return the id of a problem that was read before; None for a new one."""
+        """Return the id of a known problem; None for a new one."""
         if self.by_id and item.problem is not None:
             first = self._of_id.get((task, item.problem))
             return None if first is None else first.problem_id
         return self._of_text.get(text_key(item.prompt, item.gold, task))
 
     def fault_of(self, item: Recorded, task: str, step: int) -> Fault | None:
-        """Return why the tool's id identifies no problem; None where it does, or is not used."""
+        """Return why the tool's id does not identify a problem; None if it does, or is not used."""
         if not self.by_id:
             return None
         if item.problem is None:
@@ -98,33 +99,31 @@ class KnownProblems:
 
     @property
     def hint(self) -> str | None:
-        """Note about problems with one id and different texts at two steps; None without such ids."""
+        """Note about problems with the same id but different texts at two steps, or None."""
         if self._differing is None or self.by_id or not self._ids_are_unique:
             return None
         source_id, first, other = self._differing
-        what = "prompts" if first.prompt != other.prompt else "gold answers"
-        texts = (first.prompt, other.prompt) if what == "prompts" else (first.gold, other.gold)
+        kind = "prompts" if first.prompt != other.prompt else "gold answers"
+        texts = (first.prompt, other.prompt) if kind == "prompts" else (first.gold, other.gold)
         before, after = _difference(*texts)
         return (
-            f"ids agree, {what} differ: first {source_id}, at step {first.step} {before!r} and at step {other.step} "
-            f"{after!r}; pass --match id to compare problems by their ids"
+            f"same ids have different {kind}: first {source_id}, {before!r} at step {first.step} and {after!r} at step "
+            f"{other.step}; pass --match id to compare problems by their ids"
         )
 
 
 def text_key(prompt: str, gold: str | None, task: str) -> bytes:
-    """Hash of prompt, task, and gold without its white space."""
+    """Return a hash of prompt, task, and gold without white space."""
     text = f"{prompt}\0{''.join((gold or '').split())}\0{task}"
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def _difference(one: str, other: str) -> tuple[str, str]:
-    """Parts of two texts around their first difference.
+def _difference(text: str, other: str) -> tuple[str, str]:
+    """Return the parts of two texts around their first difference.
 
     >>> _difference("What is 2 + 2?", "<user>What is 2 + 2?")
     ('What is 2 + 2?', '<user>What is 2 + 2?')
     """
-    same = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    start = max(0, same - _BEFORE)
-    parts = (text[start : start + _SHOWN] for text in (one, other))
-    before, after = (f"{'…' if start else ''}{part}" for part in parts)
-    return before, after
+    start = max(0, len(commonprefix((text, other))) - _BEFORE)  # noqa: RUF071 - by character, as intended
+    ellipsis = "…" if start else ""
+    return f"{ellipsis}{text[start : start + _SHOWN]}", f"{ellipsis}{other[start : start + _SHOWN]}"

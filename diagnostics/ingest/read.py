@@ -1,4 +1,4 @@
-"""Reads the files of a series into the store: each file once, in parts; bad records are counted by their fault."""
+"""Read the files of a series into the store, each once and in parts; count bad records by fault."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from hashlib import sha256
 from pathlib import Path
 
 from oversharp.diagnostics.ingest import batch
-from oversharp.diagnostics.ingest.batch import CHARACTERS_PER_BLOCK, RecordedGrades, SampleBatch, Texts, collector_off
+from oversharp.diagnostics.ingest.assign import Reading, SampleAssigner, recorded_id
+from oversharp.diagnostics.ingest.batch import (
+    CHARACTERS_PER_BLOCK,
+    GradedPairs,
+    RecordedGrades,
+    SampleBatch,
+    Texts,
+    pause_collection,
+)
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
 from oversharp.diagnostics.ingest.formats.rows import fault_of_last_line
-from oversharp.diagnostics.ingest.pairs import GradedPairs
-from oversharp.diagnostics.ingest.place import Places, Reading, recorded_id
 from oversharp.diagnostics.ingest.plan import PlannedFile
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
@@ -25,10 +31,10 @@ from oversharp.diagnostics.verifiers.names import RECORDED
 
 @dataclass(frozen=True, kw_only=True)
 class FileResult:
-    """Result of one file. ``known``: it was imported before. ``why``: the reason why no sample of it is used.
+    """Result of reading a file. ``known``: it was imported before. ``why``: the reason if none of its samples is used.
 
-    ``counted``: without a store, the samples of each step and problem. ``n_empty``: samples of this reading with a
-    reward and no text.
+    ``counted`` has the samples per step and problem, if read without a store. ``n_empty`` counts new samples with a
+    reward but no text.
     """
 
     path: Path
@@ -43,14 +49,14 @@ class FileResult:
 
     @property
     def n_skipped(self) -> int:
-        """Records that could not be used."""
+        """Number of unusable records."""
         return sum(count.n for count in self.faults.values())
 
 
 class SeriesReader:
-    """Reads the files of one series into a store, one after the other.
+    """Reader of the files of one series into a store; without a store it only counts samples.
 
-    Without a store it counts samples and writes nothing. ``verifier`` None: the first samples decide.
+    ``verifier`` None: the first samples determine it.
     """
 
     def __init__(self, store: Store | None, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -58,45 +64,45 @@ class SeriesReader:
         self.settings: RecordedSettings | None = None
         self._store = store
         self._config = config
-        self.places = Places(series, config, verifier=verifier)
+        self.assigner = SampleAssigner(series, config, verifier=verifier)
         self._at_temperature_1 = True
         self._texts = Texts()
-        self._graded: GradedPairs | None = None  # None: earlier grades are unknown here
+        self._graded: GradedPairs | None = None  # None: earlier grades are not loaded
 
     def close(self) -> None:
-        """Release the buffers of texts."""
+        """Release the text buffers."""
         self._texts, self._graded = Texts(0), None
 
     @property
     def verifier(self) -> str | None:
-        """Name of the verifier; None before the first sample."""
-        return self.places.verifier
+        """Verifier of the samples; None before the first sample."""
+        return self.assigner.verifier
 
     def read(self, file: PlannedFile, verifiers: Verifiers) -> FileResult:
-        """Write the file's samples that the store lacks. Raises ``ImportFileError`` for a file that cannot be read."""
+        """Write the file's new samples. Raises ``ImportFileError`` for an unreadable file."""
         settings = self._config.settings(file.importer.name, file.sampling)
         if self.settings is None:
             self._begin(settings)
         elif settings != self.settings:
             return _skipped_file(
                 file,
-                f"drawn with other sampling settings than the files before it ({_difference(settings, self.settings)})",
+                f"has other sampling settings than the files before it ({_difference(settings, self.settings)})",
             )
         n_bytes, options = _size(file.path), self._options(file)
         earlier, file_hash = None, ""
         if self._store is not None:
-            file_hash = f"{_content(file.path)}:{options}"
+            file_hash = f"{_hash_content(file.path)}:{options}"
             progress = self._resume_point(self._store, file, n_bytes, file_hash)
             if isinstance(progress, FileResult):
                 return progress
             earlier = progress
         done, faults = (earlier.lines_done, dict(earlier.faults)) if earlier else (0, {})
-        cut = fault_of_last_line(file.path, earlier.n_bytes) if earlier is not None and earlier.complete else None
-        if cut in faults:  # that line may be whole now: read it again
+        last_fault = fault_of_last_line(file.path, earlier.n_bytes) if earlier and earlier.complete else None
+        if last_fault in faults:  # the line may be complete now: read it again
             done -= 1
-            count = faults.pop(cut)
+            count = faults.pop(last_fault)
             if count.n > 1:
-                faults[cut] = replace(count, n=count.n - 1)
+                faults[last_fault] = replace(count, n=count.n - 1)
         reading = Reading(
             file=file,
             file_hash=file_hash,
@@ -106,13 +112,13 @@ class SeriesReader:
             faults=faults,
             part=SampleBatch(self._texts),
         )
-        with collector_off():
+        with pause_collection():
             return self._read(reading, done)
 
     def _resume_point(
         self, store: Store, file: PlannedFile, n_bytes: int, file_hash: str
     ) -> ImportedFile | FileResult | None:
-        """Return how far the file was read before, or its result where no more is read; None for a new file."""
+        """Return how far the file was read before, or its result if nothing more is read; None for a new file."""
         options = file_hash.partition(":")[2]
         earlier = store.find_import(self.series, file_hash)
         if earlier is not None:
@@ -126,27 +132,27 @@ class SeriesReader:
                 known=True,
             )
         earlier = store.find_import_from(self.series, file.path)
-        if earlier is None or not earlier.n_samples:  # nothing of it could be used
+        if earlier is None or not earlier.n_samples:  # none of its records was usable
             return None
         if not earlier.file_hash.endswith(f":{options}"):
             return _skipped_file(
                 file,
                 "was imported before with another --map, --match, --reward, --correct-at, --step, --steps or --window; "
-                "give this reading of it another --name",
+                "pass another --name to import it again",
             )
-        if earlier.n_bytes > n_bytes or earlier.file_hash != f"{_content(file.path, earlier.n_bytes)}:{options}":
-            return _skipped_file(file, "was imported before with other content; give what it holds now another --name")
+        if earlier.n_bytes > n_bytes or earlier.file_hash != f"{_hash_content(file.path, earlier.n_bytes)}:{options}":
+            return _skipped_file(file, "was imported before with other content; pass another --name to import it")
         return earlier
 
     def _options(self, file: PlannedFile) -> str:
-        """Return a hash of the settings that change which samples the same content gives."""
+        """Return a hash of the settings that affect the samples of a given content."""
         config = self._config
-        asked = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
-        return content_hash(file.step, file.fixed, *asked, *(["id"] if config.match == "id" else []))
+        chosen = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
+        return content_hash(file.step, file.fixed, *chosen, *(["id"] if config.match == "id" else []))
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
-        self._at_temperature_1 = settings.temperature in (None, 1.0)  # else they are not those of temperature 1
+        self._at_temperature_1 = settings.temperature in (None, 1.0)  # for the log-probabilities
         if self._store is None:
             return
         self._store.add_settings(settings)
@@ -159,9 +165,9 @@ class SeriesReader:
             """,
             settings_id=settings.settings_id,
         )
-        self.places.problems.add_stored(self._store, self.series)
+        self.assigner.problems.add_stored(self._store, self.series)
         for row in stored.itertuples(index=False):
-            self.places.add_stored_samples((row.checkpoint_id, row.problem_id, row.greedy), row.indices)
+            self.assigner.add_stored_samples((row.checkpoint_id, row.problem_id, row.greedy), row.indices)
 
     def _read(self, reading: Reading, done: int) -> FileResult:
         """Read the samples after line ``done``."""
@@ -210,20 +216,20 @@ class SeriesReader:
         )
 
     def _take(self, block: Sequence[Recorded], reading: Reading) -> None:
-        """Put the samples of a block into the part."""
-        placed = self.places.place(block, reading)
+        """Add the samples of a block to the part."""
+        placed = self.assigner.assign(block, reading)
         reading.n_empty += sum(not item.response and item.reward is not None for item in placed.items)
         if placed.items and self.verifier is not None:
             reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
 
     def _take_rows(self, rows: RecordedRows, reading: Reading, done: int) -> int:
-        """Put the rows after line ``done`` into the part, or into several; return the last line."""
+        """Add the rows after line ``done`` to the part, committing full parts. Returns the last line."""
         rest = rows.rows(min(max(0, done + 1 - rows.first), len(rows)))
         while len(rest):
             if reading.part.room <= 0:
                 self._write(reading, done, complete=False)
             n = min(len(rest), reading.part.room, rest.fitting(CHARACTERS_PER_BLOCK))
-            placed = self.places.place_rows(rest.rows(0, n), reading)
+            placed = self.assigner.assign_rows(rest.rows(0, n), reading)
             reading.n_empty += placed.n_empty
             if placed.places and self.verifier is not None:
                 reading.part.add_rows(placed, with_numbers=self._at_temperature_1)
@@ -231,52 +237,52 @@ class SeriesReader:
         return done
 
     def _register(self, store: Store) -> None:
-        """Register the steps that were read so far, together with those of earlier imports."""
+        """Register the steps of this and earlier imports."""
         stored = stored_steps(store, self.series)
-        together = {**self.places.steps, **stored}
-        if together.keys() == stored.keys():
+        all_steps = {**self.assigner.steps, **stored}
+        if all_steps.keys() == stored.keys():
             return
         root = store.frame("SELECT path FROM series WHERE series = $series", series=self.series)["path"]
         store.add_series(
             Series(
                 name=self.series,
-                path=Path(root.iloc[0]) if len(root) else next(iter(together.values())).parent,
+                path=Path(root.iloc[0]) if len(root) else next(iter(all_steps.values())).parent,
                 layout="recorded",
                 checkpoints=tuple(
                     Checkpoint(
                         step=step,
                         label=f"step {step}",
-                        path=together[step],
+                        path=all_steps[step],
                         kind="recorded",
                         weights_hash=recorded_id(self.series, step),
                     )
-                    for step in sorted(together)
+                    for step in sorted(all_steps)
                 ),
             )
         )
 
     def _write(self, reading: Reading, line: int, *, complete: bool) -> None:
-        """Commit the part, which ends with ``line``, and begin another."""
+        """Commit the part, which ends with ``line``, and begin the next."""
         reading.n_samples += reading.part.n_samples
         grades = self._grades(reading.part)
-        reading.n_otherwise += grades.n_otherwise
+        reading.n_conflicting += grades.n_conflicting
         if self._store is None:
-            reading.count({recorded_id(self.series, step): step for step in self.places.steps})
+            reading.count({recorded_id(self.series, step): step for step in self.assigner.steps})
         else:
             self._commit(self._store, reading, grades, line, complete=complete)
         reading.part = SampleBatch(self._texts)
 
     def _grades(self, part: SampleBatch) -> RecordedGrades:
-        """Return the tool's rewards as grades; none where one of our verifiers grades."""
+        """Return the tool's rewards as grades; empty if our verifier grades."""
         if self.verifier is None or not self.verifier.startswith(RECORDED):
-            none = GRADES.empty_table()
-            return RecordedGrades(new=none, unsure=none, n_otherwise=0)
+            empty = GRADES.empty_table()
+            return RecordedGrades(new=empty, unsure=empty, n_conflicting=0)
         if self._graded is None and self._store is not None and not self._store.has_grades(self.verifier):
             self._graded = GradedPairs()
         return part.grades(self.verifier, self._config.least_correct, self._graded)
 
     def _commit(self, store: Store, reading: Reading, grades: RecordedGrades, line: int, *, complete: bool) -> None:
-        assert self.settings is not None  # read() begins with it
+        assert self.settings is not None  # read() sets it
         part = reading.part
         self._register(store)
         verifier = self.verifier or self._config.verifier
@@ -326,13 +332,13 @@ def _size(path: Path) -> int:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _content(path: Path, n_bytes: int | None = None) -> str:
-    """Return a hash of the first ``n_bytes`` of a file; of the whole file without a number."""
+def _hash_content(path: Path, n_bytes: int | None = None) -> str:
+    """Return a hash of a file's first ``n_bytes``, by default of the whole file."""
     digest = sha256()
     left = float("inf") if n_bytes is None else n_bytes
     try:
-        with path.open("rb") as content:
-            while left and (part := content.read(int(min(left, 1 << 20)))):
+        with path.open("rb") as file:
+            while left and (part := file.read(int(min(left, 1 << 20)))):
                 digest.update(part)
                 left -= len(part)
     except OSError as error:

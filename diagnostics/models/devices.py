@@ -10,7 +10,7 @@ from functools import cache
 import torch
 
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.diagnostics.records.memory import FEW_PRODUCTS
+from oversharp.diagnostics.records.memory import ONEDNN_CACHE_LIMIT
 
 #: Below this size the work per operation is too small to split: two threads were up to 14 times slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000
@@ -28,7 +28,7 @@ def pick_device(wanted: str | None) -> torch.device:
     >>> pick_device("cpu")
     device(type='cpu')
     """
-    os.environ.setdefault(*FEW_PRODUCTS)
+    os.environ.setdefault(*ONEDNN_CACHE_LIMIT)
     if wanted is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

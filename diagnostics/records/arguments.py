@@ -59,9 +59,7 @@ def check_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Re
 
 
 def check_settings(config: type[Config]) -> type[Config]:
-    """Check the field names and types when a settings dataclass is created.
-
-    Text becomes a path for path fields.
+    """Check field names and types when a settings dataclass is created; convert text to a path for path fields.
 
     Raises ``ConfigError`` for a setting that is unknown or of the wrong type.
     """
@@ -115,7 +113,7 @@ def convert_value(name: str, value: Any, hint: Any) -> Any:
 def _convert(value: Any, hint: Any, *, may_convert: bool) -> Any:
     """Convert ``value`` to ``hint``, or return ``_MISMATCH``.
 
-    ``may_convert`` allows a list of it, and text for a path.
+    ``may_convert`` allows a single value for a list, and text for a path.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -135,10 +133,7 @@ def _convert(value: Any, hint: Any, *, may_convert: bool) -> Any:
 
 
 def _is_plain(value: Any, hint: Any) -> bool:
-    """Whether ``value`` has the plain type ``hint`` (numpy numbers included).
-
-    True for types that are not checked.
-    """
+    """Whether ``value`` has the plain type ``hint``, numpy numbers included; True for types that are not checked."""
     if hint in (int, float):
         return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
     if hint is bool:  # numpy's bool is not a Python bool
@@ -147,11 +142,11 @@ def _is_plain(value: Any, hint: Any) -> bool:
 
 
 def _convert_list(value: Any, hint: Any, *, may_convert: bool) -> Any:
-    is_one = isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable)
-    if isinstance(value, Mapping) or (is_one and not may_convert):
+    is_single = isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable)
+    if isinstance(value, Mapping) or (is_single and not may_convert):
         return _MISMATCH
     settled_values = []
-    for item in [value] if is_one else value:
+    for item in [value] if is_single else value:
         fitting = next(
             (fit for may in (False, True) if (fit := _convert(item, hint, may_convert=may)) is not _MISMATCH), _MISMATCH
         )
@@ -178,7 +173,7 @@ def _describe_type(hint: Any) -> str:
 
 
 def _choices(hint: Any) -> list[str]:
-    """Return the texts that a type allows, such as those of a ``Literal``."""
+    """Return the text values that a type allows, such as those of a ``Literal``."""
     if get_origin(hint) is Literal:
         return [choice for choice in get_args(hint) if isinstance(choice, str)]
     return [choice for option in get_args(hint) for choice in _choices(option)] if get_origin(hint) else []

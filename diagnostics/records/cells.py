@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 #: Bidirectional controls: embeddings, overrides and isolates. Each reorders all text after it.
 _TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-#: First characters that make a spreadsheet read a cell as a formula.
+#: First characters with which a spreadsheet takes a cell for a formula.
 _FORMULA = "=+-@\t\r"
-#: Characters of the beginning and of the end that are shown of a long response.
+#: Characters shown of the beginning and the end of a long response.
 HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
-#: Characters of the ``repr`` of one field, and of a record before its remaining fields are left out.
+#: Limits of the ``repr`` of a field, and of a record before its remaining fields are left out, in characters.
 _MOST_OF_A_FIELD, _MOST_OF_A_RECORD = 100, 160
 
 
@@ -44,9 +44,7 @@ def escape_bidi(text: str) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    r"""Return the first ``most`` characters of ``text`` on one line.
-
-    Line feeds, bidirectional controls and everything else that is not printable is escaped.
+    r"""Return the first ``most`` characters of ``text`` on one line, with unprintable ones escaped.
 
     >>> one_line("a\n\x1b[31mb\u202ec", 40), one_line("abc", 2)
     ('a\\n\\x1b[31mb\\u202ec', 'ab…')
@@ -100,7 +98,7 @@ def shorten_response(text: str) -> str:
 
 
 def quote_formula(cell: str) -> str:
-    """Prefix an apostrophe to a cell that a spreadsheet would read as a formula.
+    """Prefix an apostrophe to a cell that a spreadsheet would take for a formula.
 
     ``unquote_formula`` removes it.
 

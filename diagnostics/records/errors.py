@@ -1,4 +1,4 @@
-"""One error type per border.
+"""Error types, one per kind of input or component.
 
 Every message states what is wrong, where, and what to do, in one line.
 """
@@ -33,8 +33,8 @@ doubtful, or could recommend no checkpoint."""
 class OversharpError(Exception):
     """Base of all errors meant for users; the command line prints only the message.
 
-    Messages name settings as flags: ``--most 0: must be 1 or more``. Errors raised by the Python API name arguments
-    instead (``records.arguments``) and keep the message with flags as ``as_flags``.
+    Messages name settings as flags: ``--most 0: must be 1 or more``. Errors of the Python API name arguments instead
+    (``records.arguments``) and keep the message with flags as ``as_flags``.
     """
 
     exit_code = 1
@@ -163,9 +163,7 @@ class UnreadableError(OversharpError):
 
 
 def first_line(error: Exception) -> str:
-    r"""Return the first line of another library's message, at most 200 characters.
-
-    The exception's type if it is empty.
+    r"""Return the first line of a library's error message, at most 200 characters; its type if it is empty.
 
     >>> first_line(ValueError("\nno such file\nin the folder")), first_line(ValueError())
     ('no such file', 'ValueError')
@@ -174,16 +172,16 @@ def first_line(error: Exception) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
-#: Bytes at the start of a file that ``why_stand_in`` needs.
+#: Bytes of a file's start that ``detect_stand_in`` needs.
 START_BYTES = 512
 _LFS = b"version https://git-lfs.github.com/spec/"
 _HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.IGNORECASE)
 
 
-def why_stand_in(start: bytes) -> str | None:
-    """Recognise a Git LFS pointer or an HTML page by the first bytes of a file; else None.
+def detect_stand_in(start: bytes) -> str | None:
+    """Return the reason if the first bytes of a file are a Git LFS pointer or an HTML page, else None.
 
-    >>> why_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
+    >>> detect_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
     'is a Git LFS pointer, not the file; run `git lfs pull` in its repository'
     """
     if start.startswith(_LFS):

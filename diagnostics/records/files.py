@@ -1,7 +1,4 @@
-"""Read files that users name: regular files up to a size limit.
-
-Devices, pipes and sockets raise an error.
-"""
+"""Read files given by users: only regular files up to a size limit, no devices, pipes or sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-#: The largest configuration or source file that is read, in bytes.
+#: Size limit of configuration and source files, in bytes.
 MOST_BYTES = 1 << 24
 #: Paths of this process's open files, such as the shell's ``<(command)``.
 _OPEN_FILES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
@@ -23,9 +20,7 @@ _KINDS = {
 
 
 def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
-    """Raise ``OSError`` for a device, pipe or socket, which may never end.
-
-    A missing file passes.
+    """Raise ``OSError`` for a device, pipe or socket, which may never end; a missing file passes.
 
     ``or_open_pipe`` accepts a pipe that the shell opened for this process.
     """
@@ -39,10 +34,7 @@ def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
 
 
 def read_small(path: Path) -> bytes:
-    """Return the content of a regular file of at most ``MOST_BYTES``.
-
-    Raises ``OSError`` otherwise.
-    """
+    """Return the content of a regular file of at most ``MOST_BYTES``. Raises ``OSError`` for other files."""
     require_regular(path)
     with path.open("rb") as stream:
         if os.fstat(stream.fileno()).st_size > MOST_BYTES:

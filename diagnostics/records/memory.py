@@ -13,11 +13,11 @@ from oversharp.diagnostics.records.errors import StoreError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Environment variable and value that limit oneDNN's primitive cache. Its default of 1,024 entries keeps one for every
-#: token count of every layer: hundreds of MiB of which few are used again.
-FEW_PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-#: Rows of a part whose size is measured and extrapolated to all its rows.
-_LOOKED_AT = 1024
+#: Environment variable and value that limit oneDNN's primitive cache. The default of 1,024 entries keeps one per token
+#: count and layer: hundreds of MiB, mostly never used again.
+ONEDNN_CACHE_LIMIT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+#: Rows of a part that are measured to extrapolate its size.
+_MEASURED_ROWS = 1024
 
 
 def free_bytes() -> float:
@@ -34,35 +34,32 @@ def free_bytes() -> float:
 
 
 def trim_heap() -> None:
-    """Return freed memory to the operating system; no effect where the C library cannot.
+    """Return freed memory to the operating system, if the C library supports it.
 
-    The C library keeps freed blocks below the highest block in use: hundreds of MiB after a gradient kernel of a
-    model of 135 million weights.
+    It keeps freed blocks below the highest block in use: hundreds of MiB after a gradient kernel of a model with 135
+    million weights.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def half_of_free_gib() -> float:
-    """Return the default memory limit of queries: half of the free memory, in GiB.
-
-    Infinite if unknown.
-    """
+    """Return the default memory limit of queries, half of the free memory, in GiB; infinite if unknown."""
     return free_bytes() / 2 / 2**30
 
 
 def concat_within(parts: Iterable[pd.DataFrame], most_bytes: float, path: Path) -> pd.DataFrame:
     """Concatenate the parts (at least one) of a query result of the store at ``path``.
 
-    Raises ``StoreError`` once they exceed ``most_bytes``, before further parts are read.
+    Raises ``StoreError`` as soon as they exceed ``most_bytes``.
     """
     import pandas as pd
 
     frames: list[pd.DataFrame] = []
     n_bytes, n_rows = 0.0, 0
     for part in parts:
-        looked_at = part.head(_LOOKED_AT)
-        n_bytes += float(looked_at.memory_usage(deep=True).sum()) / max(len(looked_at), 1) * len(part)
+        measured = part.head(_MEASURED_ROWS)
+        n_bytes += float(measured.memory_usage(deep=True).sum()) / max(len(measured), 1) * len(part)
         n_rows += len(part)
         if n_bytes > most_bytes:
             raise StoreError(

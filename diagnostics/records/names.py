@@ -1,4 +1,4 @@
-"""Names that users give: nearest known name, file names made from them, and paths of stores."""
+"""Names given by users: nearest known names, file names, and paths of stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.records.errors import StoreError
 #: File name of the store in the directory of an audit.
 STORE_NAME = "audit.duckdb"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-#: Settings and commands of other tools, with our names for them: the first that exists is meant.
+#: Names of settings and commands in other tools → our names; the first that exists is meant.
 SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "backend": ("engine", "sampler"),
@@ -85,7 +85,7 @@ def slug(text: str) -> str:
 
 
 def slugs(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return a distinct slug for every text, distinct on case-insensitive file systems too.
+    """Return a slug for every text; slugs are distinct even on case-insensitive file systems.
 
     >>> slugs(["a b", "A-b", "c"])
     {'a b': 'a-b', 'A-b': 'A-b-2', 'c': 'c'}
@@ -104,7 +104,7 @@ def slugs(texts: Iterable[str]) -> Mapping[str, str]:
 
 
 def as_path_list(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
-    """Return one path, or several, as a list.
+    """Return a path or several paths as a list.
 
     >>> as_path_list("runs/a"), as_path_list(("a", "b"))
     (['runs/a'], ['a', 'b'])
@@ -123,7 +123,7 @@ def synonym(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown ``name``: the nearest of ``known``, or all of them.
+    """Return a hint for an unknown ``name``: the nearest known names, or all.
 
     >>> nearest_names("gsm8", ["gsm8k", "aime24"]), nearest_names("num_samples", ["n", "entropy_samples"])
     ('did you mean: gsm8k', 'did you mean: n')
@@ -142,15 +142,13 @@ def store_file(given: Path | str) -> Path:
 
 
 def require_store_place(path: Path) -> None:
-    """Raise ``StoreError`` for a path that cannot be a store's."""
+    """Raise ``StoreError`` for a path where no store can be."""
     if any(character in str(path.resolve()) for character in "*?["):
         raise StoreError(f"{path.resolve()}: DuckDB reads *, ? and [ in a path as a glob pattern; pass another --out")
     if path.is_dir():
         raise StoreError(f"{path}: is a directory without an {STORE_NAME}; name the file, such as {path / STORE_NAME}")
     if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
-        raise StoreError(
-            f"{path.parent}: --out takes a directory, and this is the name of a store; pass --out without it"
-        )
+        raise StoreError(f"{path.parent}: --out takes a directory, but this is the name of a store; pass the directory")
     if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would read it as a table
         raise StoreError(f"{path}: the suffix is that of a data file; name the store audit.duckdb")
 

@@ -1,4 +1,4 @@
-"""Estimate the time, tokens and disk space that a run of sampling takes."""
+"""Estimate time, tokens and disk space of a sampling run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from oversharp.diagnostics.records.amounts import about_time, disk_size, plural, short_count, two_digits
 
-#: Smaller stores and smaller growth give no size per sample: empty tables and the log take megabytes too.
+#: Least size or growth of a store for an estimate per sample: empty tables and the log take megabytes too.
 LEAST_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCost:
-    """Mean cost of one sample over ``n`` earlier ones of the same kind; None if unknown.
+    """Mean cost of a sample over ``n`` earlier ones of the same kind; None if unknown.
 
     ``bytes`` is the share of the store's files.
     """
@@ -27,9 +27,8 @@ class SampleCost:
 class Pace:
     """Progress of a run over all its checkpoints.
 
-    ``lacking`` maps each checkpoint id to the samples it still lacks; complete checkpoints are absent. ``perhaps`` more
-    samples may follow; with ``fewer``, less than these may be needed. ``began``, and ``now`` below, are seconds of the
-    same clock.
+    ``lacking`` maps the id of each incomplete checkpoint to its number of missing samples. ``perhaps`` more samples may
+    follow; ``fewer``: not all of them may be needed. ``began``, and ``now`` below, are seconds of the same clock.
 
     >>> pace = Pace({"base": 2000, "late": 1000, "last": 1000}, began=0.0)
     >>> pace.start_line(max_tokens=1024)
@@ -48,7 +47,7 @@ class Pace:
     'checkpoint 3 of 3 · all samples are drawn · 21 samples/s'
     >>> pace.done_line("last", now=150.0)
     'checkpoint 3 of 3 done: 20 samples/s'
-    >>> print(pace.done_line("held", now=150.0))
+    >>> print(pace.done_line("complete", now=150.0))
     None
     """
 
@@ -67,7 +66,7 @@ class Pace:
         return sum(self._lacking.values()) + self._perhaps if self._lacking else 0
 
     def start_line(self, *, max_tokens: int) -> str:
-        """Return the line on the samples to draw, of at most ``max_tokens`` tokens each."""
+        """Return the line on the samples to draw, with at most ``max_tokens`` tokens each."""
         most = "at most " if self._at_most else ""
         checkpoints, tokens = plural(self._checkpoints, "checkpoint"), short_count(self.total * max_tokens)
         return f"to draw: {most}{plural(self.total, 'sample')} at {checkpoints}, at most {tokens} tokens"
@@ -129,7 +128,7 @@ class Pace:
         return f"{text} · {two_digits(per_s)} samples/s"
 
     def done_line(self, checkpoint_id: str, now: float, grown_bytes: float = 0.0) -> str | None:
-        """Return the line on a checkpoint that is done; None if it had nothing to draw.
+        """Return the line on a finished checkpoint; None if it had no missing samples.
 
         ``grown_bytes`` is the growth of the store's files since the start.
         """

@@ -1,8 +1,8 @@
-"""Find records in a package of ours, and plugins in the entry-point groups ``oversharp.*``.
+"""Find measures, importers, samplers, tasks and verifiers in our packages and in entry-point groups ``oversharp.*``.
 
 Measures and importers are records, found in the modules of their folder and by entry point. Samplers, tasks and
-verifiers are callables, under the name of their entry point. A plugin that is broken or takes an existing name raises
-a ``ConfigError`` of one line with its entry point and what to do.
+verifiers are callables with the name of their entry point. A broken plugin, or one with an existing name, raises a
+``ConfigError``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: What importing a broken plugin raises; its other errors propagate.
+#: Errors of importing a broken plugin; other errors propagate.
 _BROKEN = (ImportError, AttributeError, NameError, SyntaxError, TypeError, ValueError, RuntimeError, OSError)
 
 
@@ -44,10 +44,10 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 
 def find_records(kind: type[RecordT], package: ModuleType, group: str) -> Mapping[str, RecordT]:
-    """Return the records by name, of modules in and below ``package`` and of entry points.
+    """Return the records of type ``kind`` by name, from all modules in ``package`` and from entry points.
 
-    A module contains records that a decorator made of its functions, or defines the upper-case name of ``kind``
-    (``MEASURE``), or a tuple under its plural (``MEASURES``); an entry point names a record or such a module. Raises
+    A module has records made by decorators of its functions, a record with the upper-case name of ``kind``
+    (``MEASURE``), or a tuple with its plural (``MEASURES``). An entry point names a record or such a module. Raises
     ``ConfigError`` for a broken or clashing plugin.
     """
     by_name: dict[str, RecordT] = {}
@@ -62,7 +62,7 @@ def find_records(kind: type[RecordT], package: ModuleType, group: str) -> Mappin
 def find_callables(group: str, own: Collection[str]) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group by name, without loading them.
 
-    ``own`` are the names that oversharp uses itself. Raises ``ConfigError`` where two have the same name.
+    ``own`` are the names used by oversharp. Raises ``ConfigError`` if two have the same name.
     """
     by_name: dict[str, EntryPoint] = {}
     for point in _find_points(group):
@@ -74,10 +74,7 @@ def find_callables(group: str, own: Collection[str]) -> Mapping[str, EntryPoint]
 
 
 def load_callable(point: EntryPoint) -> Callable[..., Any]:
-    """Load the callable of an entry point.
-
-    Raises ``ConfigError`` if it cannot be loaded or called.
-    """
+    """Load the callable of an entry point. Raises ``ConfigError`` if it cannot be loaded or called."""
     loaded = _load_point(point)
     if not callable(loaded):
         raise _plugin_error(point, f"a {type(loaded).__name__}, not a callable; point it at a class or a function")
@@ -106,7 +103,7 @@ def _records_in(kind: type[RecordT], module: object) -> tuple[RecordT, ...]:
     name = kind.__name__.upper()
     single = getattr(module, name, None)
     values = list(vars(module).values()) if isinstance(module, ModuleType) else []
-    # a decorator gives its record the module of the function; other records have that of their class
+    # a decorated function's record has the function's module, other records have that of their class
     own = (value for value in values if isinstance(value, kind) and value.__module__ == getattr(module, "__name__", ""))
     return (*getattr(module, f"{name}S", ()), *(() if single is None else (single,)), *own)
 

@@ -1,4 +1,4 @@
-"""Progress of a run: one line per stage, bars on a terminal, all on stderr."""
+"""Progress of a run on stderr: bars on a terminal, else one line per stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oversharp.diagnostics.records.cells import escape_controls
 
 
 class ProgressSink(Protocol):
-    """Where a run reports its progress."""
+    """Receiver of a run's progress."""
 
     def note(self, text: str) -> None:
         """Print one line of information."""
@@ -28,10 +28,7 @@ class ProgressSink(Protocol):
         """Start a stage of ``total`` units: ``with sink.stage("draw", 256) as step: step(32)``."""
 
     def overall(self, status: Callable[[], str]) -> AbstractContextManager[None]:
-        """Start a run over several stages.
-
-        ``status`` returns the progress of the whole run in one line.
-        """
+        """Start a run over several stages; ``status`` returns its progress in one line."""
 
 
 class SilentProgress:
@@ -57,7 +54,7 @@ HEARTBEAT_S = 60.0
 
 @dataclass(kw_only=True)
 class _OpenStage:
-    """A stage that has not ended, with the time of its start."""
+    """A running stage."""
 
     title: str
     total: int
@@ -89,7 +86,7 @@ class _Bars(Progress):
     status: Callable[[], str] | None = None
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Return what rich draws several times a second."""
+        """Return the bars and the line for rich to draw."""
         yield from super().get_renderables()
         if self.status is not None:
             yield Text(escape_controls(self.status()), no_wrap=True, overflow="ellipsis")
@@ -116,34 +113,31 @@ class ConsoleProgress:
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a bar over ``total`` units on a terminal.
 
-        A line takes the place of its bar where the run goes on: a terminal has no room for the bars of all stages. A
-        stage that did nothing has no line.
+        If the run continues, a line replaces the bar at the end of the stage, since a terminal has no room for all
+        bars. A stage without progress prints no line.
         """
         bars = self._bars = self._bars or self._start_bars()
         task = bars.add_task(escape_controls(title), total=total)
-        mine = _OpenStage(title=title, total=total, began=time.monotonic())
-        self._open.append(mine)
+        this_stage = _OpenStage(title=title, total=total, began=time.monotonic())
+        self._open.append(this_stage)
 
         def advance(count: int) -> None:
-            mine.done += count
+            this_stage.done += count
             bars.advance(task, count)
 
         try:
             yield advance
         finally:
-            self._open.remove(mine)
+            self._open.remove(this_stage)
             if self._is_running:
                 bars.remove_task(task)
             self._stop_if_done()
-        if (mine.done or not total) and (not self._console.is_terminal or self._is_running):
-            self.note(f"{title}: {mine.done} done")
+        if (this_stage.done or not total) and (not self._console.is_terminal or self._is_running):
+            self.note(f"{title}: {this_stage.done} done")
 
     @contextmanager
     def overall(self, status: Callable[[], str]) -> Iterator[None]:
-        """Show a line below the bars on a terminal.
-
-        Elsewhere print it once a minute, also between stages.
-        """
+        """Show the status line below the bars on a terminal; elsewhere print it once a minute."""
         self._status = status
         self._bars = self._bars or self._start_bars()
         self._bars.status = status
@@ -164,7 +158,7 @@ class ConsoleProgress:
             self._bars = None
 
     def _start_bars(self) -> _Bars:
-        """Start the bars, shared by overlapping stages: a terminal can show one block."""
+        """Start the bars, which overlapping stages share."""
         if not self._console.is_terminal:
             self._ended = Event()
             Thread(target=self._print_regularly, args=(self._ended,), daemon=True).start()

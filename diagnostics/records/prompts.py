@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
+from os.path import commonprefix
 
 #: Markup around a user's turn: ChatML, Llama 3, Gemma, Phi and GLM, DeepSeek, Llama 2 and Mistral.
 _TURNS = tuple(
@@ -18,18 +19,18 @@ _TURNS = tuple(
         r"\[INST\](?:\s*<<SYS>>.*?<</SYS>>)?(.*?)(?:\[/INST\]|\Z)",
     )
 )
-#: User turns with roles as words: what is left after special tokens are dropped, and what the importers write.
+#: User turns with roles as words: decoded without special tokens, or written by the importers.
 _ROLE_LINES = (("\nuser\n", "\nassistant"), ("\n\nuser: ", "\n\nassistant: "))
 _FIRST_ROLES = ("system", "user", "assistant")
-#: Where shared text may be removed: after a line, or after a sentence.
+#: Ends of lines and sentences, after which shared text may be removed.
 _ENDS = re.compile(r"\n\s*|(?<=[.!?:])\s+")
 
 
 def prompt_titles(prompts: Sequence[str]) -> list[str]:
     r"""Return a one-line title of each prompt: the last user turn, without shared text.
 
-    Shared text is whole lines and sentences at the beginning and at the end. It is removed only if something of every
-    prompt remains. Of ten or more prompts, nine in ten must share it; the others stay whole. Unknown chat markup stays.
+    Shared text is whole lines and sentences at the beginning and at the end. It is removed only if no title becomes
+    empty. With ten or more prompts, nine in ten must share it; the others stay whole. Unknown chat markup stays.
 
     >>> chat = "<|im_start|>system\nYou are Qwen.<|im_end|>\n<|im_start|>user\nSolve it. {}<|im_end|>\n"
     >>> prompt_titles([chat.format("What is 3 + 4?"), chat.format("What is 3 + 5?")])
@@ -39,14 +40,14 @@ def prompt_titles(prompts: Sequence[str]) -> list[str]:
     """
     questions = [_last_question(prompt) for prompt in prompts]
     whole = set(questions)
-    cut = {text: text for text in whole}
+    shortened = {text: text for text in whole}
     if start := _common_text(whole, from_end=False):
-        cut |= {text: text[len(start) :] for text in whole if text.startswith(start)}
-    if end := _common_text(set(cut.values()), from_end=True):
-        cut |= {text: rest[: -len(end)] for text, rest in cut.items() if rest.endswith(end)}
-    if not all(rest.strip() for rest in cut.values()):
-        cut = {}
-    return [" ".join(cut.get(text, text).split()) for text in questions]
+        shortened |= {text: text[len(start) :] for text in whole if text.startswith(start)}
+    if end := _common_text(set(shortened.values()), from_end=True):
+        shortened |= {text: rest[: -len(end)] for text, rest in shortened.items() if rest.endswith(end)}
+    if not all(rest.strip() for rest in shortened.values()):
+        shortened = {}
+    return [" ".join(shortened.get(text, text).split()) for text in questions]
 
 
 def _last_question(prompt: str) -> str:
@@ -59,47 +60,39 @@ def _last_question(prompt: str) -> str:
 
 
 def _after_role_lines(text: str) -> str:
-    r"""Return the last user turn where roles are words; text without roles stays.
+    r"""Return the last user turn where roles are words; return text without roles unchanged.
 
     >>> _after_role_lines("system: Add.\n\nuser: 2 + 2?"), _after_role_lines("user\n2 + 2?\nassistant")
     ('2 + 2?', '2 + 2?')
     """
     for user, assistant in _ROLE_LINES:
-        sign = user.lstrip("\n").removeprefix("user")
-        if text.startswith(tuple(f"{role}{sign}" for role in _FIRST_ROLES)):
+        separator = user.lstrip("\n").removeprefix("user")
+        if text.startswith(tuple(f"{role}{separator}" for role in _FIRST_ROLES)):
             question = f"{user[: user.index('u')]}{text}".rpartition(user)[2]
             return (question.rpartition(assistant)[0] or question).strip()
     return text
 
 
 def _common_text(texts: Collection[str], *, from_end: bool) -> str:
-    """Return the whole lines and sentences that nearly all texts begin with (or end with).
-
-    May be empty.
-    """
+    """Return the whole lines and sentences that nearly all texts begin (or end) with; may be empty."""
     ordered = sorted(text[::-1] if from_end else text for text in texts)
     n = len(ordered) if len(ordered) < 10 else math.ceil(0.9 * len(ordered))
     if n < 2:
         return ""
-    # sorted texts with the same beginning are adjacent: what the first and the last of n share, all n share
-    beginnings = {_common_prefix(first, last) for first, last in zip(ordered, ordered[n - 1 :], strict=False)}
+    # sorted texts with the same beginning are adjacent: a prefix of the first and the last of n is one of all n
+    pairs = zip(ordered, ordered[n - 1 :], strict=False)
+    beginnings = {commonprefix(pair) for pair in pairs}  # noqa: RUF071 - by character, as intended
     if from_end:
-        ends = [shared[::-1] for shared in beginnings]
-        return max((shared[len(shared) - _suffix_length(shared) :] for shared in ends), key=len)
-    return max((shared[: _prefix_length(shared)] for shared in beginnings), key=len)
+        return max((_whole_suffix(shared[::-1]) for shared in beginnings), key=len)
+    return max((_whole_prefix(shared) for shared in beginnings), key=len)
 
 
-def _common_prefix(first: str, last: str) -> str:
-    """Return the common prefix."""
-    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+def _whole_prefix(shared: str) -> str:
+    """Return the whole lines and sentences of a common prefix."""
+    return shared[: max((match.end() for match in _ENDS.finditer(shared)), default=0)]
 
 
-def _prefix_length(shared: str) -> int:
-    """Return the length of the whole lines and sentences in a common prefix."""
-    return max((match.end() for match in _ENDS.finditer(shared)), default=0)
-
-
-def _suffix_length(shared: str) -> int:
-    """Return the length of the whole lines and sentences in a common suffix."""
+def _whole_suffix(shared: str) -> str:
+    """Return the whole lines and sentences of a common suffix."""
     first = _ENDS.search(shared)
-    return 0 if first is None else len(shared) - first.start()
+    return "" if first is None else shared[first.start() :]

@@ -1,4 +1,4 @@
-"""Version of oversharp, and what a reader needs to repeat an audit."""
+"""Version of oversharp, and the provenance needed to repeat an audit."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def version() -> str:
 def provenance(
     command: str, left_out: Mapping[str, str], more: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """Return the command, the package versions, the machine, and what was left out and why."""
+    """Return the command, package versions, machine, left-out checkpoints with reasons, and ``more``."""
     versions = {"oversharp": version(), "python": python_version()}
     for package in RECORDED_PACKAGES:
         try:
             versions[package] = distribution_version(package)
         except PackageNotFoundError:
             continue
-    made = {"command": command, "versions": versions, "machine": machine(), "left_out": dict(left_out)}
-    return {**made, **(more or {})}
+    standard = {"command": command, "versions": versions, "machine": machine(), "left_out": dict(left_out)}
+    return {**standard, **(more or {})}
 
 
-def call_of(verb: str, paths: Sequence[Path | str], config: Any) -> str:
-    """Return the Python call of a verb, without settings at their default."""
+def format_call(verb: str, paths: Sequence[Path | str], config: Any) -> str:
+    """Return the Python call of a command, without default settings."""
     given = [
         f"{field.name}={value!r}" for field in fields(config) if (value := getattr(config, field.name)) != field.default
     ]

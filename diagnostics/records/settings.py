@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from cyclopts import Token
 
 from oversharp.diagnostics.records.errors import ConfigError
+
+Number = TypeVar("Number", int, float)
 
 #: Largest integer that the store and the engines accept.
 MOST = 2**31 - 1
@@ -17,24 +19,24 @@ MOST = 2**31 - 1
 
 def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
     """Parse ``--k 1,8,64``, ``--k 1 --k 8`` and the TOML list ``k = [1, 8]`` to the same tuple."""
-    parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
-    try:
-        return tuple(int(part) for part in parts)
-    except ValueError:
-        raise ValueError(f"{','.join(parts)!r} is not a list of whole numbers such as 1,8,64") from None
+    return _parse_list(int, "whole numbers such as 1,8,64", tokens)
 
 
 def comma_separated_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    """``--control-temperatures 0.6,0.3`` and the TOML list ``[0.6, 0.3]`` mean the same."""
+    """Parse ``--control-temperatures 0.6,0.3`` as ``comma_separated`` does, to numbers."""
+    return _parse_list(float, "numbers such as 0.6,0.3", tokens)
+
+
+def _parse_list(kind: Callable[[str], Number], expected: str, tokens: Sequence[Token]) -> tuple[Number, ...]:
     parts = [part for token in tokens for part in token.value.split(",") if part.strip()]
     try:
-        return tuple(float(part) for part in parts)
+        return tuple(map(kind, parts))
     except ValueError:
-        raise ValueError(f"{','.join(parts)!r} is not a list of numbers such as 0.6,0.3") from None
+        raise ValueError(f"{','.join(parts)!r} is not a list of {expected}") from None
 
 
-def one_or_none(_type: Any, tokens: Sequence[Token]) -> str:
-    """Return the value of a flag that may be given without one; then it is empty."""
+def parse_optional(_type: Any, tokens: Sequence[Token]) -> str:
+    """Return the value of a flag; empty if the flag is given without a value."""
     return tokens[0].value if tokens else ""
 
 

@@ -1,4 +1,4 @@
-"""Shards of a list: one audit on several machines."""
+"""Shards of an audit's problems, for several machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Every ``of``-th item of a list, from the one at ``index``; the shards of a list are disjoint.
+    """Every ``of``-th item of a list, starting with the item at ``index``.
 
     >>> [Shard(index=index, of=2).take("abcde") for index in range(2)]
     [['a', 'c', 'e'], ['b', 'd']]
@@ -23,12 +23,12 @@ class Shard:
     of: int = 1
 
     def take(self, items: Iterable[T]) -> list[T]:
-        """Return the items of this shard, in their order."""
+        """Return the items of this shard in order."""
         return list(items)[self.index :: self.of]
 
     @classmethod
     def from_text(cls, flag: str, text: str) -> Shard:
-        """Return the shard that ``I/N`` names, counted from 1. Raises ``ConfigError`` for any other text.
+        """Parse ``I/N``, counted from 1. Raises ``ConfigError`` for other text.
 
         >>> Shard.from_text("--shard", "2/4")
         Shard(index=1, of=4)

@@ -1,6 +1,6 @@
-"""The records that cross borders inside oversharp.
+"""Records shared by the rooms of oversharp.
 
-Frozen dataclasses without behaviour beyond validation and content hashing.
+Frozen dataclasses with validation and content hashes only.
 No heavy imports: ``oversharp --help`` loads this module.
 """
 
@@ -20,21 +20,21 @@ GradeState = Literal["ok", "parse_fail", "ambiguous", "timeout", "error"]
 #: mathematics alone, in unmarked prose, or not at all.
 AnswerStyle = Literal["boxed", "tagged", "hashes", "labelled", "bare", "prose", "none"]
 
-#: Answer of a response without a parseable answer: a separate class in every entropy ([B] C.5).
+#: Answer of an unparsed response: a separate class in every entropy ([B] C.5).
 NO_ANSWER = "NA"
 
-#: Sampler of a series of which only counts of correct samples were imported: its samples have no texts.
+#: Sampler of a series with imported counts of correct samples: its samples have no texts.
 COUNTS_ALONE = "counts"
 
-#: Level of confirmations: chance that any unchanged problem is confirmed as lost or gained. Also in confirmed_problems.
+#: Family-wise level of confirmations of lost and gained problems. Also in the view confirmed_problems.
 CONFIRMED_LEVEL = 0.05
 
-#: Default limit of response tokens, where neither the user nor the task sets one.
+#: Default token limit of responses, if neither the user nor the task sets one.
 DEFAULT_MAX_TOKENS = 1024
 
 
 def content_hash(*parts: object) -> str:
-    """Return 16 hex digits that identify ``parts`` by content, equal on every machine.
+    """Return a content hash of ``parts``, 16 hex digits, equal on every machine.
 
     >>> content_hash("a", 1) == content_hash("a", 1)
     True
@@ -45,7 +45,7 @@ def content_hash(*parts: object) -> str:
     return blake2b(blob.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-#: Copied for each response: a copy is cheaper than a new hash object, and dumps contain millions of responses.
+#: Copied for each of millions of responses: a copy is cheaper than a new hash object.
 _response_digest = blake2b(digest_size=8).copy
 
 
@@ -57,20 +57,17 @@ def response_digest(text: bytes) -> bytes:
 
 
 def response_id(text: str | bytes) -> str:
-    """Return the content hash of a response, as text or UTF-8.
-
-    Equal texts share one grade and one log-probability.
-    """
+    """Return the content hash of a response, given as text or UTF-8. Equal texts share grade and log-probability."""
     return response_digest(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).hex()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One prompt with a verifiable answer.
+    """A prompt with a verifiable answer.
 
-    ``modes`` lists every accepted response where they can be enumerated. Then a response is correct if and only if it
-    is one of them, and the exact measures (Definition 2.1 of [A]) are available. Problems of the same ``cluster`` are
-    related, such as variants of a template; a problem without one is independent.
+    ``modes`` has all accepted responses if they can be enumerated. Then a response is correct if and only if it is one
+    of them, and the exact measures (Definition 2.1 of [A]) are available. Problems of the same ``cluster`` are related,
+    such as variants of a template; a problem without one is independent.
     """
 
     task: str
@@ -91,9 +88,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How responses are sampled.
-
-    Part of a sample's identity: samples under different settings never mix.
+    """Sampling settings, part of a sample's identity: samples under different settings never mix.
 
     ``top_p = 1`` and ``top_k = 0`` disable truncation. ``prompt_template`` must contain ``{prompt}``. With ``chat`` the
     result becomes the user turn of the tokenizer's chat template, which also receives ``chat_args`` (a JSON object,
@@ -120,7 +115,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings:
-    """How another tool sampled, as far as known; fields as in ``SamplingSettings``."""
+    """Known sampling settings of another tool; fields as in ``SamplingSettings``."""
 
     sampler: str
     temperature: float | None = None
@@ -141,10 +136,7 @@ class RecordedSettings:
 
 
 def _identity_fields(settings: SamplingSettings | RecordedSettings) -> dict[str, Any]:
-    """Return the fields that identify settings.
-
-    Older stores have ids without ``chat_args``, so None is left out.
-    """
+    """Return the fields that identify settings; ``chat_args`` only if set, as in ids of older stores."""
     fields_by_name = asdict(settings)
     if fields_by_name["chat_args"] is None:
         del fields_by_name["chat_args"]
@@ -153,7 +145,7 @@ def _identity_fields(settings: SamplingSettings | RecordedSettings) -> dict[str,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One sampled response to one problem under one checkpoint.
+    """A sampled response to a problem from a checkpoint.
 
     ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at temperature 1
     without truncation, in nats, regardless of the sampling temperature. ``n_tokens`` counts response tokens, end token
@@ -182,10 +174,10 @@ class Grade:
 
     ``answer`` is the canonical final answer (``NO_ANSWER`` if none was found). ``mode`` is the canonical form of the
     whole solution, the equivalence class of Definition 2.1 in [A] (None if none). A response that could not be graded
-    is never "wrong": ``state`` is its state and ``reason`` the cause; ``ambiguous`` marks one that states no single
-    answer (negation, comparison, alternatives). ``n_boxed`` counts the distinct contents of its ``\\boxed{}``, None
-    where the verifier does not look at boxes. ``style`` is how the response states its answer, ``lenient`` whether it
-    is correct by a lenient reader too; both None where the verifier parses no text.
+    is never "wrong": ``state`` is its state and ``reason`` the cause. State ``ambiguous``: it states no single answer
+    (negation, comparison, alternatives). ``n_boxed`` counts the distinct contents of its ``\\boxed{}``, None where the
+    verifier reads no boxes. ``style`` is how the response states its answer, ``lenient`` whether it is correct by the
+    lenient reader too; both are None where the verifier parses no text.
     """
 
     answer: str
@@ -226,7 +218,7 @@ class ForcedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One complete checkpoint on disk; ``weights_hash`` identifies its weights.
+    """A complete checkpoint on disk; ``weights_hash`` identifies its weights.
 
     ``repeats``: an earlier checkpoint of the series has the same weights; this one is sampled separately.
     """
@@ -237,7 +229,7 @@ class Checkpoint:
     kind: Literal["full", "lora", "recorded"]  # recorded: another tool's samples, without weights
     weights_hash: str
     base_path: Path | None = None  # the model that a LoRA adapter belongs to
-    untrained: Checkpoint | None = None  # a LoRA adapter at initialisation on this model, which changes nothing yet
+    untrained: Checkpoint | None = None  # a LoRA adapter at initialisation, which does not change this model yet
     repeats: bool = False
 
     @property
@@ -249,7 +241,7 @@ class Checkpoint:
     def checkpoint_id(self) -> str:
         """Hash of the weights, with the step where an earlier step has the same weights.
 
-        Runs from one base thus share its samples, and a run that learned nothing is compared with its base by
+        Thus runs from the same base share its samples, and a run that learned nothing is compared with its base by
         independent samples.
         """
         return f"{self.weights_hash}-{self.step}" if self.repeats else self.weights_hash
@@ -257,7 +249,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingMetric:
-    """One number that the trainer logged at one step (reward, entropy, KL, …)."""
+    """A number that the trainer logged at a step (reward, entropy, KL, …)."""
 
     step: int
     name: str
@@ -266,7 +258,7 @@ class TrainingMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Checkpoints of one training run in ascending step order; the first is the base."""
+    """Checkpoints of a training run in ascending step order; the first is the base."""
 
     name: str
     path: Path
@@ -284,7 +276,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One number of an audit, or the reason why it is unknown.
+    """A number of an audit, or the reason why it is unknown.
 
     ``low``/``high`` bound a 95 % interval over problems unless the measure says otherwise. ``n`` counts the units that
     ``value`` uses; ``unit`` is its physical unit: nats, probability, tokens, … ``interval_over`` is the resampling unit
@@ -306,7 +298,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.why is None):
-            raise ValueError(f"{self.measure}: give a value or the reason why it is unknown, not both or neither")
+            raise ValueError(f"{self.measure}: pass either a value or the reason why it is unknown")
         for number in (self.value, self.low, self.high):
             if number is not None and not math.isfinite(number):
                 raise ValueError(f"{self.measure}: {number} is not a finding; use None and a reason for unknown values")
@@ -314,7 +306,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResponse:
-    """Training response before the checkpoint of ``step``, ``draws`` times in its group."""
+    """Training response before the checkpoint of ``step``, sampled ``draws`` times in its group."""
 
     step: int
     prompt: str
@@ -333,9 +325,9 @@ def training_problem(prompt: str) -> Problem:
 class VerdictTerms:
     """Verdict settings that the samples do not contain.
 
-    ``guess_rate`` is the false-accept rate of the graders on wrong responses, None if not given. ``looks`` is how often
-    the verdict is read before training ends, None if unknown; one of ``runs`` runs will be chosen. ``selected_by``:
-    "base" if the base's samples chose the problems, "none" if not, None if not given.
+    ``guess_rate`` is the false-accept rate of the graders on wrong responses, None if not given. ``looks`` is the
+    number of looks at the verdict before training ends, None if unknown. One of ``runs`` runs will be chosen.
+    ``selected_by``: "base" if the base's samples chose the problems, "none" if not, None if not given.
     """
 
     guess_rate: float | None = None
@@ -346,12 +338,13 @@ class VerdictTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditKey:
-    """Identity of one audit: series, problem set, sampling settings and sample counts.
+    """Identity of an audit: series, problem set, sampling settings and sample counts.
 
-    ``panel`` counts the responses per problem that the base drew under ``panel_settings_id`` for every checkpoint to
-    score, and the samples of each checkpoint that the base scores. The gradient kernel of each checkpoint uses
-    ``kernel_responses`` fixed responses of each of ``kernel_problems`` problems, and as many of its own samples.
-    ``verifier`` names the verifier whose grades count, None for each problem's own. ``terms`` affect only the verdict.
+    ``panel`` is the number of responses per problem that every checkpoint scores, sampled from the base under
+    ``panel_settings_id``, and the number of each checkpoint's samples that the base scores. The gradient kernel of each
+    checkpoint uses ``kernel_responses`` fixed responses to each of ``kernel_problems`` problems, and as many own
+    samples. ``verifier`` is the verifier whose grades are used, None for each problem's own. ``terms`` affect only the
+    verdict.
     """
 
     audit_id: str
@@ -374,13 +367,13 @@ class AuditKey:
 PictureFormat = Literal["svg", "png", "pdf"]
 PICTURE_FORMATS: tuple[PictureFormat, ...] = get_args(PictureFormat)
 
-#: The change that the audit's samples suggested, before fresh samples were drawn.
+#: Change that the audit's samples suggest, which fresh samples may confirm.
 Change = Literal["lost", "gained"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmation:
-    """Fresh samples of a seemingly lost or gained problem at base and late checkpoint.
+    """Test of a seemingly lost or gained problem by fresh samples at base and late checkpoint.
 
     ``p`` is one-sided; ``p_adjusted`` is corrected for all problems that were sampled again in the same test.
     """
@@ -396,6 +389,6 @@ class Confirmation:
 
     @property
     def confirmed(self) -> bool:
-        """Whether fresh samples show the change, at 5 % over all problems sampled again."""
+        """Whether fresh samples show the change, at a level of 5 % over all problems sampled again."""
 
         return self.p_adjusted <= CONFIRMED_LEVEL

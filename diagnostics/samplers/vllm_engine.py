@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oversharp.diagnostics.records.errors import SamplerError
-from oversharp.diagnostics.records.memory import FEW_PRODUCTS
+from oversharp.diagnostics.records.memory import ONEDNN_CACHE_LIMIT
 from oversharp.diagnostics.samplers.contract import EngineSettings
 from oversharp.diagnostics.samplers.vllm_messages import (
     Abort,
@@ -172,7 +172,7 @@ def engine_environment(
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a separate process already
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
-    defaults |= dict((FEW_PRODUCTS,))
+    defaults |= dict((ONEDNN_CACHE_LIMIT,))
     if dtype == "float32":  # else attention on a GPU keeps 10 of the 23 bits: errors of 3e-3 to 1.6e-2 nats
         defaults["TRITON_F32_DEFAULT"] = "ieee"
     # the child must find the modules where this process finds them

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.errors import START_BYTES, why_stand_in
+from oversharp.diagnostics.records.errors import START_BYTES, detect_stand_in
 
 MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
 INDEX = "model.safetensors.index.json"
@@ -243,7 +243,7 @@ def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
         header_bytes = int.from_bytes(stream.read(8), "little")
         if size < 8 or header_bytes > _MAX_HEADER_BYTES:
             stream.seek(0)
-            why = why_stand_in(stream.read(START_BYTES))
+            why = detect_stand_in(stream.read(START_BYTES))
             raise IncompleteCheckpointError(f"{file.name} {why or f'is not a safetensors file ({size:,} bytes)'}")
         if size < 8 + header_bytes:
             raise IncompleteCheckpointError(f"{file.name} is cut short inside its header ({size:,} bytes)")

@@ -27,8 +27,14 @@ from oversharp.diagnostics.records.memory import concat_within, half_of_free_gib
 from oversharp.diagnostics.records.names import require_store_file, require_store_place
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import content_hash
-from oversharp.diagnostics.store.duckdb_errors import explain_error, foreign_objects_error
-from oversharp.diagnostics.store.schema import SCHEMA_VERSION, empty_store, require_schema, script
+from oversharp.diagnostics.store.schema import (
+    SCHEMA_VERSION,
+    empty_store,
+    explain_error,
+    foreign_objects_error,
+    require_schema,
+    script,
+)
 from oversharp.diagnostics.store.token_files import (
     CHECKED_PAGES,
     OWN_TOKEN_FILE,
@@ -42,16 +48,16 @@ from oversharp.diagnostics.store.token_files import (
     tokens_beside,
 )
 
-#: What DuckDB says where what it was handed as ``response_tokens`` cannot be read.
+#: Part of DuckDB's error where the relation registered as ``response_tokens`` cannot be read.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
-#: Vectors per part of a result, 2,048 rows each.
+#: Vectors of 2,048 rows per part of a result.
 _VECTORS_PER_PART = 128
-#: DuckDB statements that only query; PIVOT has a separate type.
-_QUESTIONS = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-#: Least memory with which DuckDB can read a part, in GiB.
+#: Types of DuckDB statements that only query; PIVOT is MULTI.
+_QUERY_TYPES = frozenset({"SELECT", "EXPLAIN", "MULTI"})
+#: Least memory with which DuckDB can process a part, in GiB.
 _LEAST_GIB = 0.125
 
-_Read = TypeVar("_Read")
+_Result = TypeVar("_Result")
 
 
 class Database:
@@ -62,10 +68,9 @@ class Database:
     ) -> None:
         """Open the file, or create it unless ``read_only``.
 
-        The file may be untrusted, its views too: queries cannot access other files, except the stores in ``others``.
-
-        Queries take at most half of the free memory. With ``user_gib`` they take at most that much, and their results
-        half of it.
+        The file and its views may be untrusted: queries cannot access other files, except the stores in ``others``.
+        Queries use at most half of the free memory. With ``user_gib`` they use at most that much, and their results at
+        most half of it.
 
         Raises:
             StoreError: the file is missing (read-only), locked by another process, not a store, or of another
@@ -73,7 +78,7 @@ class Database:
         """
         self.path = path
         self._read_only = read_only
-        self._tokens_seen = self._token_views_made = False
+        self._tokens_registered = self._has_token_views = False
         self._most_result_bytes = None if user_gib is None else user_gib * 2**29
         self._damaged: set[str] = set()
         require_store_place(path)
@@ -88,10 +93,10 @@ class Database:
             self._connection = duckdb.connect(str(path), read_only=read_only)
         try:
             self._require_builtin_functions()
-            self._bound(others, user_gib or half_of_free_gib())
+            self._limit_access(others, user_gib or half_of_free_gib())
             self._require_schema(read_only=read_only)
             self.refresh_views()
-            damaged = self._without_damaged(read_only=read_only)
+            damaged = self._exclude_damaged(read_only=read_only)
             if not read_only:
                 self._remove_uncommitted_tokens()
             #: Problems found when the store was opened, one line each.
@@ -103,7 +108,7 @@ class Database:
             self._connection.close()
             raise
 
-    def _bound(self, others: Sequence[Path], gib: float) -> None:
+    def _limit_access(self, others: Sequence[Path], gib: float) -> None:
         """Limit threads, memory, and file access to the store's files and those of ``others``."""
         with self.explain_errors():
             # DuckDB counts all cores of the machine, also those excluded by taskset or a batch system
@@ -120,24 +125,24 @@ class Database:
             self._connection.execute("SET enable_external_access = false")
 
     def _require_builtin_functions(self) -> None:
-        """Reject a file that replaces built-in functions or has triggers, before any function of DuckDB is called.
+        """Reject a file with triggers or macros named as built-in functions, before any function is called.
 
-        A macro of the same name replaces the function: ``max``, even ``current_setting``. ``merge`` reads only tables.
+        Such a macro replaces the function: ``max``, even ``current_setting``.
         """
-        found = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
-        built_in = {str(name).lower() for name, internal in found if internal}
-        held = [f"macro {name!r}" for name, internal in found if not internal and str(name).lower() in built_in]
+        functions = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
+        built_in = {str(name).lower() for name, internal in functions if internal}
+        foreign = [f"macro {name!r}" for name, internal in functions if not internal and str(name).lower() in built_in]
         query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # exists in DuckDB 2
-        held += [f"trigger {name!r}" for (name,) in self.rows(query)] if "duckdb_triggers" in built_in else []
-        if held:
-            raise foreign_objects_error(self.path, held)
+        foreign += [f"trigger {name!r}" for (name,) in self.rows(query)] if "duckdb_triggers" in built_in else []
+        if foreign:
+            raise foreign_objects_error(self.path, foreign)
 
     def bound_memory(self, gib: float) -> None:
         """Limit queries to ``gib`` GiB; larger intermediate results go to temporary files."""
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
 
     def _can_reach_files(self) -> bool:
-        """Whether no other connection of this process to the same file has disabled file access already."""
+        """Whether file access is enabled: another connection of this process to the file may have disabled it."""
         return self.rows("SELECT current_setting('enable_external_access')") != [(False,)]
 
     @property
@@ -146,38 +151,38 @@ class Database:
         return tokens_beside(self.path)
 
     def close(self) -> None:
-        """Write the log to the file, and unlock it."""
+        """Write the log to the file and unlock it."""
         self._connection.close()
 
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
-        """Run a query with ``$name`` parameters; ``StoreError`` if invalid or its result too large."""
+        """Run a query with ``$name`` parameters. Raises ``StoreError`` if it is invalid or its result too large."""
         if (most := self._most_result_bytes) is None:
-            return self._answer(sql, parameters, lambda result: result.df())
-        return self._answer(sql, parameters, lambda result: concat_within(_parts_of(result), most, self.path))
+            return self._query(sql, parameters, lambda result: result.df())
+        return self._query(sql, parameters, lambda result: concat_within(_parts_of(result), most, self.path))
 
     def parts(self, sql: str, parameters: dict[str, Any]) -> Iterator[pd.DataFrame]:
-        """Run one query and yield its result in parts of rows; the first part may be empty."""
+        """Run a query and yield its result in parts of rows; the first part may be empty."""
         with self.explain_errors():
-            yield from self._answer(sql, parameters, _parts_of)
+            yield from self._query(sql, parameters, _parts_of)
 
-    def _answer(self, sql: str, parameters: dict[str, Any], read: Callable[[Any], _Read]) -> _Read:
+    def _query(self, sql: str, parameters: dict[str, Any], convert: Callable[[Any], _Result]) -> _Result:
         try:
-            if not self._tokens_seen:
+            if not self._tokens_registered:
                 self._refresh_token_views()
-            return read(self._result(sql, parameters))
+            return convert(self._execute_query(sql, parameters))
         except duckdb.Error as error:
             # the error of a damaged page of a token file contains no file name
-            if _TOKENS_FAILED not in str(error) or not self._found_damaged_tokens():
+            if _TOKENS_FAILED not in str(error) or not self._find_damaged_tokens():
                 raise _explain(error, self.path) from error
-        return self._answer(sql, parameters, read)
+        return self._query(sql, parameters, convert)
 
-    def _result(self, sql: str, parameters: dict[str, Any]) -> Any:
+    def _execute_query(self, sql: str, parameters: dict[str, Any]) -> Any:
         if self._most_result_bytes is not None or ";" in sql.rstrip("; \n"):
             kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
             if len(kinds) > 1:
                 raise StoreError(f"{self.path}: several statements; give one query")
-            # settings, views and logs of a user's statement would persist
-            if self._most_result_bytes is not None and not _QUESTIONS.issuperset(kinds):
+            # settings and views of a user's statement would persist
+            if self._most_result_bytes is not None and not _QUERY_TYPES.issuperset(kinds):
                 raise StoreError(f"{self.path}: {kinds[0]} is not a query; use SELECT, EXPLAIN or PIVOT")
         result = self._connection.execute(sql, parameters or None)
         if result is None or not result.description:
@@ -191,13 +196,13 @@ class Database:
             return self._connection.execute(sql, bound).fetchall()
 
     def insert(self, head: str, rows: pd.DataFrame | pa.Table, *, where: str = "TRUE", **parameters: Any) -> int:
-        """Run ``head FROM incoming WHERE where`` on ``rows``; returns the number of rows written."""
+        """Run ``head FROM incoming WHERE where`` on ``rows``. Returns the number of rows written."""
         with self._incoming(rows):
             result = self._connection.execute(f"{head} FROM incoming WHERE {where}", parameters or None).fetchone()
         return int(result[0]) if result else 0
 
     def delete(self, table: str, rows: pd.DataFrame, *, where: str) -> None:
-        """Delete the rows of ``table`` that satisfy ``where`` with any row of ``incoming``, which are ``rows``."""
+        """Delete the rows of ``table`` that satisfy ``where`` with any row of ``rows``, called ``incoming`` there."""
         with self._incoming(rows):
             self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
 
@@ -207,7 +212,7 @@ class Database:
         try:
             yield
         finally:
-            with suppress(duckdb.Error):  # in a failed transaction: its own error must be reported
+            with suppress(duckdb.Error):  # the error of a failed transaction must be reported instead
                 self._connection.unregister("incoming")
 
     @contextmanager
@@ -225,29 +230,29 @@ class Database:
 
     @contextmanager
     def attach(self, path: Path) -> Iterator[None]:
-        """Read another store's tables as ``other.TABLE`` inside the block. Raises ``StoreError`` as opening it does."""
+        """Attach another store's tables as ``other.TABLE`` inside the block. Raises ``StoreError``."""
         require_store_place(path)
         require_store_file(path)
         text = str(path.resolve()).replace("'", "''")
         with self.explain_errors(path):
-            self._connection.execute(f"ATTACH '{text}' AS held (READ_ONLY)")
+            self._connection.execute(f"ATTACH '{text}' AS attached (READ_ONLY)")
         try:
-            if not self._has_tables("held", path):
+            if not self._has_tables("attached", path):
                 raise empty_store(path)
             self._connection.execute("ATTACH ':memory:' AS other")
             try:
                 for name, columns in self._columns_of(self._own_name()).items():
-                    query = f"SELECT {', '.join(columns)} FROM held.{name}"
+                    query = f"SELECT {', '.join(columns)} FROM attached.{name}"
                     self._connection.execute(f"CREATE VIEW other.{name} AS {query}")
                 yield
             finally:
                 self._connection.execute("DETACH other")
         finally:
-            self._connection.execute("DETACH held")
+            self._connection.execute("DETACH attached")
 
     @contextmanager
     def explain_errors(self, path: Path | None = None) -> Iterator[None]:
-        """Convert database errors to ``StoreError`` on this store, or on the one at ``path``."""
+        """Convert database errors to ``StoreError`` about this store, or the one at ``path``."""
         try:
             yield
         except (duckdb.Error, OSError) as error:
@@ -257,12 +262,12 @@ class Database:
         return str(self.rows("SELECT current_database()")[0][0])
 
     def _columns_of(self, database: str) -> dict[str, dict[str, str]]:
-        """Return table → column → type of one of the attached databases."""
+        """Return table → column → type of a database."""
         rows = self.rows(
             """
             SELECT c.table_name, c.column_name, c.data_type
             FROM duckdb_columns() AS c SEMI JOIN duckdb_tables() AS t USING (database_name, schema_name, table_name)
-            -- a stranger's view may have the name of a table that lies in another schema
+            -- a foreign view may have the name of a table in another schema
             WHERE c.database_name = ? AND c.schema_name = 'main' ORDER BY c.table_name, c.column_index
             """,
             [database],
@@ -273,7 +278,7 @@ class Database:
         return columns
 
     def _require_schema(self, *, read_only: bool) -> None:
-        """Make the tables of a new store; refuse one of another schema."""
+        """Create the tables of a new store. Raises ``StoreError`` for another schema."""
         if self._has_tables(self._own_name(), self.path):
             return
         if read_only:
@@ -290,45 +295,42 @@ class Database:
         return {row[0] for row in self.rows(in_main, [database])}
 
     def _has_tables(self, database: str, path: Path) -> bool:
-        """Return whether an attached file is a store with tables; False for an empty file.
+        """Whether a database is a store with tables; False for an empty file.
 
-        Raises ``StoreError`` for another DuckDB file, and as ``require_schema`` does.
+        Raises ``StoreError`` for another DuckDB file or schema.
         """
         tables = self._tables_of(database)
         if not tables:
             return False
         if "schema_version" not in tables:
             raise StoreError(f"{path}: a DuckDB file, but not an oversharp store; pass another --out")
-        ((found,),) = self.rows(f'SELECT max(version) FROM "{database}".schema_version')
-        require_schema(path, found, tables)
+        ((schema,),) = self.rows(f'SELECT max(version) FROM "{database}".schema_version')
+        require_schema(path, schema, tables)
         return True
 
     def refresh_views(self) -> None:
-        """Update the views to this oversharp; a read-only connection creates temporary ones."""
-        kept, _ = _view_scripts()
-        current = content_hash(kept)
+        """Update the views to this version of oversharp; a read-only connection creates temporary views."""
+        stored_views, _ = _view_scripts()
+        current = content_hash(stored_views)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
         if self._read_only:
-            self._connection.execute(kept.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
+            self._connection.execute(stored_views.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
             return
         with self.transaction():
-            self._connection.execute(kept)
+            self._connection.execute(stored_views)
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
-        """Add a Parquet file of token scores, inside a transaction; uncommitted files are ignored.
-
-        Columns: checkpoint_id, problem_id, settings_id, response_id, token_logps, token_entropies.
-        """
+        """Add a Parquet file of token scores with the columns of ``TOKEN_SCHEMA``, inside a transaction."""
         table = pa.Table.from_pandas(rows, schema=TOKEN_SCHEMA, preserve_index=False)
         write = partial(parquet.write_table, table, compression="zstd", write_page_checksum=True)
         self._add_token_file(f"{uuid4().hex}.parquet", write)
 
     def import_tokens(self, folder: Path, names: Sequence[str]) -> None:
-        """Add the token scores of another store, inside a transaction, except those that exist here already.
+        """Add the token scores of another store that are not in this one, inside a transaction.
 
-        A missing or damaged file is skipped: an audit recomputes its scores.
+        Missing and damaged files are skipped: an audit recomputes their scores.
         """
         known = {path.name for path in self._token_files()}
         new = [folder / name for name in names if name not in known and holds_tokens(folder / name)]
@@ -336,11 +338,11 @@ class Database:
             return
         self._refresh_token_views()
         keys = ", ".join(TOKEN_IDENTITY)
-        doubled = self.rows(
+        duplicated = self.rows(
             f"SELECT DISTINCT filename FROM read_parquet({sql_list(new)}, filename = true) "
             f"SEMI JOIN response_tokens USING ({keys})"
         )
-        overlapping = {Path(row[0]).name for row in doubled}
+        overlapping = {Path(row[0]).name for row in duplicated}
         for path in new:
             if path.name not in overlapping:
                 self._add_token_file(path.name, partial(copyfile, path))
@@ -361,19 +363,19 @@ class Database:
         unfinished.replace(self.tokens_path / name)
         self._connection.execute("INSERT OR REPLACE INTO token_files VALUES (?, ?)", [name, checksum])
         self._damaged.discard(name)
-        self._tokens_seen = False
+        self._tokens_registered = False
 
     def _remove_uncommitted_tokens(self) -> None:
-        """Remove our files whose transaction was not committed; other files stay."""
+        """Remove our files whose transaction was not committed."""
         known = {row[0] for row in self.rows("SELECT file FROM token_files")}
         for path in self.tokens_path.iterdir() if self.tokens_path.is_dir() else ():
             if OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
                 path.unlink()
 
-    def _without_damaged(self, *, read_only: bool) -> tuple[Path, ...]:
-        """Return token files that differ from what was committed: damaged, or overwritten.
+    def _exclude_damaged(self, *, read_only: bool) -> tuple[Path, ...]:
+        """Return the token files that differ from what was committed: damaged or overwritten.
 
-        They are ignored; a writing connection renames them, so that an audit recomputes their scores.
+        They are ignored. A writing connection renames them, so that an audit recomputes their scores.
         """
         damaged = tuple(
             path for path, checksum in self._recorded_tokens() if path.exists() and not self._is_own(path, checksum)
@@ -389,44 +391,44 @@ class Database:
 
     def _recorded_tokens(self) -> list[tuple[Path, str]]:
         rows = self.rows("SELECT file, checksum FROM token_files ORDER BY file")
-        # an untrusted store may contain any path, and damaged files are renamed
+        # an untrusted store may contain any path
         return [(self.tokens_path / file, checksum) for file, checksum in rows if OWN_TOKEN_FILE.fullmatch(file)]
 
     def _is_own(self, path: Path, checksum: str) -> bool:
         return path.name not in self._damaged and checksum_of(path) == checksum
 
-    def _found_damaged_tokens(self) -> bool:
-        """Read all token files page by page, and return whether one in use is damaged."""
+    def _find_damaged_tokens(self) -> bool:
+        """Read all token files page by page; return whether any is damaged."""
         damaged = {path.name for path in self._token_files() if not can_be_read(path)}
         self._damaged |= damaged
-        self._tokens_seen = not damaged
+        self._tokens_registered = not damaged
         return bool(damaged)
 
     def _refresh_token_views(self) -> None:
-        """Create ``response_tokens`` and its views, without scores whose file is missing or damaged.
+        """Create ``response_tokens`` and its views from the token files that are not missing or damaged.
 
-        The files are registered with the connection, which cannot access files; pages are checked as they are read.
+        The files are registered because the connection cannot access files. Pages are checked as they are read.
         """
         tokens = dataset(self._token_files(), schema=TOKEN_SCHEMA, format=CHECKED_PAGES)
         self._connection.register("response_tokens", tokens)
-        if not self._token_views_made:  # they refer to response_tokens by name
-            _, of_tokens = _view_scripts()
-            self._connection.execute(of_tokens)
-        self._tokens_seen = self._token_views_made = True
+        if not self._has_token_views:  # they refer to response_tokens by name
+            _, token_views = _view_scripts()
+            self._connection.execute(token_views)
+        self._tokens_registered = self._has_token_views = True
 
 
 def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
-    """Yield the parts of a result; reads the first at once to surface errors of the query."""
+    """Return an iterator over parts of a result; the first is read at once to raise errors of the query."""
     first = result.fetch_df_chunk(_VECTORS_PER_PART)
     return chain([first], takewhile(len, (result.fetch_df_chunk(_VECTORS_PER_PART) for _ in count())))
 
 
 @cache
 def _view_scripts() -> tuple[str, str]:
-    """``views.sql``: the views that a store keeps, and those on token files, which a connection makes for itself."""
+    """Return the statements of ``views.sql`` for the stored views, and for temporary views on token files."""
     queries = [statement.query for statement in duckdb.extract_statements(script("views.sql"))]
-    of_tokens = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
-    return ";".join(query for query in queries if query not in of_tokens), ";".join(of_tokens)
+    token_views = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
+    return ";".join(query for query in queries if query not in token_views), ";".join(token_views)
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

@@ -1,7 +1,7 @@
-"""Record, next to the store, the inputs of findings and reports, to keep results that are up to date.
+"""Record the inputs of findings and reports, to recompute only outdated results.
 
-The file ``audit.made.json`` has, for each result, a hash of its inputs and one of the result. A result is up to date
-while both are unchanged. If the file is removed, everything is recomputed.
+The file ``audit.made.json`` next to the store has two hashes of each result: of its inputs, and of the result. A result
+is up to date while both are unchanged. Without the file, everything is recomputed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,10 @@ from oversharp.diagnostics.measures import ENTRY_POINT_GROUP
 from oversharp.diagnostics.store.store import Store
 from oversharp.diagnostics.ways import ENTRY_POINT_GROUP as WAYS_GROUP
 
-#: Packages that a finding, a verdict or a picture may depend on besides our own source.
+#: Packages that findings, verdicts and pictures depend on, besides our own source.
 _PACKAGES = (
-    "numpy",
-    "pandas",
-    "scipy",
-    "scikit-learn",
-    "pyarrow",
-    "duckdb",
-    "matplotlib",
-    "seaborn",
-    "jinja2",
-    "markupsafe",
-)
+    "numpy", "pandas", "scipy", "scikit-learn", "pyarrow", "duckdb", "matplotlib", "seaborn", "jinja2", "markupsafe",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +52,14 @@ def record_derivation(store_path: Path, what: str, derivation: Derivation) -> No
     """Record ``derivation`` for the result ``what``."""
     records = {**recorded_derivations(store_path), what: derivation}
     text = json.dumps({name: vars(item) for name, item in sorted(records.items())}, indent=1)
-    with suppress(OSError):  # without a record, or with half of one, the next audit only recomputes more
+    with suppress(OSError):  # without the record, the next audit only recomputes more
         _record_path(store_path).write_text(f"{text}\n", encoding="utf-8")
 
 
 def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> list[tuple[str, str]]:
-    """Return the number of rows and the sum of their hashes (independent of order) for each ``FROM … AS r``.
+    """Return number of rows and order-independent hash of each source ``FROM … AS r``.
 
-    Sources are queried one at a time to limit memory. Each gets those ``parameters`` that it names.
+    Sources are queried one at a time to limit memory. Each gets the ``parameters`` that it names.
     """
     states = []
     for source in sources:
@@ -79,10 +70,7 @@ def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> 
 
 
 def code_hash(*packages: str) -> str | None:
-    """Return a hash of our ``packages`` and library versions.
-
-    None where plugins add measures or ways.
-    """
+    """Return a hash of our ``packages`` and library versions; None where plugins add measures or ways."""
     if entry_points(group=ENTRY_POINT_GROUP) or entry_points(group=WAYS_GROUP):
         return None
     specs = [find_spec(package) for package in packages]
@@ -91,13 +79,13 @@ def code_hash(*packages: str) -> str | None:
 
 
 def tree_hash(folder: Path) -> str:
-    """Return one hash of the paths and bytes of every file below ``folder``, without compiled Python."""
+    """Return a hash of the paths and bytes of all files below ``folder``, except compiled Python."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     return digest([(path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()) for path in files])
 
 
 def digest(*parts: object) -> str:
-    """Return one hash of the ``repr`` of all parts."""
+    """Return a hash of the ``repr`` of all parts."""
     return sha256(repr(parts).encode()).hexdigest()
 
 

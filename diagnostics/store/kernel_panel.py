@@ -1,4 +1,4 @@
-"""Select the responses of a checkpoint's gradient kernel, and build its records."""
+"""Select the responses of a checkpoint's gradient kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.records.types import AuditKey, Checkpoint, SamplingSe
 if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
-#: Roles by priority: the tokens of a response with several roles are those of the first.
+#: Roles by priority: a response with several roles has the tokens of the first.
 ROLES = ("panel", "own", "mode", "batch")
 _ROW = ["problem_id", "response_id"]
 
@@ -23,8 +23,8 @@ _ROW = ["problem_id", "response_id"]
 class KernelPlan:
     """Responses of one kernel.
 
-    ``rows``: one row per distinct response, in order of position: ``problem_id, response_id, prompt, text, ends,
-    token_ids``. ``roles``: ``position, role, sample_index, correct``, one row per role and draw.
+    ``rows`` has one row per distinct response, in order of position: ``problem_id, response_id, prompt, text, ends,
+    token_ids``. ``roles`` has one row per role and sample: ``position, role, sample_index, correct``.
     """
 
     kernel_id: str
@@ -35,10 +35,10 @@ class KernelPlan:
 def plan_kernel(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: SamplingSettings) -> KernelPlan | None:
     """Return the responses of a checkpoint's kernel; None without a panel.
 
-    Problems whose panel has a correct and an incorrect response come first, then any, in an order that does not depend
-    on results. For each, the kernel has distinct responses of the panel and, where they are enumerated, correct modes
-    that the panel lacks; the first own samples of the checkpoint, where they follow its distribution (temperature 1, no
-    truncation); and complete groups of as many training prompts from the interval that it begins.
+    Problems whose panel has correct and incorrect responses come first, then others, in an order that does not depend
+    on results. The kernel has for each of them distinct panel responses and enumerated correct modes that the panel
+    lacks, and the first own samples of the checkpoint if they follow its distribution (temperature 1, untruncated). It
+    also has complete groups of as many training prompts, from the interval after the checkpoint.
     """
     members = _members(store, key, checkpoint, settings)
     if members.empty:
@@ -139,7 +139,7 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
             SELECT r.problem_id, r.prompt, r.response_id, r.text, r.truncated, r.correct, r.draws
             FROM training_responses AS r
             JOIN next USING (step)
-            -- only what the checkpoint scored: the others cannot be encoded in its tokens
+            -- only scored responses: the others cannot be encoded in the checkpoint's tokens
             SEMI JOIN response_logps AS c
                 ON c.checkpoint_id = $checkpoint_id
                 AND c.settings_id = $settings_id
@@ -155,7 +155,7 @@ def _members(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: Samp
         prompts AS (
             SELECT problem_id
             FROM groups
-            -- complete groups, as advantages need them, but at most as many rows as the rest of the kernel
+            -- complete groups, which advantages need, but at most as many rows as the rest of the kernel
             QUALIFY sum(n_rows) OVER (ORDER BY kinds DESC, n_rows > 1 DESC, md5(problem_id))
                 <= 2 * $problems * $responses
             ORDER BY kinds DESC, n_rows > 1 DESC, md5(problem_id)

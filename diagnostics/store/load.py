@@ -1,4 +1,4 @@
-"""Load what a store has on an audited series into records."""
+"""Load records of an audited series from a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pandas.api.types import is_list_like
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.pace import LEAST_BYTES, SampleCost
 from oversharp.diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
-from oversharp.diagnostics.store.write_audit import COMPARED, look_ids
+from oversharp.diagnostics.store.write_audit import COMPARED, look_id
 from oversharp.diagnostics.verdict.claims import FELL_HERE
 from oversharp.diagnostics.verdict.record import Estimate
 from oversharp.diagnostics.verdict.words.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Frames(Protocol):
-    """Source of query results: a store, or a replacement for one."""
+    """Source of query results: a store, or a replacement of it."""
 
     def frame(self, sql: str, **params: Any) -> pd.DataFrame:
         """Return the rows of ``sql`` with bound ``params``."""
@@ -36,10 +36,7 @@ class Frames(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredProblem(Problem):
-    """A problem in the store.
-
-    ``stored_id`` is its identity, because the store does not keep the order of the modes.
-    """
+    """A problem in the store. ``stored_id`` replaces the hash: the store does not keep the order of the modes."""
 
     stored_id: str
 
@@ -51,11 +48,9 @@ class StoredProblem(Problem):
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredLooks:
-    """Number of ``looks`` declared before the first (None: any number).
+    """Number of ``looks`` declared before the first look (None: any number), with its ``steps``.
 
-    ``steps`` are the steps at that time.
-
-    ``runs`` is the largest number declared at any look.
+    ``runs`` is the largest number of runs declared at any look.
     """
 
     looks: int | None
@@ -86,28 +81,26 @@ def why_no_audit(store: Frames) -> str:
     )
     if steps.empty:
         return "no audit in this store; run `oversharp audit` first"
-    series, held = str(steps["series"].iloc[0]), ", ".join(map(str, steps["steps"].iloc[0]))
+    series, listed = str(steps["series"].iloc[0]), ", ".join(map(str, steps["steps"].iloc[0]))
     return (
-        f"its samples were imported but not audited: series {series!r} has step {held}; run "
+        f"its samples were imported but not audited: series {series!r} has step {listed}; run "
         "`oversharp import` with samples of the base and of a later step, of the same problems; it reports what else "
         "is missing"
     )
 
 
 def why_untested(verdict: Verdict | None) -> str | None:
-    """Return why single problems cannot be tested: their samples are not independent draws.
+    """Return why single problems cannot be tested (their samples are not independent), or None.
 
-    None where they can.
-
-    The verdict gives this reason for its claim about these problems, which it computes but does not make.
+    It is the reason for which the verdict computed but did not make its claim about these problems.
     """
     claims = () if verdict is None else verdict.claims
     return next((claim.why for claim in claims if claim.name == FELL_HERE and claim.p is not None and claim.why), None)
 
 
 def is_recorded(store: Store, series: str) -> bool:
-    """Whether another tool drew the samples of ``series``, so that its checkpoints have no weights."""
-    held = store.frame(
+    """Whether the samples of ``series`` were imported, so that its checkpoints have no weights."""
+    kinds = store.frame(
         """
         SELECT coalesce(bool_and(kind = 'recorded'), false) AS recorded
         FROM checkpoints
@@ -116,14 +109,11 @@ def is_recorded(store: Store, series: str) -> bool:
         """,
         series=series,
     )["recorded"]
-    return bool(held.iloc[0])
+    return bool(kinds.iloc[0])
 
 
 def has_texts(store: Store, series: str) -> bool:
-    """Whether the samples of the current audit of ``series`` have texts.
-
-    Imported counts have none.
-    """
+    """Whether the samples of the current audit of ``series`` have texts; imported counts have none."""
     counted = store.frame(
         "SELECT 1 FROM current_audits JOIN settings USING (settings_id) WHERE series = $series AND sampler = $counts",
         series=series,
@@ -133,26 +123,21 @@ def has_texts(store: Store, series: str) -> bool:
 
 
 def series_layout(store: Store, series: str) -> str | None:
-    """Return the folder layout of ``series``, which identifies the trainer.
-
-    None if there is no such series.
-    """
-    held = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
-    return None if held.empty else str(held.iloc[0])
+    """Return the folder layout of ``series``, which identifies the trainer; None if there is no such series."""
+    layouts = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
+    return None if layouts.empty else str(layouts.iloc[0])
 
 
 def stored_key(store: Store, series: str) -> AuditKey:
     """Return the identity of the current audit of ``series``.
 
-    Before panels existed, its panel settings id is empty.
-
     Raises ``StoreError`` for a damaged store, whose audit has no checkpoints or no base.
     """
-    has = store.frame("SELECT is_base FROM series_checkpoints WHERE series = $series", series=series)["is_base"]
-    if not has.any():
-        what = "no base among its checkpoints" if len(has) else "no checkpoints"
+    is_base = store.frame("SELECT is_base FROM series_checkpoints WHERE series = $series", series=series)["is_base"]
+    if not is_base.any():
+        fault = "no base among its checkpoints" if len(is_base) else "no checkpoints"
         raise StoreError(
-            f"{store.path}: the audit of series {series!r} has {what}, so the store is damaged; restore it, or run "
+            f"{store.path}: the audit of series {series!r} has {fault}, so the store is damaged; restore it, or run "
             "`oversharp audit` on it again"
         )
     row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]
@@ -180,9 +165,9 @@ def stored_key(store: Store, series: str) -> AuditKey:
 
 
 def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the checkpoints that the current audit of ``series`` left out, with reasons, once it has ended.
+    """Return the checkpoints that the current audit of ``series`` left out, with reasons; empty until it has ended.
 
-    First by checkpoint id those in the series, then by label those that never entered it.
+    The first dict has the checkpoints in the series by id, the second those that never entered it by label.
     """
     rows = store.frame(
         """
@@ -204,10 +189,7 @@ def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dic
 
 
 def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
-    """Return the clusters of an audit's problems, by problem id.
-
-    Problems without a cluster are absent.
-    """
+    """Return the clusters of an audit's problems by problem id, without problems that have none."""
     rows = store.frame(
         "SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $audit_id AND cluster IS NOT NULL",
         audit_id=audit_id,
@@ -216,10 +198,7 @@ def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
 
 
 def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
-    """Return what was declared before the first look at ``series``.
-
-    None before the first verdict.
-    """
+    """Return the declaration of the first look at ``series``; None before the first verdict."""
     rows = store.frame(
         """
         SELECT first(declared ORDER BY number) AS looks, max(runs) AS runs, first(steps ORDER BY number) AS steps
@@ -242,25 +221,20 @@ def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
 def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
     """Return the number of the look that compares the checkpoints of ``steps`` with the base.
 
-    The same checkpoints with the same numbers of samples and problems are one look; more samples are another look.
+    A look has the same checkpoints, samples and problems; more samples are another look.
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
     compared = store.frame(COMPARED, series=series, steps=list(steps))
-    ids = look_ids(
-        [
-            (str(itertuple.checkpoint_id), int(itertuple.n), int(itertuple.n_problems))
-            for itertuple in compared.itertuples()
-        ]
-    )
-    here = looks.loc[looks["look_id"].isin(ids), "number"]
-    return len(looks) + 1 if here.empty else int(here.iloc[0])
+    look = look_id([(str(row.checkpoint_id), int(row.n), int(row.n_problems)) for row in compared.itertuples()])
+    numbers = looks.loc[looks["look_id"] == look, "number"]
+    return len(looks) + 1 if numbers.empty else int(numbers.iloc[0])
 
 
 def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
-    """Return the sampling settings with this id. Raises ``StoreError`` if there are none."""
+    """Return the sampling settings with this id. Raises ``StoreError`` if the store has none."""
     rows = store.frame("SELECT * EXCLUDE (settings_id) FROM settings WHERE settings_id = $id", id=settings_id)
     if rows.empty:
-        raise StoreError(f"{store.path}: no sampling settings {settings_id}; run the audit again")
+        raise StoreError(f"{store.path}: sampling settings {settings_id} are missing; run the audit again")
     row = rows.iloc[0]
     return SamplingSettings(
         sampler=str(row["sampler"]),
@@ -273,7 +247,7 @@ def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
         chat=bool(row["chat"]),
         seed=int(row["seed"]),
         dtype=str(row["dtype"]),
-        chat_args=None if isna(row.get("chat_args")) else str(row["chat_args"]),
+        chat_args=None if isna(row["chat_args"]) else str(row["chat_args"]),
     )
 
 
@@ -312,8 +286,8 @@ def stored_problems(store: Store, problem_ids: Sequence[str]) -> list[Problem]:
 
 
 def cost_before(store: Store, key: AuditKey) -> SampleCost:
-    """Return the mean cost so far of a sample of this series under this audit's settings."""
-    held = store.frame(
+    """Return the mean cost of the existing samples of this series under this audit's settings."""
+    drawn = store.frame(
         """
         SELECT count(*) AS n, avg(n_tokens) AS tokens
         FROM samples
@@ -323,7 +297,7 @@ def cost_before(store: Store, key: AuditKey) -> SampleCost:
         series=key.series,
         settings_id=key.settings_id,
     ).iloc[0]
-    if not held["n"]:
+    if not drawn["n"]:
         return SampleCost()
     took = store.frame(
         """
@@ -340,8 +314,8 @@ def cost_before(store: Store, key: AuditKey) -> SampleCost:
     n_bytes = store_bytes(store.path)
     n_all = store.frame("SELECT count(*) AS n FROM samples")["n"].iloc[0]
     return SampleCost(
-        n=int(held["n"]),
-        tokens=None if isna(held["tokens"]) else float(held["tokens"]),
+        n=int(drawn["n"]),
+        tokens=None if isna(drawn["tokens"]) else float(drawn["tokens"]),
         seconds=float(took["wall_s"] / took["n"]) if took["n"] and took["n"] > 0 else None,
         bytes=n_bytes / n_all if n_bytes >= LEAST_BYTES else None,
     )
@@ -356,8 +330,8 @@ def store_bytes(path: Path) -> int:
 def made_of(store: Store, series: str) -> str | None:
     """Return the decomposition of the change of pass@k from the base to the last checkpoint, as a sentence.
 
-    At the largest k of the measure ``change_budget``, as in the report; None where no part differs significantly from
-    0. Raises ``StoreError`` for a series that was not audited.
+    It is for the largest k of the measure ``change_budget``, as in the report; None if no part differs significantly
+    from 0. Raises ``StoreError`` for a series that was not audited.
     """
     verdict = store.verdict(series)
     rows = store.frame(

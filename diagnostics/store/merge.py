@@ -1,7 +1,6 @@
-"""Join stores: the shards of one audit, or audits of several machines.
+"""Merge stores: the shards of one audit, or audits from several machines.
 
-Existing rows are not added again, and each store is merged within one transaction: repeating a command adds nothing,
-and a killed command can simply be repeated.
+Each store is merged in one transaction, and existing rows are skipped: a killed command can simply be repeated.
 """
 
 from __future__ import annotations
@@ -19,33 +18,15 @@ from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 
-#: Tables with a primary key that identifies existing rows, ordered by their references.
+#: Tables with a primary key, ordered by their references.
 _KEYED = (
-    "checkpoints",
-    "series",
-    "series_checkpoints",
-    "training_metrics",
-    "problems",
-    "modes",
-    "settings",
-    "response_logps",
-    "second_logps",
-    "audit_problems",
-    "allocations",
-    "audit_controls",
-    "training_responses",
-    "kernels",
-    "kernel_rows",
-    "kernel_roles",
-    "kernel_values",
-    "audit_kernels",
-    "audit_verdicts",
-    "verdict_looks",
-    "confirmations",
-    "imports",
-    "import_faults",
-)
-#: Tables without one, with the columns that identify their rows; findings and events are complete or absent.
+    "checkpoints", "series", "series_checkpoints", "training_metrics", "problems", "modes", "settings",
+    "response_logps", "second_logps", "audit_problems", "allocations", "audit_controls", "training_responses",
+    "kernels", "kernel_rows", "kernel_roles", "kernel_values", "audit_kernels", "audit_verdicts", "verdict_looks",
+    "confirmations", "imports", "import_faults",
+)  # fmt: skip
+#: Tables without a primary key, with columns that identify existing rows. All findings and events of an audit, or none,
+#: are in a store.
 _UNKEYED = {
     "samples": ("checkpoint_id", "problem_id", "settings_id", "greedy", "sample_index"),
     "grades": ("problem_id", "response_id", "verifier"),
@@ -53,9 +34,9 @@ _UNKEYED = {
     "audit_findings": ("audit_id",),
     "events": ("audit_id",),
 }
-#: Tables on what was audited, and how.
+#: Tables that describe the audits.
 _DESCRIBING = ("audits", "series_checkpoints", "settings")
-#: Columns of an audit that all of its shards share.
+#: Columns of ``audits`` that are equal in all shards.
 _COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses", "strategy_regex")
 
 
@@ -63,8 +44,8 @@ _COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "
 class MergeResult:
     """The merged store, its series, and the number of new samples.
 
-    ``to_conclude`` are series audited in shards: the audit itself must still be run. ``left_out``: checkpoints that a
-    shard left out (label → reason).
+    ``to_conclude`` are the series audited in shards, whose audit must still be run. ``left_out`` maps checkpoints that
+    a shard left out to the reason.
     """
 
     store_path: Path
@@ -84,10 +65,11 @@ class _Shard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Held:
-    """Current audit of one series in one store; ``settings`` and ``common`` by flag.
+class _StoredAudit:
+    """Current audit of one series in one store.
 
-    ``steps``: step → checkpoint id and label. ``shard``: its share of an audit, None for a whole one.
+    ``steps``: step → checkpoint id and label. ``settings`` and ``common`` (those of ``_COMMON``) are by flag. ``shard``
+    is None for a whole audit.
     """
 
     path: Path
@@ -103,30 +85,29 @@ class _Held:
 def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = None) -> MergeResult:
     """Merge the stores at ``stores`` into ``out``/audit.duckdb, which may contain some of them already.
 
-    The given stores stay as they are.
-    Shards must be all there, of the same series and settings; a series that is in several stores must have the same
-    checkpoints and settings in each.
+    All shards of an audit are required. A series that is in several stores must have the same checkpoints and settings
+    in each. The given stores are not changed.
 
     Raises:
-        ConfigError: no store is given, or one of them is that in ``out``.
+        ConfigError: no store is given, or one of them is the store in ``out``.
         StoreError: a store is missing, locked, of a newer oversharp, unfinished, or does not match the others; or a
             shard is missing. Then nothing was written.
     """
-    say = progress or SilentProgress()
+    progress = progress or SilentProgress()
     target = out / "audit.duckdb"
     if not stores:
         raise ConfigError("give the stores to merge: oversharp merge shard-*/audit.duckdb --out DIR")
     for path in stores:
         if path.resolve() == target.resolve():
             raise ConfigError(f"--out {out}: {path} is one of the stores to merge; pass another --out")
-    held, shards = _examine(stores, target)
-    _require_fit(held)
-    _require_shards(held, shards)
+    audits, shards = _load_audits(stores, target)
+    _require_match(audits)
+    _require_shards(audits, shards)
 
     added = 0
     with (
         closing(Database(target, read_only=False, others=stores)) as database,
-        say.stage("merge", len(stores)) as advance,
+        progress.stage("merge", len(stores)) as advance,
     ):
         database.rows("UPDATE schema_version SET views_hash = ''")  # views of an untrusted store may read files
         database.refresh_views()
@@ -135,32 +116,32 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
             advance(1)
     return MergeResult(
         store_path=target,
-        series=tuple(sorted({entry.series for entry in held})),
-        to_conclude=tuple(sorted({element.series for element in held if element.shard is not None})),
+        series=tuple(sorted({audit.series for audit in audits})),
+        to_conclude=tuple(sorted({audit.series for audit in audits if audit.shard is not None})),
         samples_added=added,
-        left_out={label: why for item in held for label, why in item.left_out.items()},
+        left_out={label: why for audit in audits for label, why in audit.left_out.items()},
     )
 
 
 # ---------------------------------------------------------------- contents of the stores
 
 
-def _examine(stores: Sequence[Path], target: Path) -> tuple[list[_Held], set[_Shard]]:
-    """Return the current audits of all stores, that at ``target`` first, and every shard in any of them."""
-    held: list[_Held] = []
+def _load_audits(stores: Sequence[Path], target: Path) -> tuple[list[_StoredAudit], set[_Shard]]:
+    """Return the current audits of all stores, starting with ``target``, and all of their shards."""
+    audits: list[_StoredAudit] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
         with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database:
             with database.attach(path):
                 for table in _DESCRIBING:
                     database.rows(f"INSERT INTO {table} BY NAME FROM other.{table}")
-            held += _audits(database, path, must_end=path != target)
+            audits += _current_audits(database, path, must_end=path != target)
             shards |= {shard for shard in map(_shard, _provenances(database)) if shard is not None}
-    return held, shards
+    return audits, shards
 
 
-def _audits(database: Database, path: Path, *, must_end: bool) -> list[_Held]:
-    found = []
+def _current_audits(database: Database, path: Path, *, must_end: bool) -> list[_StoredAudit]:
+    audits = []
     for (text,) in database.rows("SELECT to_json(a)::VARCHAR FROM current_audits AS a ORDER BY series"):
         row = json.loads(text)
         name, origin = row["series"], row["provenance"]
@@ -171,11 +152,11 @@ def _audits(database: Database, path: Path, *, must_end: bool) -> list[_Held]:
             [name],
         )
         if not any(is_base for *_, is_base in checkpoints):
-            what = "no base among its checkpoints" if checkpoints else "no checkpoints"
-            raise StoreError(f"{path}: the audit of series {name!r} has {what}, so the store is damaged; restore it")
+            fault = "no base among its checkpoints" if checkpoints else "no checkpoints"
+            raise StoreError(f"{path}: the audit of series {name!r} has {fault}, so the store is damaged; restore it")
         panel_temperature = _settings(database, row["panel_settings_id"]).get("temperature")
-        found.append(
-            _Held(
+        audits.append(
+            _StoredAudit(
                 path=path,
                 series=name,
                 base_id=next((identity for _, identity, _, is_base in checkpoints if is_base), ""),
@@ -186,7 +167,7 @@ def _audits(database: Database, path: Path, *, must_end: bool) -> list[_Held]:
                 left_out=origin.get("left_out", {}),
             )
         )
-    return found
+    return audits
 
 
 def _provenances(database: Database) -> list[dict[str, Any]]:
@@ -199,42 +180,42 @@ def _shard(origin: dict[str, Any]) -> _Shard | None:
 
 def _settings(database: Database, settings_id: object) -> dict[str, Any]:
     rows = database.rows("SELECT to_json(s)::VARCHAR FROM settings AS s WHERE settings_id = ?", [settings_id])
-    read: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-    read.pop("settings_id", None)
-    return read
+    settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+    settings.pop("settings_id", None)
+    return settings
 
 
 # ---------------------------------------------------------------- whether they match
 
 
-def _require_fit(held: Sequence[_Held]) -> None:
-    first: dict[str, _Held] = {}
-    for item in held:
-        other = first.setdefault(item.series, item)
-        _require_same_checkpoints(other, item)
-        _require_same_settings(other, item)
+def _require_match(audits: Sequence[_StoredAudit]) -> None:
+    first_audits: dict[str, _StoredAudit] = {}
+    for audit in audits:
+        first = first_audits.setdefault(audit.series, audit)
+        _require_same_checkpoints(first, audit)
+        _require_same_settings(first, audit)
 
 
-def _require_same_checkpoints(first: _Held, one: _Held) -> None:
-    where = f"{one.path}: series {one.series!r}"
+def _require_same_checkpoints(first: _StoredAudit, other: _StoredAudit) -> None:
+    where = f"{other.path}: series {other.series!r}"
     hint = "only audits of the same checkpoints are merged; give the other series a separate --name"
-    if one.base_id != first.base_id:
-        raise StoreError(f"{where} has another base ({one.base_id}) than in {first.path} ({first.base_id}); {hint}")
-    for step in sorted(first.steps.keys() | one.steps.keys()):
-        if step not in one.steps or step not in first.steps:
-            has, lacks = (first, one) if step in first.steps else (one, first)
+    if other.base_id != first.base_id:
+        raise StoreError(f"{where} has another base ({other.base_id}) than in {first.path} ({first.base_id}); {hint}")
+    for step in sorted(first.steps.keys() | other.steps.keys()):
+        if step not in other.steps or step not in first.steps:
+            has, lacks = (first, other) if step in first.steps else (other, first)
             raise StoreError(
-                f"{has.path}: {has.steps[step][1]} of series {one.series!r} is not in {lacks.path}; {hint}"
+                f"{has.path}: {has.steps[step][1]} of series {other.series!r} is not in {lacks.path}; {hint}"
             )
-        if one.steps[step][0] != first.steps[step][0]:
-            raise StoreError(f"{where}: {one.steps[step][1]} has other weights than in {first.path}; {hint}")
+        if other.steps[step][0] != first.steps[step][0]:
+            raise StoreError(f"{where}: {other.steps[step][1]} has other weights than in {first.path}; {hint}")
 
 
-def _require_same_settings(first: _Held, one: _Held) -> None:
-    where = f"{one.path}: series {one.series!r} was audited"
-    pairs = [(one.settings, first.settings)]
-    if one.shard is not None and first.shard is not None:
-        pairs.append((one.common, first.common))
+def _require_same_settings(first: _StoredAudit, other: _StoredAudit) -> None:
+    where = f"{other.path}: series {other.series!r} was audited"
+    pairs = [(other.settings, first.settings)]
+    if other.shard is not None and first.shard is not None:
+        pairs.append((other.common, first.common))
     for ours, theirs in pairs:
         for name in theirs:
             if ours.get(name) != theirs[name]:
@@ -243,23 +224,23 @@ def _require_same_settings(first: _Held, one: _Held) -> None:
                     f"{where} with {flag} {ours.get(name)}, in {first.path} with {theirs[name]}; use the same, or "
                     "a separate --name"
                 )
-    if one.shard is not None and first.shard is not None and one.shard.of != first.shard.of:
-        raise StoreError(f"{where} as one of {one.shard.of} shards, in {first.path} as one of {first.shard.of}")
-    if one.shard is not None and first.shard is not None and one.shard.whole != first.shard.whole:
+    if other.shard is not None and first.shard is not None and other.shard.of != first.shard.of:
+        raise StoreError(f"{where} as one of {other.shard.of} shards, in {first.path} as one of {first.shard.of}")
+    if other.shard is not None and first.shard is not None and other.shard.whole != first.shard.whole:
         raise StoreError(
             f"{where} on other problems than in {first.path}, or only one is --adaptive; use the same for both"
         )
 
 
-def _require_shards(held: Sequence[_Held], shards: set[_Shard]) -> None:
-    for item in held:
-        if item.shard is None:
+def _require_shards(audits: Sequence[_StoredAudit], shards: set[_Shard]) -> None:
+    for audit in audits:
+        if audit.shard is None:
             continue
-        there = {shard.index for shard in shards if shard.whole == item.shard.whole}
-        missing = [f"{index}/{item.shard.of}" for index in range(1, item.shard.of + 1) if index not in there]
+        present = {shard.index for shard in shards if shard.whole == audit.shard.whole}
+        missing = [f"{index}/{audit.shard.of}" for index in range(1, audit.shard.of + 1) if index not in present]
         if missing:
             raise StoreError(
-                f"series {item.series!r}: shard {', '.join(missing)} is missing; pass the stores of all shards"
+                f"series {audit.series!r}: shard {', '.join(missing)} is missing; pass the stores of all shards"
             )
 
 
@@ -267,23 +248,20 @@ def _require_shards(held: Sequence[_Held], shards: set[_Shard]) -> None:
 
 
 def _merge_store(database: Database, path: Path) -> int:
-    """Add what the store at ``path`` has and ``database`` lacks, in one transaction.
-
-    Returns the new samples.
-    """
+    """Add the rows of the store at ``path`` that ``database`` lacks. Returns the number of new samples."""
     with database.attach(path), database.transaction():
         for table in _KEYED:
             database.rows(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM other.{table}")
         added = {table: _add_unkeyed(database, table, keys) for table, keys in _UNKEYED.items()}
-        # a machine whose clock is ahead must not keep later audits from becoming the current one
+        # the audit of a machine whose clock is ahead must not remain the current one
         database.rows(
             """
-                INSERT OR IGNORE INTO audits BY NAME
-                SELECT * REPLACE (least(updated_at, current_timestamp::TIMESTAMP) AS updated_at) FROM other.audits
-                """
+            INSERT OR IGNORE INTO audits BY NAME
+            SELECT * REPLACE (least(updated_at, current_timestamp::TIMESTAMP) AS updated_at) FROM other.audits
+            """
         )
         rows = database.rows("SELECT file FROM other.token_files ORDER BY file")
-        names = [str(row[0]) for row in rows if OWN_TOKEN_FILE.fullmatch(str(row[0]))]  # an untrusted store has any
+        names = [str(row[0]) for row in rows if OWN_TOKEN_FILE.fullmatch(str(row[0]))]  # a store may be untrusted
         database.import_tokens(path.resolve().with_suffix(".tokens"), names)
     return added["samples"]
 

@@ -1,26 +1,32 @@
-"""Query what an audit still lacks, so that a killed audit continues where it stopped."""
+"""Find missing samples, grades and scores of an audit, so that a killed audit can continue."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.store.ways import text_blocks
 from oversharp.diagnostics.verifiers import RULES
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
-#: Number of responses whose texts are read first, before their lengths are known, and characters read at a time.
-FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25
+#: CTE of the current rules by verifier.
+_TODAY = "today AS (SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules)"
+
+
+def _rules() -> dict[str, list[Any]]:
+    """Return the parameters of ``_TODAY``."""
+    return {"verifiers": list(RULES), "rules": list(RULES.values())}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredDraws:
-    """Sampling choices of an earlier audit that later calls may leave open; None if unknown."""
+    """Sampling settings of an earlier audit, defaults for later ones; None if unknown."""
 
     sampler: str
     chat: bool | None
@@ -29,7 +35,7 @@ class StoredDraws:
 
 
 def stored_draws(store: Store, series: str) -> StoredDraws | None:
-    """Return the sampling choices of the series' current audit, None if it has no samples."""
+    """Return the sampling settings of the series' current audit; None if it has no samples."""
     rows = store.frame(
         """
         SELECT t.*
@@ -46,13 +52,13 @@ def stored_draws(store: Store, series: str) -> StoredDraws | None:
     return StoredDraws(
         sampler=str(row["sampler"]),
         chat=None if pd.isna(row["chat"]) else bool(row["chat"]),
-        chat_args=None if pd.isna(row.get("chat_args")) else str(row["chat_args"]),
+        chat_args=None if pd.isna(row["chat_args"]) else str(row["chat_args"]),
         dtype=None if pd.isna(row["dtype"]) else str(row["dtype"]),
     )
 
 
 def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, int]:
-    """Return the planned samples of each problem for one checkpoint."""
+    """Return the number of planned samples of each problem for one checkpoint."""
     rows = store.frame(
         """
         SELECT problem_id, n_planned
@@ -67,7 +73,7 @@ def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str
 
 
 class OtherDraw(NamedTuple):
-    """``n`` samples of every problem from one checkpoint, under settings other than the audit's own."""
+    """Plan of ``n`` samples per problem from one checkpoint, under settings other than the audit's own."""
 
     checkpoint_id: str
     settings_id: str
@@ -75,11 +81,9 @@ class OtherDraw(NamedTuple):
 
 
 def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = ()) -> dict[str, int]:
-    """Return how many samples of all problems each checkpoint of this audit lacks.
+    """Return the number of missing samples of each incomplete checkpoint of this audit.
 
-    Complete ones are absent.
-
-    Includes greedy responses, and samples drawn ``besides``: a panel, controls.
+    Includes greedy responses, and the samples planned in ``besides``: a panel, controls.
     """
     rows = store.frame(
         """
@@ -95,34 +99,35 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
             ) AS d, audit_problems
             WHERE audit_id = $audit_id
         ),
-        held AS (
+        present AS (
             SELECT
                 checkpoint_id, settings_id, problem_id,
-                count(*) FILTER (NOT greedy) AS n_held,
-                count(*) FILTER (greedy) AS n_greedy_held
+                count(*) FILTER (NOT greedy) AS n_present,
+                count(*) FILTER (greedy) AS n_greedy_present
             FROM samples
             GROUP BY ALL
         )
         SELECT
             checkpoint_id,
-            sum(greatest(0, n - coalesce(n_held, 0)) + greatest(0, n_greedy - coalesce(n_greedy_held, 0))) AS lacking
+            sum(greatest(0, n - coalesce(n_present, 0)) + greatest(0, n_greedy - coalesce(n_greedy_present, 0)))
+                AS n_missing
         FROM wanted
-        LEFT JOIN held USING (checkpoint_id, settings_id, problem_id)
+        LEFT JOIN present USING (checkpoint_id, settings_id, problem_id)
         GROUP BY checkpoint_id
         ORDER BY checkpoint_id
         """,
         audit_id=key.audit_id,
-        checkpoints=[beside.checkpoint_id for beside in besides],
-        settings=[item.settings_id for item in besides],
-        ns=[entry.n for entry in besides],
+        checkpoints=[draw.checkpoint_id for draw in besides],
+        settings=[draw.settings_id for draw in besides],
+        ns=[draw.n for draw in besides],
     )
-    return {str(row.checkpoint_id): int(row.lacking) for row in rows.itertuples() if row.lacking}
+    return {str(row.checkpoint_id): int(row.n_missing) for row in rows.itertuples() if row.n_missing}
 
 
 def missing_samples(
     store: Store, settings_id: str, checkpoint_id: str, planned: Mapping[str, int], *, greedy: bool
 ) -> dict[str, tuple[tuple[int, ...], bool]]:
-    """Return the sample indices to draw below ``planned``, and whether to draw the greedy one, per problem."""
+    """Return for each problem the missing sample indices, and whether the greedy response is missing."""
     present = store.frame(
         """
         SELECT
@@ -142,8 +147,7 @@ def missing_samples(
         have: set[int] = set()
         lacks_greedy = greedy
         if problem_id in present.index:
-            held = present.at[problem_id, "indices"]
-            have = {int(index) for index in held}
+            have = {int(index) for index in present.at[problem_id, "indices"]}
             lacks_greedy = greedy and not bool(present.at[problem_id, "has_greedy"])
         indices = tuple(index for index in range(n) if index not in have)
         if indices or lacks_greedy:
@@ -204,7 +208,7 @@ def stored_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]
 class Ungraded:
     """Distinct responses without a grade by the current rules of their verifier, in the order of the samples.
 
-    Has only row positions, verifiers, and whether a response is ``outdated`` (graded by other rules), no texts.
+    ``rows`` has row positions, verifiers, and whether a response is ``outdated`` (graded by other rules); no texts.
     """
 
     store: Store
@@ -219,43 +223,22 @@ class Ungraded:
         return int(self.rows["outdated"].sum())
 
     def blocks(self, most: int) -> Iterator[pd.DataFrame]:
-        """Yield frames of ``most`` rows: ``problem_id, response_id, verifier, text, outdated``."""
-        first, size = 0, min(most, FIRST_BLOCK)
-        while first < len(self.rows):
-            block = self._texts(self.rows.iloc[first : first + size])
-            yield block
-            first += size
-            characters = max(1.0, float(block["text"].str.len().mean()))
-            size = max(1, min(most, int(BLOCK_CHARACTERS / characters)))
-
-    def _texts(self, rows: pd.DataFrame) -> pd.DataFrame:
-        found = self.store.frame(
-            """
-            SELECT rowid AS place, problem_id, response_id, text
-            FROM samples
-            -- the bounds let DuckDB skip parts of the table without such rows
-            WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
-            ORDER BY rowid
-            """,
-            first=int(rows["place"].iloc[0]),
-            last=int(rows["place"].iloc[-1]),
-            places=rows["place"].tolist(),
-        )
-        return found.merge(rows, on="place", validate="one_to_one").drop(columns="place")
+        """Yield frames of at most ``most`` rows: ``problem_id, response_id, verifier, text, outdated``."""
+        first = 0
+        for block in text_blocks(self.store.frame, self.rows["place"].to_numpy(), most):
+            rows = self.rows.iloc[first : first + len(block)]
+            yield block.merge(rows, on="place", validate="one_to_one").drop(columns="place")
+            first += len(block)
 
 
 def find_ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> Ungraded:
     """Return the ungraded responses of this audit.
 
-    ``with_errors``, also those whose grading failed.
-
-    A failed grader may work now: its name does not include the modules and services that it uses.
+    ``with_errors`` includes those whose grading failed: modules or services that the grader uses may work now.
     """
     rows = store.frame(
-        """
-        WITH today AS (
-            SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
-        ),
+        f"""
+        WITH {_TODAY},
         pending AS (
             SELECT
                 s.problem_id, s.response_id, s.verifier,
@@ -278,19 +261,16 @@ def find_ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> 
         """,
         audit_id=key.audit_id,
         with_errors=with_errors,
-        verifiers=list(RULES),
-        rules=list(RULES.values()),
+        **_rules(),
     )
     return Ungraded(store=store, rows=rows.astype({"verifier": "category"}))
 
 
 def find_ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> Ungraded:
-    """Return ungraded samples of some problems under separate settings, for the problems' verifiers."""
+    """Return the ungraded responses to some problems under ``settings_id``, for the problems' own verifiers."""
     rows = store.frame(
-        """
-        WITH today AS (
-            SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
-        )
+        f"""
+        WITH {_TODAY}
         SELECT min(s.rowid) AS place, p.verifier, g.correct IS NOT NULL AND g.state <> 'error' AS outdated
         FROM samples AS s
         JOIN problems AS p USING (problem_id)
@@ -307,49 +287,45 @@ def find_ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[st
         """,
         settings_id=settings_id,
         problem_ids=list(problem_ids),
-        verifiers=list(RULES),
-        rules=list(RULES.values()),
+        **_rules(),
     )
     return Ungraded(store=store, rows=rows.astype({"verifier": "category"}))
 
 
-def graded_today(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-    """Return those (problem_id, response_id, verifier) that have a grade by the current rules."""
+def find_graded(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+    """Return those (problem_id, response_id, verifier) with a grade by the current rules."""
     rows = store.frame(
-        """
-        WITH asked AS (
+        f"""
+        WITH {_TODAY},
+        wanted AS (
             SELECT
                 unnest($problem_ids::VARCHAR[]) AS problem_id,
                 unnest($response_ids::VARCHAR[]) AS response_id,
-                unnest($asked::VARCHAR[]) AS verifier
-        ),
-        today AS (
-            SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules
+                unnest($wanted::VARCHAR[]) AS verifier
         )
         SELECT g.problem_id, g.response_id, g.verifier
         FROM grades AS g
-        SEMI JOIN asked USING (problem_id, response_id, verifier)
+        SEMI JOIN wanted USING (problem_id, response_id, verifier)
         LEFT JOIN today AS t USING (verifier)
         WHERE t.rules IS NULL OR g.rules IS NOT DISTINCT FROM t.rules
         """,
         problem_ids=[problem_id for problem_id, _, _ in responses],
         response_ids=[identity for _, identity, _ in responses],
-        asked=[verifier for _, _, verifier in responses],
-        verifiers=list(RULES),
-        rules=list(RULES.values()),
+        wanted=[verifier for _, _, verifier in responses],
+        **_rules(),
     )
     return {(str(row.problem_id), str(row.response_id), str(row.verifier)) for row in rows.itertuples()}
 
 
 def find_unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
-    """Return what the checkpoint must still score.
+    """Return the responses that the checkpoint must still score.
 
-    ``problem_id, response_id, prompt, text, ends, token_ids``.
+    Columns: ``problem_id, response_id, prompt, text, ends, token_ids``. ``token_ids`` is NULL where only the text is
+    known; ``ends``: an end token follows.
 
-    Its enumerated modes, the panel, its own first samples (for the token entropy where the sampler gave none, and to
-    check the sampler), under the base the first own samples of all others, and the training responses before and after
-    it. ``token_ids`` is NULL where only the text is known; ``ends`` is whether an end token follows. A mode has
-    priority over a sample with the same text, which lacks its end token if it was truncated.
+    These are the enumerated modes, the panel, its own first samples (for the token entropy if the sampler reports none,
+    and to check the sampler), the training responses before and after it, and for the base the first own samples of
+    all other checkpoints. A mode has priority over a sample of the same text, which lacks its end token if truncated.
     """
     return store.frame(
         """
@@ -396,7 +372,7 @@ def find_unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFra
         FROM wanted AS w
         WHERE NOT EXISTS (
             FROM response_logps AS r
-            -- scored, and token by token: token files may have been removed
+            -- token files may have been removed
             JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
             WHERE r.checkpoint_id = $checkpoint_id
               AND r.problem_id = w.problem_id
@@ -416,7 +392,7 @@ def find_unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFra
 
 
 def find_unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
-    """Return those of the first ``limit`` panel responses without a second score, columns as ``find_unforced``."""
+    """Return the first ``limit`` panel responses, without those scored twice; columns as ``find_unforced``."""
     return store.frame(
         """
         WITH chosen AS (

@@ -1,22 +1,24 @@
-"""The SQL scripts of a store, and the schema version that every store must have."""
+"""SQL scripts and schema version of a store, and one-line errors for files that are not such a store."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import cache
 from pathlib import Path
 
 from oversharp.diagnostics.records.errors import StoreError
 
-#: The schema of ``tables.sql``. Stores of another schema are refused.
+#: Version of the schema in ``tables.sql``. Stores of another version are refused.
 SCHEMA_VERSION = 12
+#: DuckDB errors about the user's statement, which are reported completely.
+_STATEMENT_ERRORS = frozenset({"ParserException", "BinderException", "CatalogException"})
 
 
 def script(name: str) -> str:
-    """Return an SQL file of this folder without COMMENT statements, which ``views`` reads.
+    """Return an SQL file of this folder without COMMENT statements, which only ``views`` needs.
 
-    A COMMENT alters a table, which DuckDB cannot replay from the log of a killed process if the table has a CHECK.
+    A COMMENT alters the table, and DuckDB cannot replay that from the log of a killed process if it has a CHECK.
     """
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
     return re.sub(r"^COMMENT ON .*\n", "", text, flags=re.MULTILINE)
@@ -28,9 +30,9 @@ def _table_names() -> frozenset[str]:
 
 
 def require_schema(path: Path, version: object, tables: Set[str]) -> None:
-    """Raise ``StoreError`` unless a store has this schema, and all of its tables as tables.
+    """Raise ``StoreError`` unless a store has this schema and all of its tables.
 
-    A view in the place of a table would be queried as empty.
+    ``tables`` must not contain views: a view in place of a table could be empty.
     """
     if not isinstance(version, int):
         raise StoreError(f"{path}: its schema_version is {version!r}, not a number: the store is damaged; restore it")
@@ -48,4 +50,42 @@ def require_schema(path: Path, version: object, tables: Set[str]) -> None:
 
 def empty_store(path: Path) -> StoreError:
     """Return the error for a store without tables."""
-    return StoreError(f"{path}: empty, the audit that made it was killed at once; run that audit again")
+    return StoreError(f"{path}: has no tables; the audit that created it was killed, run it again")
+
+
+def explain_error(error: Exception, path: Path) -> StoreError:
+    """Convert a DuckDB error to one line, with what to do."""
+    text = " ".join(str(error).split())
+    lowered = text.lower()
+    if "lock" in lowered and ("conflicting" in lowered or "could not set" in lowered):
+        return StoreError(f"{path}: locked by another process; wait for it to end or close it, then run this again")
+    if "no space" in lowered or "disk full" in lowered or "could not write" in lowered or "file too large" in lowered:
+        return StoreError(
+            f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
+            "what was committed is kept"
+        )
+    if type(error).__name__ == "OutOfMemoryException":
+        return StoreError(
+            f"{path}: the query exceeds its memory limit ({text[:120]}); select fewer columns, or one step at a time, "
+            "stop other programs, free disk space for temporary files, or, for import, sql and open_store, raise "
+            "--memory-gib (memory_gib=…)"
+        )
+    if "not a valid duckdb" in lowered:
+        return StoreError(f"{path}: not a DuckDB file; name the audit.duckdb that an audit or import wrote")
+    if "different configuration" in lowered or "unique file handle conflict" in lowered:
+        return StoreError(f"{path}: already open in this process; close that store first")
+    if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:
+        return StoreError(
+            f"{path}: damaged ({text[:120]}); replace it with a copy, or remove it and run the audit again"
+        )
+    if type(error).__name__ in _STATEMENT_ERRORS:
+        return StoreError(f"{path}: {text}")
+    return StoreError(f"{path}: {text[:300]}")
+
+
+def foreign_objects_error(path: Path, objects: Sequence[str]) -> StoreError:
+    """Return the error for a store with foreign objects, such as ``macro 'max'``."""
+    return StoreError(
+        f"{path}: contains the {min(objects)}, which is not oversharp's and changes the results of queries; copy only "
+        f"its tables to a new store: oversharp merge {path} --out DIR"
+    )

@@ -1,16 +1,16 @@
-"""Store of an audit: everything that is written to its DuckDB file and queried from it.
+"""Store of an audit: writers and queries of its DuckDB file.
 
-Writers commit in small transactions, so a process may be killed at any moment: committed rows stay, and missing ones
-are found by the queries in ``missing``.
+Writers commit in small transactions, so a process may be killed at any moment. Committed rows stay, and the queries in
+``missing`` find what is missing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import pandas as pd
@@ -20,52 +20,29 @@ from oversharp.diagnostics.records.memory import half_of_free_gib
 from oversharp.diagnostics.records.settings import require_memory
 from oversharp.diagnostics.records.types import (
     AuditKey,
-    Confirmation,
     Finding,
     ForcedResponse,
-    Grade,
-    Problem,
-    RecordedSettings,
     Sample,
-    SamplingSettings,
-    Series,
-    TrainingResponse,
-    VerdictTerms,
     response_id,
 )
-from oversharp.diagnostics.store import write_import
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.kept.samples import KeptSamples
-from oversharp.diagnostics.store.ways.table import WaysTable
-from oversharp.diagnostics.store.write_audit import (
-    allocate,
-    record_confirmations,
-    record_grades,
-    record_look,
-    record_provenance,
-    record_verdict,
-    register_audit,
-    register_control,
-    register_problems,
-    register_series,
-    register_settings,
-    register_training,
-    share_plan,
-)
-from oversharp.diagnostics.store.write_import import ImportedFile, Recording
+from oversharp.diagnostics.store.kept import KeptSamples
+from oversharp.diagnostics.store.ways import WaysTable
+from oversharp.diagnostics.store.write_audit import AuditWriter
+from oversharp.diagnostics.store.write_import import ImportWriter
 from oversharp.diagnostics.verdict.recommendation import Recommendation
 from oversharp.diagnostics.verdict.record import Verdict
 
-#: Memory limit of queries over all samples: they read in parts, and more memory would not make them faster.
+#: Memory limit of queries over all samples, in GiB. They process parts, so more memory would not make them faster.
 MEMORY_GIB = 1.0
 
 
-class Store:
+class Store(AuditWriter, ImportWriter):
     """A store on disk. Use as a context manager: ``with Store.open(path) as store: …``."""
 
     def __init__(self, database: Database, *, for_user: bool = False) -> None:
         self._database = database
-        #: Results that are joined once for many queries.
+        #: Results that are computed once for many queries.
         self.kept = KeptSamples(database, for_user=for_user)
         self.ways = WaysTable(database)
 
@@ -110,12 +87,12 @@ class Store:
         return self._database.frame(sql, parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
-        """Yield the result of one query in parts, so that it may be larger than memory."""
+        """Yield the result of a query in parts; it may be larger than memory."""
         self.kept.count_for(sql)
         return self._database.parts(sql, parameters)
 
     def columns(self) -> pd.DataFrame:
-        """Return every public table and view with its columns and types."""
+        """Return the columns of all tables and views, with their types."""
         return self.frame(
             """
             SELECT table_name AS name, column_name AS column, data_type AS type
@@ -128,7 +105,7 @@ class Store:
         )
 
     def verdict(self, series: str) -> Verdict | None:
-        """Return the verdict on one series; None if there is none. Raises ``StoreError``."""
+        """Return the verdict on a series, or None. Raises ``StoreError`` for a series that was not audited."""
         rows = self.frame("SELECT document::VARCHAR AS document FROM verdicts WHERE series = $series", series=series)
         if len(rows):
             return Verdict.from_json(str(rows["document"].iloc[0]))
@@ -140,7 +117,7 @@ class Store:
         return None
 
     def ship(self, series: str) -> Recommendation | None:
-        """Return ``oversharp.ship`` for this series; None without a verdict."""
+        """Return the result of ``oversharp.ship`` for a series; None without a verdict."""
         verdict = self.verdict(series)
         return None if verdict is None else verdict.shipping
 
@@ -154,36 +131,12 @@ class Store:
 
     # ------------------------------------------------------------------ registering
 
-    def add_series(self, series: Series) -> None:
-        """Register or update a series. Raises ``StoreError`` if another one has its name."""
-        register_series(self._database, series)
-
-    def add_problems(self, problems: Sequence[Problem]) -> None:
-        """Register problems and their enumerated modes; existing ones are not changed."""
-        register_problems(self._database, problems)
-
-    def add_training_responses(self, series: str, responses: Sequence[TrainingResponse]) -> None:
-        """Replace the responses of the training batches of a series."""
-        register_training(self._database, series, responses)
-
-    def add_recorded(self, recording: Recording) -> None:
-        """Commit a part of another tool's file and how far it was read, in one transaction."""
-        write_import.record(self._database, recording)
-
-    def find_import(self, series: str, file_hash: str) -> ImportedFile | None:
-        """Return how far a file was read into ``series`` before; None if it was not."""
-        return write_import.find_import(self._database, series, file_hash)
-
-    def find_import_from(self, series: str, path: Path) -> ImportedFile | None:
-        """Return how far an earlier file at ``path`` was read into ``series``, regardless of its current content."""
-        return write_import.find_import_from(self._database, series, str(path.resolve()))
-
     def has_grades(self, verifier: str) -> bool:
         """Whether there is any grade by ``verifier``."""
         return bool(len(self.frame("SELECT 1 FROM grades WHERE verifier = $verifier LIMIT 1", verifier=verifier)))
 
     def has_tokens(self) -> bool:
-        """Whether token scores were ever written; without any, their views are empty."""
+        """Whether the store has token scores; without them, their views are empty."""
         return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
 
     def bound_memory(self, gib: float | None = None) -> None:
@@ -191,62 +144,10 @@ class Store:
         require_memory(gib)
         self._database.bound_memory(min(MEMORY_GIB, half_of_free_gib()) if gib is None else gib)
 
-    def begin_audit(
-        self,
-        key: AuditKey,
-        *,
-        settings: SamplingSettings | RecordedSettings | None,
-        panel_settings: SamplingSettings | None,
-        problem_ids: Sequence[str],
-        clusters: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Register an audit and make it the current one of its series.
-
-        None: no change of the problems.
-
-        ``clusters`` maps problem ids to their clusters; a problem without one is independent.
-        """
-        register_audit(
-            self._database, key, settings=settings, panel_settings=panel_settings,
-            problem_ids=problem_ids, clusters=clusters,
-        )  # fmt: skip
-
-    def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
-        """Number imported samples from 0 without gaps, and plan ``more`` (checkpoint_id, problem_id, n) beyond n."""
-        write_import.plan_recorded(self._database, key, more)
-
-    def add_look(self, series: str, steps: Sequence[int], terms: VerdictTerms) -> int:
-        """Count a verdict on the checkpoints of ``steps``; returns the number of this look."""
-        return record_look(self._database, series, steps, terms)
-
-    def add_settings(self, settings: SamplingSettings | RecordedSettings) -> None:
-        """Register sampling settings that no audit has."""
-        register_settings(self._database, settings)
-
-    def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
-        """Record the command, the versions and what was left out."""
-        record_provenance(self._database, key, provenance)
-
     # ------------------------------------------------------------------ samples
 
-    def allocate(self, key: AuditKey, checkpoint_id: str, least: int) -> int:
-        """Plan only ``least`` samples of decided problems; returns their number.
-
-        Decided: every earlier checkpoint solved the problem in all of its samples, or every one in none. Samples of
-        this checkpoint have no effect, so that no estimate from them is biased. An existing plan is not changed.
-        """
-        return allocate(self._database, key, checkpoint_id, least)
-
-    def add_control(self, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
-        """Plan ``n`` samples per problem of a checkpoint under other settings, in addition to the audit's own."""
-        register_control(self._database, key, checkpoint_id, settings, n)
-
-    def share_plan(self, first: AuditKey, key: AuditKey) -> None:
-        """Copy the plan of ``first`` (allocations, controls) to ``key``, which has the same checkpoints."""
-        share_plan(self._database, first, key)
-
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
-        """Commit one batch, skipping existing rows. Returns the number of new rows.
+        """Commit a batch without existing rows. Returns the number of new rows.
 
         Raises ``StoreError`` for a sample without log-probability, which only imports may lack.
         """
@@ -291,16 +192,12 @@ class Store:
 
     # ------------------------------------------------------------------ grades
 
-    def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
-        """Commit (problem_id, response_id, verifier, grade); replaces grades by other rules."""
-        record_grades(self._database, rows)
-
     # ------------------------------------------------------------------ teacher-forced responses
 
     def add_forced(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
-        """Add teacher-forced scores, with their tokens, in one transaction.
+        """Add teacher-forced scores with their tokens in one transaction.
 
-        Responses whose tokens are scored already must not be added again: they would be duplicated.
+        Responses with existing token scores must not be added: they would be duplicated.
         """
         if not responses:
             return
@@ -309,15 +206,15 @@ class Store:
                 "checkpoint_id": checkpoint_id,
                 "problem_id": [response.problem_id for response in responses],
                 "settings_id": key.settings_id,
-                "response_id": [item.response_id for item in responses],
-                "logp_sum": [entry.logp_sum for entry in responses],
-                "entropy_sum": [element.entropy_sum for element in responses],
-                "n_tokens": [member.n_tokens for member in responses],
+                "response_id": [response.response_id for response in responses],
+                "logp_sum": [response.logp_sum for response in responses],
+                "entropy_sum": [response.entropy_sum for response in responses],
+                "n_tokens": [response.n_tokens for response in responses],
             }
         )
         tokens = rows[["checkpoint_id", "problem_id", "settings_id", "response_id"]].assign(
-            token_logps=[candidate.token_logps for candidate in responses],
-            token_entropies=[current.token_entropies for current in responses],
+            token_logps=[response.token_logps for response in responses],
+            token_entropies=[response.token_entropies for response in responses],
         )
         with self._database.transaction():
             self._database.insert(
@@ -332,8 +229,8 @@ class Store:
         rows = pd.DataFrame(
             {
                 "problem_id": [response.problem_id for response in responses],
-                "response_id": [item.response_id for item in responses],
-                "logp_sum": [entry.logp_sum for entry in responses],
+                "response_id": [response.response_id for response in responses],
+                "logp_sum": [response.logp_sum for response in responses],
             }
         )
         with self._database.transaction():
@@ -348,12 +245,12 @@ class Store:
     # ------------------------------------------------------------------ gradient kernels
 
     def link_kernel(self, key: AuditKey, checkpoint_id: str, kernel_id: str) -> bool:
-        """Let the audit use an existing kernel; False if the store lacks it."""
+        """Link an existing kernel to the audit. Returns False if the store lacks it."""
         with self._database.transaction():
             if not self._database.rows("SELECT 1 FROM kernels WHERE kernel_id = ?", [kernel_id]):
                 return False
-            held = "SELECT 1 FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ? AND kernel_id = ?"
-            if not self._database.rows(held, [key.audit_id, checkpoint_id, kernel_id]):
+            linked = "SELECT 1 FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ? AND kernel_id = ?"
+            if not self._database.rows(linked, [key.audit_id, checkpoint_id, kernel_id]):
                 self._database.rows(
                     "INSERT OR REPLACE INTO audit_kernels VALUES (?, ?, ?, NULL)",
                     [key.audit_id, checkpoint_id, kernel_id],
@@ -386,10 +283,10 @@ class Store:
 
     def add_missing_kernel(self, key: AuditKey, checkpoint_id: str, why: str) -> None:
         """Record why a checkpoint has no kernel; the next run of the audit tries again."""
-        held = self._database.rows(
+        stored = self._database.rows(
             "SELECT why FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ?", [key.audit_id, checkpoint_id]
         )
-        if held == [(why,)]:
+        if stored == [(why,)]:
             return
         with self._database.transaction():
             self._database.rows(
@@ -399,8 +296,8 @@ class Store:
     # ------------------------------------------------------------------ findings, verdict and events
 
     def replace_findings(self, key: AuditKey, findings: Sequence[Finding]) -> bool:
-        """Replace the findings of one audit, in one transaction; False if none changed."""
-        held = self._database.rows(
+        """Replace the findings of an audit in one transaction. Returns False if none changed."""
+        stored = self._database.rows(
             """
             SELECT
                 checkpoint_id, measure, unit, scope, k, value, low, high, n, why, interval_over, why_no_interval
@@ -411,7 +308,7 @@ class Store:
         )
         names = [field.name for field in fields(Finding)]
         new = [tuple(getattr(finding, name) for name in names) for finding in findings]  # astuple copies every value
-        if Counter(held) == Counter(new):
+        if Counter(stored) == Counter(new):
             return False
         rows = pd.DataFrame(new, columns=names)
         with self._database.transaction():
@@ -428,20 +325,10 @@ class Store:
                 )
         return True
 
-    def replace_verdict(self, key: AuditKey, verdict: Verdict) -> bool:
-        """Replace the verdict of one audit, in one transaction; False if it is unchanged."""
-        return record_verdict(self._database, key.audit_id, verdict)
-
-    def add_confirmations(
-        self, audit_id: str, checkpoint_id: str, settings_id: str, tested: Sequence[Confirmation]
-    ) -> bool:
-        """Replace the fresh samples' results of one audit; False if they are unchanged."""
-        return record_confirmations(self._database, audit_id, checkpoint_id, settings_id, tested)
-
     def log_event(
         self, key: AuditKey, stage: str, *, wall_s: float, rows: int, checkpoint_id: str | None = None, note: str = ""
     ) -> None:
-        """Log the end of a stage of an audit: wall seconds, rows written, in one transaction."""
+        """Log the end of a stage: wall time in seconds, and rows written."""
         with self._database.transaction():
             self._database.rows(
                 """INSERT INTO events (audit_id, stage, checkpoint_id, wall_s, rows_written, note)

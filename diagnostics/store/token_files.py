@@ -1,7 +1,4 @@
-"""Files of a store.
-
-The Parquet files of token scores: their columns, and checks that they are as written.
-"""
+"""Files of a store: the Parquet files of token scores with their schema and checksums, and DuckDB's files."""
 
 from __future__ import annotations
 
@@ -25,15 +22,12 @@ TOKEN_SCHEMA = pa.schema(
 CHECKED_PAGES = ParquetFileFormat(
     default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True)
 )
-#: Bytes at the end of a token file in its checksum; the pages before it have checksums in Parquet.
+#: Bytes at the end of a token file that its checksum covers; Parquet has checksums of the pages before.
 _END_BYTES = 1 << 16
 
 
 def checksum_of(path: Path) -> str | None:
-    """Return a hash of a file's length and its end, which has Parquet's metadata.
-
-    None if it cannot be read.
-    """
+    """Return a hash of a file's length and its end with Parquet's metadata; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             n_bytes = file.seek(0, os.SEEK_END)
@@ -44,7 +38,7 @@ def checksum_of(path: Path) -> str | None:
 
 
 def holds_tokens(path: Path) -> bool:
-    """Whether it is a Parquet file of token scores, of a store without checksums."""
+    """Whether a file is an undamaged Parquet file of token scores."""
     try:
         return bool(parquet.read_schema(path).equals(TOKEN_SCHEMA)) and can_be_read(path)
     except (OSError, pa.ArrowInvalid):
@@ -52,7 +46,7 @@ def holds_tokens(path: Path) -> bool:
 
 
 def can_be_read(path: Path) -> bool:
-    """Whether all of its pages match their checksums."""
+    """Whether all pages of a Parquet file match their checksums."""
     try:
         for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
             pass
@@ -62,7 +56,7 @@ def can_be_read(path: Path) -> bool:
 
 
 def sql_list(paths: Sequence[Path]) -> str:
-    """Return the paths as an SQL list, because views cannot have bound parameters."""
+    """Return the paths as an SQL list, for statements without bound parameters."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
 
 
@@ -72,8 +66,5 @@ def tokens_beside(store: Path) -> Path:
 
 
 def files_of(stores: Sequence[Path]) -> list[str]:
-    """Return the files that DuckDB opens for the stores.
-
-    Theirs, and the logs of killed processes.
-    """
+    """Return the files that DuckDB opens for the stores, logs of killed processes included."""
     return [f"{path.resolve()}{end}" for path in stores for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]

@@ -1,6 +1,6 @@
-"""The documented relations of a store: rows, columns and units, as ``COMMENT`` statements of its SQL declare them.
+"""Documentation of a store's relations, parsed from the ``COMMENT`` statements in ``views.sql`` and ``tables.sql``.
 
-``views.sql`` and ``tables.sql`` are the only declaration; ``docs/views.md`` is generated from here.
+``python -m oversharp.diagnostics.store.views`` writes ``docs/views.md``.
 """
 
 from __future__ import annotations
@@ -10,26 +10,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Literal, cast, get_args
 
-#: The unit of a column that is a name, a text or a flag.
+import pandas as pd
+
+from oversharp.diagnostics.store.store import Store
+
+#: Unit of columns that are names, texts or flags.
 NO_UNIT = ""
-#: The relation whose comments apply to all others.
+#: Its comments apply to the columns of all relations.
 _EVERY = "every_view"
 _COMMENT = re.compile(r"^COMMENT ON (VIEW|TABLE|COLUMN) (\w+)(?:\.(\w+))? IS '((?:[^']|'')*)';$", re.MULTILINE)
 _BRACKET = re.compile(r"(.*?)(?: \[([^]]+)\])?", re.DOTALL)
 
-#: Facts about the rows of a view that decide whether a measure can have a value.
-#: needs checkpoints: samples alone do not give them; from texts: they are read in the texts of responses;
-#: token files: they are in Parquet files; training prompts: of the trainer's problems, not the audit's;
-#: first series: a series that was graded again has none; largest: one row per sample.
+#: Properties of a view's rows that decide whether a measure can be computed.
+#: needs checkpoints: absent for imported samples; from texts: parsed from response texts; token files: stored in
+#: Parquet files; training prompts: on the trainer's problems, not the audit's; first series: absent for regraded
+#: series; largest: one row per sample.
 Tag = Literal["needs checkpoints", "from texts", "token files", "training prompts", "first series", "largest"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """Meaning and unit of a column; the text has no full stop."""
+    """Meaning and unit of a column. The text has no full stop."""
 
     text: str
     unit: str = NO_UNIT
@@ -37,7 +42,7 @@ class Meaning:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A view or table that users may query: what one row is, and the columns with a meaning of their own."""
+    """A documented view or table: meaning of one row, tags, and columns with separate comments."""
 
     name: str
     row: str
@@ -48,7 +53,7 @@ class View:
 
 @cache
 def documented_views() -> Mapping[str, View]:
-    """Return every documented view by name, in the order of the SQL, then the tables.
+    """Return all documented relations by name: views in the order of the SQL, then tables.
 
     >>> documented_views()["panel_tokens"].tags == {"needs checkpoints", "token files"}
     True
@@ -67,13 +72,13 @@ def documented_views() -> Mapping[str, View]:
 
 
 def tags_of(view: str) -> frozenset[Tag]:
-    """Return the tags of a view; none for an undocumented one, which a measure of another package may read."""
+    """Return the tags of a view; empty for an undocumented one, which a plugin's measure may query."""
     documented = documented_views()
     return documented[view].tags if view in documented else frozenset()
 
 
 def common_columns() -> Mapping[str, Meaning]:
-    """Return the columns that mean the same in every view."""
+    """Return the columns with the same meaning in every view."""
     return _columns()[_EVERY]
 
 
@@ -89,12 +94,12 @@ def meaning_of(view: str, column: str) -> Meaning:
 
 @cache
 def _columns() -> Mapping[str, dict[str, Meaning]]:
-    found: dict[str, dict[str, Meaning]] = {}
+    columns: dict[str, dict[str, Meaning]] = {}
     for kind, name, column, text in _comments():
         if kind == "COLUMN":
             meaning, unit = _split(text)
-            found.setdefault(name, {})[column] = Meaning(text=meaning, unit=unit)
-    return found
+            columns.setdefault(name, {})[column] = Meaning(text=meaning, unit=unit)
+    return columns
 
 
 @cache
@@ -109,7 +114,52 @@ def _comments() -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split a comment into its text and what is in brackets at its end."""
+    """Split a comment into its text and the content of the brackets at its end."""
     match = _BRACKET.fullmatch(text)
     assert match is not None  # the pattern matches every text
     return match[1], match[2] or ""
+
+
+# ---------------------------------------------------------------- docs/views.md
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "views.md"
+
+_INTRODUCTION = """# Views
+
+Public relations for `oversharp sql STORE "SELECT …"` and `oversharp.open_store(path).frame("SELECT …")`. Their names,
+types and meanings do not change between versions; new columns are added at the end. Other tables of the store are
+internal and may change. [queries.md](queries.md) has examples.
+
+The views show the latest audit of every series. Token scores (`token_logps`, `token_entropies`) are in Parquet files in
+the folder `audit.tokens` next to the store: keep both together. NULL is unknown, never 0.
+
+This page is generated from the comments in `diagnostics/store/views.sql` and `tables.sql` by
+`python -m oversharp.diagnostics.store.views`.
+"""
+
+
+def views_page() -> str:
+    """Return ``docs/views.md``, with the types of a new, empty store."""
+    columns = store_columns()
+    views = documented_views().values()
+    rows_of = {view.name: f"{view.row} (table)" if view.is_table else view.row for view in views}
+    paragraphs = [_INTRODUCTION.rstrip(), "\n".join(f"- [`{name}`](#{name}): {row}" for name, row in rows_of.items())]
+    for name, one_row in rows_of.items():
+        rows = [
+            f"| `{row.column}` | {row.type} | {meaning.unit} | {meaning.text} |"
+            for row in columns[columns["name"] == name].itertuples()
+            if (meaning := meaning_of(name, str(row.column)))
+        ]
+        table = "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows])
+        paragraphs += [f"## {name}", f"One row: {one_row}.", table]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def store_columns() -> pd.DataFrame:
+    """Return ``name, column, type`` of every relation of a new store."""
+    with TemporaryDirectory() as folder, Store.open(Path(folder) / "audit.duckdb") as store:
+        return store.columns()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(views_page(), encoding="utf-8")

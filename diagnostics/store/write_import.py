@@ -1,12 +1,10 @@
-"""Write a part of another tool's file to the store.
-
-Samples, the tool's grades, and how far it was read.
-"""
+"""Write a part of an imported file to the store: samples, the tool's grades, and how far it was read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -51,7 +49,7 @@ _INSERT_GRADES = """
 
 @dataclass(frozen=True, kw_only=True)
 class FaultCount:
-    """Records of one file with the same fault: their number, and the line of the first."""
+    """Number of records of one file with the same fault, and the line of the first."""
 
     n: int
     first_line: int
@@ -59,10 +57,10 @@ class FaultCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """A part of one file. Tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``.
+    """A part of one file; tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``.
 
-    ``new_grades`` are not in the store yet, ``other_grades`` may be. ``lines_done`` and ``n_samples`` count from the
-    file's beginning; ``faults`` are all faults so far.
+    ``new_grades`` are not in the store yet, ``other_grades`` may be. ``lines_done``, ``n_samples`` and ``faults`` count
+    from the beginning of the file.
     """
 
     series: str
@@ -84,7 +82,7 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedFile:
-    """How far a file was read before, and its state then."""
+    """How far an earlier import read a file."""
 
     file_hash: str
     n_bytes: int
@@ -92,37 +90,6 @@ class ImportedFile:
     n_samples: int
     complete: bool
     faults: Mapping[str, FaultCount]
-
-
-def find_import(database: Database, series: str, file_hash: str) -> ImportedFile | None:
-    """Return the record of a file by its content; None if it was never read into this series."""
-    return _load_import(database, "file_hash", series, file_hash)
-
-
-def find_import_from(database: Database, series: str, path: str) -> ImportedFile | None:
-    """Return the record of an earlier file at ``path``, regardless of its current content."""
-    return _load_import(database, "path", series, path)
-
-
-def _load_import(database: Database, column: str, series: str, value: str) -> ImportedFile | None:
-    rows = database.rows(
-        f"SELECT file_hash, n_bytes, lines_done, n_samples, complete FROM imports WHERE series = ? AND {column} = ?",
-        [series, value],
-    )
-    if not rows:
-        return None
-    file_hash, n_bytes, lines_done, n_samples, complete = rows[0]
-    faults = database.rows(
-        "SELECT why, n, first_line FROM import_faults WHERE series = ? AND file_hash = ?", [series, file_hash]
-    )
-    return ImportedFile(
-        file_hash=file_hash,
-        n_bytes=n_bytes,
-        lines_done=lines_done,
-        n_samples=n_samples,
-        complete=complete,
-        faults={why: FaultCount(n=n, first_line=first) for why, n, first in faults},
-    )
 
 
 _CLOSE_GAPS = """
@@ -154,57 +121,89 @@ _CLOSE_GAPS = """
 """
 
 
-def plan_recorded(database: Database, key: AuditKey, more: pd.DataFrame) -> None:
-    """See ``Store.plan_recorded``."""
-    with database.transaction():
-        database.rows(_CLOSE_GAPS, {"series": key.series, "settings_id": key.settings_id})
-        database.insert(
-            "INSERT OR IGNORE INTO allocations SELECT $audit_id, checkpoint_id, problem_id, n",
-            more,
-            audit_id=key.audit_id,
-        )
+class ImportWriter:
+    """Writers of imports, for ``Store``."""
 
+    _database: Database
 
-def record(database: Database, part: Recording) -> None:
-    """Write a part in one transaction. Its samples must be new: the importer numbers them."""
-    with database.transaction():
-        database.insert(
-            """INSERT OR IGNORE INTO problems
-               SELECT problem_id, task, prompt, gold, verifier, source_id, NULL,
-                      CASE WHEN cluster IS NULL THEN '{}' ELSE json_object('cluster', cluster) END""",
-            part.problems,
-        )
-        database.insert(
-            """INSERT INTO samples
-               SELECT checkpoint_id, problem_id, $settings_id, greedy, sample_index, response_id, text, NULL,
-                      n_tokens, finish_reason, logp_sum, entropy_sum""",
-            part.samples,
-            settings_id=part.settings_id,
-        )
-        database.insert(_INSERT_GRADES, part.new_grades)
-        if len(part.other_grades):
-            database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)
-        # a file that grew replaces its earlier state
-
-        replaced = [part.series, part.path, part.file_hash]
-        database.rows(
-            """
-            DELETE FROM import_faults WHERE series = $1 AND file_hash IN (
-                SELECT file_hash FROM imports WHERE series = $1 AND path = $2 AND file_hash <> $3
+    def add_recorded(self, part: Recording) -> None:
+        """Commit a part of an imported file and how far it was read, in one transaction."""
+        with self._database.transaction():
+            self._database.insert(
+                """INSERT OR IGNORE INTO problems
+                   SELECT problem_id, task, prompt, gold, verifier, source_id, NULL,
+                          CASE WHEN cluster IS NULL THEN '{}' ELSE json_object('cluster', cluster) END""",
+                part.problems,
             )
-            """,
-            replaced,
+            self._database.insert(
+                """INSERT INTO samples
+                   SELECT checkpoint_id, problem_id, $settings_id, greedy, sample_index, response_id, text, NULL,
+                          n_tokens, finish_reason, logp_sum, entropy_sum""",
+                part.samples,
+                settings_id=part.settings_id,
+            )
+            self._database.insert(_INSERT_GRADES, part.new_grades)
+            if len(part.other_grades):
+                self._database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)
+            # a file that grew replaces its earlier state
+            replaced = [part.series, part.path, part.file_hash]
+            self._database.rows(
+                """
+                DELETE FROM import_faults WHERE series = $1 AND file_hash IN (
+                    SELECT file_hash FROM imports WHERE series = $1 AND path = $2 AND file_hash <> $3
+                )
+                """,
+                replaced,
+            )
+            self._database.rows("DELETE FROM imports WHERE series = $1 AND path = $2 AND file_hash <> $3", replaced)
+            self._database.rows(
+                "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    *(part.series, part.file_hash, part.path, part.format, part.verifier),
+                    *(part.n_bytes, part.lines_done, part.n_samples, part.complete),
+                ],
+            )
+            for why, count in part.faults.items():
+                self._database.rows(
+                    "INSERT OR REPLACE INTO import_faults VALUES (?, ?, ?, ?, ?)",
+                    [part.series, part.file_hash, why, count.n, count.first_line],
+                )
+
+    def find_import(self, series: str, file_hash: str) -> ImportedFile | None:
+        """Return how far a file was read into this series before, by its content; None if it was not."""
+        return self._load_import("file_hash", series, file_hash)
+
+    def find_import_from(self, series: str, path: Path) -> ImportedFile | None:
+        """Return how far a file at ``path`` was read into ``series`` before, regardless of its current content."""
+        return self._load_import("path", series, str(path.resolve()))
+
+    def _load_import(self, column: str, series: str, value: str) -> ImportedFile | None:
+        rows = self._database.rows(
+            "SELECT file_hash, n_bytes, lines_done, n_samples, complete FROM imports "
+            f"WHERE series = ? AND {column} = ?",
+            [series, value],
         )
-        database.rows("DELETE FROM imports WHERE series = $1 AND path = $2 AND file_hash <> $3", replaced)
-        database.rows(
-            "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                *(part.series, part.file_hash, part.path, part.format, part.verifier),
-                *(part.n_bytes, part.lines_done, part.n_samples, part.complete),
-            ],
+        if not rows:
+            return None
+        file_hash, n_bytes, lines_done, n_samples, complete = rows[0]
+        faults = self._database.rows(
+            "SELECT why, n, first_line FROM import_faults WHERE series = ? AND file_hash = ?", [series, file_hash]
         )
-        for why, count in part.faults.items():
-            database.rows(
-                "INSERT OR REPLACE INTO import_faults VALUES (?, ?, ?, ?, ?)",
-                [part.series, part.file_hash, why, count.n, count.first_line],
+        return ImportedFile(
+            file_hash=file_hash,
+            n_bytes=n_bytes,
+            lines_done=lines_done,
+            n_samples=n_samples,
+            complete=complete,
+            faults={why: FaultCount(n=n, first_line=first) for why, n, first in faults},
+        )
+
+    def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
+        """Renumber imported samples without gaps, and plan those of ``more`` (checkpoint_id, problem_id, n)."""
+        with self._database.transaction():
+            self._database.rows(_CLOSE_GAPS, {"series": key.series, "settings_id": key.settings_id})
+            self._database.insert(
+                "INSERT OR IGNORE INTO allocations SELECT $audit_id, checkpoint_id, problem_id, n",
+                more,
+                audit_id=key.audit_id,
             )

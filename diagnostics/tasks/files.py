@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from oversharp.diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, why_stand_in
+from oversharp.diagnostics.records.errors import START_BYTES, ProblemError, VerifierError, detect_stand_in
 from oversharp.diagnostics.records.files import require_regular
 from oversharp.diagnostics.records.types import Problem, content_hash
 from oversharp.diagnostics.verifiers import Verifiers
@@ -85,7 +85,7 @@ def _refuse_stand_in(path: Path) -> None:
         return
     try:
         with path.open("rb") as content:
-            why = why_stand_in(content.read(START_BYTES))
+            why = detect_stand_in(content.read(START_BYTES))
     except OSError:
         return  # raised again when the file is read
     if why is not None:

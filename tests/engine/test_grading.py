@@ -111,8 +111,8 @@ def test_a_response_that_is_graded_already_is_not_graded_again(
 
 
 def test_a_block_of_long_texts_has_few_rows(store: Store, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oversharp.diagnostics.store.missing.BLOCK_CHARACTERS", 1000)
-    monkeypatch.setattr("oversharp.diagnostics.store.missing.FIRST_BLOCK", 2)
+    monkeypatch.setattr("oversharp.diagnostics.store.ways.BLOCK_CHARACTERS", 1000)
+    monkeypatch.setattr("oversharp.diagnostics.store.ways.FIRST_BLOCK", 2)
     _draw(store, PROBLEMS[0], [f"{n:0500d}" for n in range(10)])
     blocks = list(find_ungraded(store, key).blocks(100))
     assert [len(block) for block in blocks] == [2] * 5

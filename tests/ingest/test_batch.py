@@ -1,4 +1,4 @@
-"""How samples are gathered on their way into the store."""
+"""Batches of samples for the store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from oversharp.diagnostics.ingest import batch, pairs
-from oversharp.diagnostics.ingest.batch import SAMPLES_PER_COMMIT, Placed, PlacedRows, SampleBatch, Texts
+from oversharp.diagnostics.ingest import batch
+from oversharp.diagnostics.ingest.batch import (
+    SAMPLES_PER_COMMIT,
+    AssignedRows,
+    AssignedSamples,
+    GradedPairs,
+    IdPairs,
+    SampleBatch,
+    Texts,
+)
 from oversharp.diagnostics.ingest.formats.contract import Recorded, RecordedRows
-from oversharp.diagnostics.ingest.pairs import GradedPairs, IdPairs
 from oversharp.diagnostics.records.types import NO_ANSWER, content_hash, response_id
 
 
@@ -49,7 +56,7 @@ def test_a_part_is_full_to_the_sample_and_copy_contiguous(monkeypatch: pytest.Mo
     monkeypatch.setattr(batch, "SAMPLES_PER_COMMIT", 5)
     part = SampleBatch(Texts())
     for items in ([sample(1), sample(2, "é\ud800")], [], [sample(3)]):
-        placed = Placed()
+        placed = AssignedSamples()
         placed.add("checkpoint", "problem", items, range(len(items)))
         part.add_samples(placed, with_numbers=True)
     assert (part.n_samples, part.room) == (3, 2)
@@ -61,7 +68,7 @@ def test_a_part_is_full_to_the_sample_and_copy_contiguous(monkeypatch: pytest.Mo
 
 def test_a_part_of_long_responses_is_full_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "BYTES_PER_COMMIT", 8)
-    part, placed = SampleBatch(Texts()), Placed()
+    part, placed = SampleBatch(Texts()), AssignedSamples()
     placed.add("checkpoint", "problem", [sample(1, "€€€")], [0])
     part.add_samples(placed, with_numbers=True)
     assert part.room == 0
@@ -82,27 +89,27 @@ def test_texts_outgrow_their_memory_and_use_it_again(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_pairs_are_new_once() -> None:
     graded = GradedPairs()
-    new_N, unsure_N = graded.seen_or_new(pairs_of((1, 1), (1, 2), (2, 1)))
+    new_N, unsure_N = graded.add_pairs(pairs_of((1, 1), (1, 2), (2, 1)))
     assert (new_N.all(), unsure_N.any()) == (True, False)
-    new_N, unsure_N = graded.seen_or_new(pairs_of((2, 1), (2, 2), (1, 1), (3, 3)))
+    new_N, unsure_N = graded.add_pairs(pairs_of((2, 1), (2, 2), (1, 1), (3, 3)))
     assert (new_N.tolist(), unsure_N.any()) == ([False, True, False, True], False)
-    assert graded.seen_or_new(pairs_of())[0].tolist() == []
+    assert graded.add_pairs(pairs_of())[0].tolist() == []
     many = [(problem, response) for problem in range(100) for response in range(100)]
-    assert int(graded.seen_or_new(pairs_of(*many))[0].sum()) == 10_000 - 5
-    assert not graded.seen_or_new(pairs_of(*many))[0].any()
+    assert int(graded.add_pairs(pairs_of(*many))[0].sum()) == 10_000 - 5
+    assert not graded.add_pairs(pairs_of(*many))[0].any()
 
 
 def test_nobody_can_tell_of_a_pair_that_shares_a_number_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_FACTORS", np.zeros(2, dtype=np.uint64))
+    monkeypatch.setattr(batch, "_FACTORS", np.zeros(2, dtype=np.uint64))
     graded = GradedPairs()
-    assert graded.seen_or_new(pairs_of((1, 1), (2, 2)))[0].all()  # whoever wrote them knows that they are two
-    new_N, unsure_N = graded.seen_or_new(pairs_of((3, 3), (1, 1)))
+    assert graded.add_pairs(pairs_of((1, 1), (2, 2)))[0].all()  # distinct within a call
+    new_N, unsure_N = graded.add_pairs(pairs_of((3, 3), (1, 1)))
     assert (new_N.any(), unsure_N.tolist()) == (False, [True, False])
 
 
 def test_each_pair_is_found_where_it_was_first() -> None:
-    assert pairs_of((2, 1), (1, 1), (2, 1), (1, 2), (1, 1), (2, 1)).first_of_each().tolist() == [0, 1, 0, 3, 1, 0]
-    assert pairs_of().first_of_each().tolist() == []
+    assert pairs_of((2, 1), (1, 1), (2, 1), (1, 2), (1, 1), (2, 1)).first_places().tolist() == [0, 1, 0, 3, 1, 0]
+    assert pairs_of().first_places().tolist() == []
     table = pa.table({"problem_id": ["0" * 15 + "a", "f" * 16], "response_id": ["0" * 16, "8" + "0" * 15]})
     assert IdPairs.from_rows(table.slice(1)) == (np.array([2**64 - 1]), np.array([2**63]))
 
@@ -114,7 +121,7 @@ def answered(line: int, response: str, reward: float | None, answer: str | None 
 ANSWERED = (
     answered(1, "It is 3.\nAnswer: 3", 0.0),
     answered(2, "\\boxed{2}", 1.0),
-    answered(3, "It is 3.\nAnswer: 3", 1.0),  # another reward than the same response had
+    answered(3, "It is 3.\nAnswer: 3", 1.0),  # another reward than the same response before
     answered(4, "two", 0.5, answer="2"),
     answered(5, "", 0.4),
     answered(6, "\\boxed{2}", 1.0),
@@ -132,11 +139,11 @@ def part_of(items: list[Recorded], *, as_rows: bool) -> SampleBatch:
                 "answer": pa.array([one.answer for one in some], pa.string()),
                 "greedy": pa.array([one.greedy for one in some]),
             }
-            rows = PlacedRows(rows=RecordedRows(first=some[0].line, columns=columns))
+            rows = AssignedRows(rows=RecordedRows(first=some[0].line, columns=columns))
             rows.add("checkpoint", "b" * 16, range(len(some)), [one.index or 0 for one in some])
             part.add_rows(rows, with_numbers=True)
         else:
-            placed = Placed()
+            placed = AssignedSamples()
             placed.add("checkpoint", "b" * 16, some, [one.index or 0 for one in some])
             part.add_samples(placed, with_numbers=True)
     return part
@@ -146,7 +153,7 @@ def part_of(items: list[Recorded], *, as_rows: bool) -> SampleBatch:
 def test_a_response_has_one_grade_its_first_and_the_answer_in_it_or_beside_it(as_rows: bool) -> None:
     part = part_of(list(ANSWERED), as_rows=as_rows)
     grades = part.grades("recorded:some", 0.5, GradedPairs())
-    assert (len(grades.unsure), grades.n_otherwise) == (0, 1)
+    assert (len(grades.unsure), grades.n_conflicting) == (0, 1)
     found = grades.new.select(["response_id", "answer", "reward", "correct"]).to_pylist()
     assert [tuple(one.values()) for one in found] == [
         (response_id("It is 3.\nAnswer: 3"), "3", 0.0, False),

@@ -1,4 +1,4 @@
-"""Grades that are not the tool's: the import says so, keeps every sample, and ends with exit status 3."""
+"""Grades that differ from the tool's: the import warns, keeps every sample, and exits with status 3."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def found(result: ImportResult) -> tuple[Disagreement, ...]:
 
 
 def lighteval(
-    folder: Path, step: int, told: Sequence[float | None], *, task: str = "sums", metric: str = AVG, right: int = 2
+    folder: Path, step: int, scores: Sequence[float | None], *, task: str = "sums", metric: str = AVG, right: int = 2
 ) -> Path:
-    """Four responses a problem of which ``right`` are the gold; ``told`` is what lighteval says of each problem."""
+    """Four responses per problem, ``right`` of them correct; ``scores`` are lighteval's, by problem."""
     date = f"2026-01-01T00-00-0{step % 7}.000000"
     path = folder / f"details/models/run/checkpoint-{step}/{date}/details_{task}|0_{date}.parquet"
     rows = [
@@ -49,7 +49,7 @@ def lighteval(
                 "text": [f"gold {number}" if one < right else f"other {step} {one}" for one in range(4)]
             },
         }
-        for number, value in enumerate(told)
+        for number, value in enumerate(scores)
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.Table.from_pylist(rows), path)
@@ -76,7 +76,7 @@ def test_the_file_whose_metric_differs_is_named_and_the_other_task_is_not(tmp_pa
 
 
 def ended(tmp_path: Path, name: str, *flags: str) -> object:
-    """The exit status of an import of the dumps of that name."""
+    """Return the exit status of an import of the dumps with that name."""
     store = ["--store", str(tmp_path / f"{name}.duckdb"), "--verifier", "exact", "--quiet"]
     with pytest.raises(SystemExit) as end:
         main(["import", str(tmp_path / name), *store, *flags])
@@ -88,9 +88,9 @@ def test_the_command_warns_and_ends_with_3_where_its_clean_twin_ends_with_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = []
-    for name, told in (("clean", 0.5), ("planted", 0.25)):
+    for name, score in (("clean", 0.5), ("planted", 0.25)):
         for step in (0, 40):
-            lighteval(tmp_path / name, step, [told] * PROBLEMS)
+            lighteval(tmp_path / name, step, [score] * PROBLEMS)
         codes.append(ended(tmp_path, name))
     assert codes == [0, 3]
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
@@ -113,9 +113,9 @@ def test_metrics_that_count_right_responses_are_compared_task_by_task(tmp_path: 
     right["avg@2"], wrong["avg@2"] = 1.0, 0.5  # of the first two
     right["avg@n:n=3"], wrong["avg@n:n=3"] = 0.6667, 1.0  # rounded
     silent = {"maj@n:n=3": 0.0, "avg@n:n=4": math.nan, "avg@n:n=5": 0.0, "avg@n": 7.0, "f1": 0.0}
-    for number, (metric, told) in enumerate([*right.items(), *wrong.items(), *silent.items()]):
+    for number, (metric, score) in enumerate([*right.items(), *wrong.items(), *silent.items()]):
         for step in (0, 40):
-            lighteval(tmp_path / "dumps", step, [told] * 2, metric=metric, task=f"{number:02}")
+            lighteval(tmp_path / "dumps", step, [score] * 2, metric=metric, task=f"{number:02}")
     result = imported(tmp_path, tmp_path / "dumps", verifier="exact")
     assert [(one.task, one.metric, one.n_differ) for one in found(result) if one.step == 40] == [
         (f"{number:02}", metric, 2) for number, metric in enumerate(wrong, start=len(right))
@@ -136,8 +136,8 @@ def test_problems_without_the_metric_are_kept_and_the_others_compared(tmp_path: 
 
 @pytest.mark.slow
 def test_scores_of_responses_that_were_not_all_graded_are_not_compared_and_a_note_says_so(tmp_path: Path) -> None:
-    for step, told in ((0, 0.5), (40, 0.25)):  # of the base all four are graded
-        lighteval(tmp_path / "dumps", step, [told] * PROBLEMS)
+    for step, score in ((0, 0.5), (40, 0.25)):  # of the base all four are graded
+        lighteval(tmp_path / "dumps", step, [score] * PROBLEMS)
     result = imported(tmp_path, tmp_path / "dumps", verifier="exact", n=2)
     assert found(result) == ()
     assert any("6 scores of the tool" in note for note in result.series[0].notes)
@@ -168,7 +168,7 @@ def test_the_harness_is_compared_by_the_response_that_its_filter_keeps(tmp_path:
 
 
 def verl(folder: Path, *rewards: float | None, gold: str = "4") -> Path:
-    """Two steps of one problem; the first response alone is right."""
+    """Two steps of a problem; only the first response is right."""
     folder.mkdir()
     for step in (0, 10):
         rows = [
@@ -212,10 +212,10 @@ def test_rewards_between_right_and_wrong_ask_for_a_bound_task_by_task(tmp_path: 
         ("partial", 0),
         ("unread", 2),
     ]
-    assert "0 (2), 0.1 (2), 1 (2); correct are the 2 of 6 samples with at least 1: --correct-at" in series.doubts[0]
-    told = imported(tmp_path, *dumps, correct_at=1.0)
-    assert all(file.known for file in told.files)  # the same reading, now somebody's word
-    assert (told.series[0].doubts, told.incomplete) == ((), False)
+    assert "0 (2), 0.1 (2), 1 (2). 2 of 6 samples count as correct, those with at least 1" in series.doubts[0]
+    again = imported(tmp_path, *dumps, correct_at=1.0)
+    assert all(file.known for file in again.files)  # the same limit, now confirmed
+    assert (again.series[0].doubts, again.incomplete) == ((), False)
 
 
 @pytest.mark.slow
@@ -234,5 +234,5 @@ def test_golds_that_no_verifier_reads_are_one_fault_that_names_it(tmp_path: Path
     result = imported(tmp_path, tmp_path / "dumps", verifier="choice")
     for file in result.files:
         ((why, count),) = file.faults.items()
-        assert why.startswith("verifier choice cannot read its gold answer: import with another --verifier")
+        assert why.startswith("verifier choice cannot parse its gold answer; pass another --verifier")
         assert count.n == 4 * PROBLEMS

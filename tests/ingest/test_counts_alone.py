@@ -1,4 +1,4 @@
-"""A series of which only counts of correct samples are known: everything that counts are enough for."""
+"""A series with only counts of correct samples: all results that need no texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = {"prompt": "q", "response": "a", "reward": "ok", "problem": "id", "step"
 
 
 def _counts() -> list[dict[str, Any]]:
-    """Sharpening: with every step the problems are solved nearly always or never."""
+    """Sharpening: with every step, problems are solved nearly always or never."""
     rng = np.random.default_rng(0)
     rows = []
     for problem, base in enumerate(rng.uniform(0.05, 0.95, 40)):

@@ -14,13 +14,13 @@ import pytest
 import oversharp
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.ingest.assign import DUPLICATE, NO_STEP, Reading
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.rows import NOT_AN_OBJECT
 from oversharp.diagnostics.ingest.ingest import ImportResult, import_samples, preview
-from oversharp.diagnostics.ingest.place import DUPLICATE, NO_STEP, Reading
 from oversharp.diagnostics.ingest.plan import plan_import
 from oversharp.diagnostics.ingest.read import SeriesReader
-from oversharp.diagnostics.ingest.selection import choose
+from oversharp.diagnostics.ingest.selection import select_problems
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_key
@@ -40,7 +40,7 @@ def line(problem: int, repeat: int, *, right: bool, step: int | None = None, **m
 
 
 def dump(folder: Path, *, steps: tuple[int, ...] = (0, 10, 20)) -> Path:
-    """Half of the problems are forgotten step by step, the others learned."""
+    """Half of the problems are forgotten over the steps, the others learned."""
     folder.mkdir(parents=True, exist_ok=True)
     for position, step in enumerate(steps):
         rows = [
@@ -81,7 +81,7 @@ def written(tmp_path: Path) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
-    """What is written of the dump by an import that nothing came in between of."""
+    """Rows of an uninterrupted import of the dump."""
     root = tmp_path_factory.mktemp("whole")
     imported(root, dump(root / "val"))
     return written(root)
@@ -93,7 +93,7 @@ def n_of_files(result: ImportResult) -> list[int]:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImportResult]:
-    """What the command makes of the dump, and the folder that it lies in."""
+    """Result of the command on the dump, and its folder."""
     root = tmp_path_factory.mktemp("reported")
     return root, oversharp.import_samples(dump(root / "val"), config(root), command="oversharp import val")
 
@@ -162,7 +162,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
     assert last.n_samples == PROBLEMS * REPEATS + 1
     first = PROBLEMS * REPEATS + 1
     assert {why: (count.n, count.first_line) for why, count in last.faults.items()} == {
-        "not valid JSON (cut short?)": (1, first),
+        "not valid JSON (truncated?)": (1, first),
         "score is NaN or infinite": (1, first + 1),
         "score is text, not a number": (1, first + 2),
         "not UTF-8 text": (1, first + 3),
@@ -267,7 +267,7 @@ def test_what_the_files_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     assert result.series[0].why == f"no sample could be used: {NO_STEP}"
     why = imported(tmp_path, some, step=5).series[0].why
     assert why is not None
-    assert "only step 5 is there; import the samples of the base model too (--base PATH)" in why
+    assert "there is only step 5; also import samples of the base model (--base PATH)" in why
     both = imported(tmp_path, some, step=5, base=base)
     assert both.series[0].steps == (0, 5)
     assert both.series[0].verdict is not None
@@ -297,7 +297,7 @@ def test_tools_and_sampled_series_do_not_mix(tmp_path: Path, folder: Path) -> No
     imported(tmp_path, folder)
     with Store.open(tmp_path / "out" / "audit.duckdb") as store:
         store._database.rows("UPDATE imports SET format = 'trl'")
-    with pytest.raises(StoreError, match=r"holds samples of trl, .*0\.jsonl is of verl; .*--name"):
+    with pytest.raises(StoreError, match=r"has samples of trl, .*0\.jsonl is of verl; .*--name"):
         imported(tmp_path, folder)
 
 
@@ -306,16 +306,16 @@ def test_choosing_leaves_out_a_step_whose_dump_is_cut_short() -> None:
         [(step, f"step {step}", f"p{p}", False, 4) for step in (0, 1, 2) for p in range(10) if step < 2 or p < 3],
         columns=COUNTED,
     )
-    chosen = choose(counts, ImportConfig())
+    chosen = select_problems(counts, ImportConfig())
     assert list(chosen.left_out) == ["step 2"]
     assert (len(chosen.problem_ids), chosen.n, chosen.n_base) == (10, 4, 4)
-    with pytest.raises(ConfigError, match="--n 5: no problem has that many samples at every step, at most 4"):
-        choose(counts, ImportConfig(n=5))
+    with pytest.raises(ConfigError, match="--n 5: no problem has more than 4 samples at every step"):
+        select_problems(counts, ImportConfig(n=5))
     apart = pd.DataFrame(
         [(step, f"step {step}", f"p{step}-{p}", False, 4) for step in (0, 1) for p in range(3)], columns=COUNTED
     )
-    with pytest.raises(ConfigError, match=r"no problem was answered at every step.*--window"):
-        choose(apart, ImportConfig())
+    with pytest.raises(ConfigError, match=r"no problem has samples at every step.*--window"):
+        select_problems(apart, ImportConfig())
 
 
 def test_problems_with_fewer_samples_are_counted_with_the_n_that_keeps_them() -> None:
@@ -323,8 +323,8 @@ def test_problems_with_fewer_samples_are_counted_with_the_n_that_keeps_them() ->
     rows = [
         (t, f"step {t}", f"p{p}", False, 4 if p < 10 else 2) for t in (0, 1) for p in range(16) if (t, p) != (1, 15)
     ]
-    chosen = choose(pd.DataFrame(rows, columns=COUNTED), ImportConfig())
-    assert chosen.notes == ("6 of 16 problems left out: not 4 samples at every step; --n 2 compares 15",)
+    chosen = select_problems(pd.DataFrame(rows, columns=COUNTED), ImportConfig())
+    assert chosen.notes == ("6 of 16 problems left out: fewer than 4 samples at some step; --n 2 compares 15",)
 
 
 def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
         plan_import([tmp_path / "nowhere"], ImportConfig())
     with pytest.raises(ConfigError, match="--format verll: no such format; use one of: verl"):
         plan_import([odd], ImportConfig(format="verll"))
-    with pytest.raises(ConfigError, match="--map promt=…: not a name of ours"):
+    with pytest.raises(ConfigError, match="--map promt=…: unknown name"):
         ImportConfig(map={"promt": "question"})
     with pytest.raises(ConfigError, match="--map needs reward=… or gold=…"):
         ImportConfig(map={"prompt": "question", "response": "reply"})
@@ -356,7 +356,7 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys:
     printed = capsys.readouterr()
     assert done.value.code == 3
     assert "series        val: " in printed.out
-    assert "1 record left out, the first in line 96: not valid JSON (cut short?)" in printed.err
+    assert "1 record left out, the first in line 96: not valid JSON (truncated?)" in printed.err
 
 
 @pytest.mark.usefixtures("no_report")
@@ -404,7 +404,7 @@ def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     assert first.cluster_P is not None
     assert sorted(Counter(first.cluster_P.tolist()).values()) == [3, 3, 3, 3]
     assert (first.guess_rate, first.n_near_duplicates) == (GuessRate(share=0.1, source="given"), 0)
-    assert first.base.unread_P is None  # another tool graded, and does not say how its samples ended
+    assert first.base.unread_P is None  # imported grades without finish reasons
     add(20)
     code, said = run("--looks", "5")
     assert code == 2
@@ -412,7 +412,7 @@ def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     assert run()[0] == 0
     assert read().looks == Looks(number=2, declared=3, runs=2)
     assert read().guess_rate.source == "assumed"
-    add(30)  # the very samples of step 0
+    add(30)  # the same samples as step 0
     assert run()[0] == 3
 
 
@@ -443,30 +443,30 @@ def test_an_option_that_would_change_what_is_there_is_refused(tmp_path: Path, fo
     imported(tmp_path, folder)
     result = imported(tmp_path, folder, correct_at=0.0)
     assert all("was imported before with another" in (file.why or "") for file in result.files)
-    with pytest.raises(StoreError, match=r"with another --temperature, --top-p or --max-tokens; give .* another"):
+    with pytest.raises(StoreError, match=r"with another --temperature, --top-p or --max-tokens; pass another"):
         imported(tmp_path, folder, temperature=0.6)
     other = imported(tmp_path, folder, correct_at=0.0, name="all right")
     assert other.series[0].verdict is not None
     above = imported(tmp_path, folder, k=(1, 99), name="k")
-    assert above.series[0].why == "--k 99 is larger than the 8 samples of each problem and step; drop that k"
+    assert above.series[0].why == "--k 99 exceeds the 8 samples of each problem and step; leave that k out"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("texts", "n_otherwise"), [(("", "", "", ""), 2), (("a", "a", "b", "c"), 0), (("a", "b", "a", "b"), 2)]
+    ("texts", "n_conflicting"), [(("", "", "", ""), 2), (("a", "a", "b", "c"), 0), (("a", "b", "a", "b"), 2)]
 )
 def test_one_text_with_several_rewards_is_told_for_it_has_one_grade(
-    tmp_path: Path, texts: tuple[str, ...], n_otherwise: int
+    tmp_path: Path, texts: tuple[str, ...], n_conflicting: int
 ) -> None:
-    """Two right ones, then two wrong ones: as in a dump that leaves the responses out."""
+    """Two right responses, then two wrong ones, as in a dump without responses."""
     for step in (0, 10):
         rows = [line(1, 0, right=repeat < 2, step=step, output=text) for repeat, text in enumerate(texts)]
         (tmp_path / f"{step}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     done = imported(tmp_path, tmp_path / "0.jsonl", tmp_path / "10.jsonl")
-    assert done.incomplete == bool(n_otherwise)
+    assert done.incomplete == bool(n_conflicting)
     for file in done.files:
-        assert [note.partition(":")[0] for note in file.notes] == (
-            [f"{n_otherwise} samples of 4 came before with another reward"] if n_otherwise else []
+        assert [note.partition(".")[0] for note in file.notes] == (
+            [f"{n_conflicting} samples of 4 repeat an earlier response with another reward"] if n_conflicting else []
         )
 
 
@@ -488,7 +488,7 @@ def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path)
     for was_shown, was_done in zip(results, done.files, strict=True):
         assert [getattr(was_shown, name) for name in kept] == [getattr(was_done, name) for name in kept]
     assert {step for file in results for step, _ in file.counted} == {10, 20}
-    assert results[2].notes == ("line 2: the step goes back from 20 to 10; a restarted run?",)
+    assert results[2].notes == ("line 2: the step decreases from 20 to 10; a restarted run?",)
     assert [count.first_line for count in results[2].faults.values()] == [4, 3]
 
 
@@ -496,7 +496,7 @@ def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path)
 def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Path, folder: Path) -> None:
     (folder / "20.jsonl").rename(folder / "30.jsonl")
     result = imported(tmp_path, folder)
-    told = "line 1: step 30 by the file's name and 20 by its field, which counts; --step names another"
+    told = "line 1: the file's name has step 30, its field 20, which is used; pass --step for another"
     assert result.files[2].notes == (told,)
     assert result.incomplete
 
@@ -520,7 +520,7 @@ def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
 
 @pytest.mark.slow
 def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--step 7: the files are of steps 0, 10, 20 by their names; import those"):
+    with pytest.raises(ConfigError, match=r"--step 7: the file names have steps 0, 10, 20; import one step"):
         imported(tmp_path, folder, step=7)
     for file, step in (("0.jsonl", 5), ("20.jsonl", 7)):
         result = imported(tmp_path, folder / file, step=step, name="val")
@@ -534,9 +534,9 @@ def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path, folde
         ("temperature", float("nan"), "--temperature nan: must be a number, 0 or more"),
         ("temperature", -1.0, "--temperature -1.0: must be a number, 0 or more"),
         ("temperature", float("inf"), "--temperature inf: must be a number, 0 or more"),
-        ("top_p", 0.0, r"--top-p 0.0: must lie in \(0, 1\]"),
-        ("top_p", float("nan"), r"--top-p nan: must lie in \(0, 1\]"),
-        ("top_p", 2.0, r"--top-p 2.0: must lie in \(0, 1\]"),
+        ("top_p", 0.0, r"--top-p 0.0: must be above 0 and at most 1"),
+        ("top_p", float("nan"), r"--top-p nan: must be above 0 and at most 1"),
+        ("top_p", 2.0, r"--top-p 2.0: must be above 0 and at most 1"),
     ],
 )
 def test_no_sampler_draws_at_such_settings(setting: str, value: float, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows of Parquet that are read together come to what they come to one by one."""
+"""Rows of Parquet read at once give the same samples as one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLES = ("samples", "grades", "problems", "import_faults", "series_checkpoints"
 
 
 def dump(n: int, seed: int) -> list[dict[str, Any]]:
-    """Samples with every fault that one row of usual types can have, in runs of unequal length."""
+    """Samples with every fault that a row of usual types can have, in runs of unequal length."""
     rng = np.random.default_rng(seed)
     records: list[dict[str, Any]] = []
     while len(records) < n:
@@ -69,7 +69,7 @@ def one_by_one(importer: Importer) -> Importer:
 
 
 def imported(path: Path, store: Path, *, by_rows: bool, **flags: Any) -> tuple[list[FileResult], dict[str, list[Any]]]:
-    """What is said of two imports of a file, and what the store holds then."""
+    """Results of two imports of a file, and the rows of the store."""
     config = ImportConfig(store=store, map=NAMES, name="run", **flags)
     (file,) = plan_import([path], config).files
     if not by_rows:

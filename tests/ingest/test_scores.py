@@ -1,4 +1,4 @@
-"""Several scores of one response: which of them counts, and a warning where they move differently."""
+"""Several scores of one response: the reward, and a warning where they change differently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Accepts = Callable[[str, int, int], bool]
 
 
 def lm_eval_file(folder: Path, step: int, accepts: Accepts, *, interleaved: bool = False) -> Path:
-    """A file as the harness writes it: all problems under one filter, then under the next."""
+    """Write a file as the harness does: all problems under one filter, then under the next."""
     pairs = [(name, problem) for name in (STRICT, LOOSE) for problem in range(N)]
     rows = [
         {
@@ -46,7 +46,7 @@ def lm_eval_file(folder: Path, step: int, accepts: Accepts, *, interleaved: bool
 
 
 def style_change(name: str, step: int, problem: int) -> bool:
-    """The strict filter reads nothing at step 10, the other three quarters at both steps."""
+    """The strict filter accepts nothing at step 10, the other three quarters at both steps."""
     return problem % 4 > 0 and not (name == STRICT and step)
 
 
@@ -95,8 +95,8 @@ def test_a_filter_that_collapses_by_style_is_no_loss_and_a_warning_names_the_fla
     ) in series.notes
     (doubt,) = series.doubts
     assert doubt == (
-        f"task sums: the scores disagree on how the checkpoints move. From step 0 to 10, {STRICT} by −75.0 and {LOOSE} "
-        "by 0.0 points (40 problems). Reward: correct if any of them accepts it. To use one of them: "
+        f"task sums: the scores change differently between checkpoints. From step 0 to 10, {STRICT} by −75.0 and "
+        f"{LOOSE} by 0.0 points (40 problems). Reward: correct if any of them accepts it. To use one of them: "
         "--reward exact_match,FILTER and another --name"
     )
 
@@ -125,7 +125,7 @@ def test_the_command_ends_with_3_also_when_run_again(tmp_path: Path, capsys: pyt
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 3
-        assert "warning: org/m: task sums: the scores disagree" in capsys.readouterr().err
+        assert "warning: org/m: task sums: the scores change differently" in capsys.readouterr().err
 
 
 def test_one_filter_or_a_chosen_one_has_no_table(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_other_tools_that_wrote_several_scores_have_a_table(tmp_path: Path) -> N
     two = of_inspect.archived(tmp_path / "two.eval", parts)
     log = inspect_eval.score_table(two, ReadOptions())
     assert log is not None
-    assert (log.taken, log.score_of["match"][str(first["id"])]) == ("match, the first scorer, counts", 0.0)
+    assert (log.taken, log.score_of["match"][str(first["id"])]) == ("the first scorer, match", 0.0)
     assert set(log.score_of["judge"].values()) == {1.0}
     assert inspect_eval.score_table(two, ReadOptions(reward="judge")) is None
     header["eval"]["scorers"] = [{"name": "match"}]

@@ -1,4 +1,4 @@
-"""The selection of an import: greedy responses, unequal numbers of samples, and problems whose texts changed."""
+"""Selection of an import: greedy responses, unequal numbers of samples, and problems whose texts changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def imported(tmp_path: Path, rows: list[dict[str, Any]], **more: Any) -> ImportR
 
 
 def why_not(tmp_path: Path, rows: list[dict[str, Any]], **more: Any) -> str | None:
-    """Why the import compares nothing, which the dry run says too."""
+    """Return why the import compares nothing, after a check that the dry run prints it too."""
     settings = config(tmp_path, **more)
     (shown,) = preview(plan_import([written(tmp_path / "run.jsonl", rows)], settings), settings)
     (one,) = import_samples([tmp_path / "run.jsonl"], settings).series
@@ -96,7 +96,7 @@ def test_greedy_responses_are_reported_and_shipped_without_a_recommendation(
 
 
 def test_one_step_of_greedy_responses_asks_for_the_base(tmp_path: Path) -> None:
-    assert "only step 20 is there; import the samples of the base model" in str(
+    assert "there is only step 20; also import samples of the base model" in str(
         why_not(tmp_path, greedy_rows(4, (20,)))
     )
 
@@ -135,7 +135,7 @@ def test_all_samples_of_a_step_count_in_pass_at_k(tmp_path: Path) -> None:
     ]
     (one,) = imported(tmp_path, rows).series
     assert (one.n, one.n_problems) == (4, 6)
-    assert "12 of 16 samples of step 20 are unused for what compares answers" in one.notes[0]
+    assert "uses all, comparisons of answers use the first 4" in one.notes[0]
     with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:
         counted = store.frame("SELECT step, n, n_correct, count(*) AS c FROM sampled_counts GROUP BY ALL ORDER BY ALL")
         common = store.frame("SELECT DISTINCT step, n FROM problem_counts ORDER BY ALL")
@@ -169,7 +169,7 @@ def test_samples_that_the_tool_numbers_from_1_or_with_gaps_are_all_compared(tmp_
 def test_n_leaves_samples_beyond_it_unused_and_says_so(tmp_path: Path) -> None:
     rows = [row(p, right=r % 2 == 0, step=s) for s in (0, 20) for p in range(4) for r in range(8 if s else 4)]
     (one,) = imported(tmp_path, rows, n=4).series
-    assert one.notes == ("16 samples beyond the first 4 of a problem and step: stored and not used (--n 4)",)
+    assert one.notes == ("16 samples beyond the first 4 of a problem and step are stored but unused (--n 4)",)
     assert one.verdict is not None
     assert one.verdict.n_late == 4
 
@@ -191,8 +191,8 @@ def changed(**of_step: Any) -> list[dict[str, Any]]:
 def test_another_prompt_template_is_named_and_joined_by_id(tmp_path: Path) -> None:
     rows = changed(q=lambda text: f"<user>{text}</user>")
     assert why_not(tmp_path, rows) == (
-        "ids agree, prompts differ: first p0, at step 0 'What is 7 times 0?' and at step 20 "
-        "'<user>What is 7 times 0?</user>'; pass --match id to compare problems by their ids"
+        "same ids have different prompts: first p0, 'What is 7 times 0?' at step 0 and "
+        "'<user>What is 7 times 0?</user>' at step 20; pass --match id to compare problems by their ids"
     )
     (one,) = imported(tmp_path, rows, name="by id", match="id").series
     assert (one.n_problems, one.n, one.why) == (4, 4, None)
@@ -200,7 +200,7 @@ def test_another_prompt_template_is_named_and_joined_by_id(tmp_path: Path) -> No
 
 def test_another_spelling_of_the_gold_is_named_and_joined_by_id(tmp_path: Path) -> None:
     rows = changed(gold=lambda text: f"{text}.0")
-    assert "ids agree, gold answers differ: first p0, at step 0 '0' and at step 20 '0.0'" in str(
+    assert "same ids have different gold answers: first p0, '0' at step 0 and '0.0' at step 20" in str(
         why_not(tmp_path, rows)
     )
     (one,) = imported(tmp_path, rows, name="by id", match="id", regrade=True).series
@@ -220,17 +220,17 @@ def test_problems_that_some_steps_have_under_another_text_are_named_beside_the_v
     rows = [{**one, "q": f"{one['q']} Think."} if one["step"] and one["id"] == "p3" else one for one in changed()]
     (one,) = imported(tmp_path, rows).series
     assert one.n_problems == 3
-    assert "ids agree, prompts differ: first p3" in one.notes[-1]
+    assert "same ids have different prompts: first p3" in one.notes[-1]
 
 
 def test_an_id_that_two_prompts_of_a_step_share_joins_nothing(tmp_path: Path) -> None:
     rows = [{**one, "id": "0"} for one in changed(q=lambda text: f"{text}!")]
-    assert "ids agree" not in str(why_not(tmp_path, rows))
+    assert "same ids" not in str(why_not(tmp_path, rows))
     result = imported(tmp_path, rows, name="by id", match="id")
     (why,) = result.files[0].faults
     assert why.startswith("its id belongs to another prompt at the same step")
     (lacking,) = imported(tmp_path, [{**one, "id": None} for one in rows], name="none", match="id").files[0].faults
-    assert lacking == "no problem id, which --match id needs"
+    assert lacking == "no problem id, required by --match id"
 
 
 def test_samples_that_an_earlier_import_brought_are_joined_by_id(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_line_names_the_base_where_there_is_no_step_0_and_none_was_named(tmp_p
     settings = config(tmp_path)
     (shown,) = preview(plan_import([written(tmp_path / "run.jsonl", rows)], settings), settings)
     (one,) = imported(tmp_path, rows).series
-    line = "base: step 20, the first step, as there is no step 0; --base PATH adds samples of the model before RLVR"
+    line = "base: step 20, the first step; pass --base PATH to add samples of the model before RLVR"
     assert line in one.notes
     assert line in shown.notes
 

@@ -47,7 +47,7 @@ def test_completions_that_trl_logs(model_path: Path, tmp_path: Path, chat: bool)
         processing_class=tokenizer,
     ).train()
     path = tmp_path / "out" / "completions" / "completions_00002.parquet"
-    assert trl_completions.recognises(path, first_record(path))
+    assert trl_completions.IMPORTER.recognises(path, first_record(path))
     samples = list(trl_completions.read_samples(path, ReadOptions()))
     assert [(one.response, one.reward) for one in samples if isinstance(one, Recorded)] == seen
     assert {(one.step, len(one.prompt) > 0) for one in samples if isinstance(one, Recorded)} == {(2, True)}

@@ -1,4 +1,4 @@
-"""Arguments of Python: what fits is passed on; what does not is one line with its name and what it takes."""
+"""Arguments of Python: valid ones are passed on; others raise one line with name and expected type."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_wrong_argument_of_the_api_is_a_config_error_of_one_line(call: Callabl
     assert len(str(refused.value).splitlines()) == 1
 
 
-#: What a verb is called with before its settings are looked at, where that is not one path.
+#: Positional arguments of verbs that take more than one path.
 FIRST = {"train": [], "audit_shard": ["first", None, "1/2"]}
 
 

@@ -1,4 +1,4 @@
-"""Files that may never end are refused before they are read."""
+"""Devices, pipes and sockets are refused before they are read."""
 
 from __future__ import annotations
 

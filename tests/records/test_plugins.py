@@ -1,4 +1,4 @@
-"""What other distributions add, in all six groups of entry points alike."""
+"""Plugins of other distributions, in all six groups of entry points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oversharp.diagnostics.ways.joining import name_ways
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """``ask`` for what an entry point adds; ``take`` is an entry point whose name is ours."""
+    """``ask`` returns the plugin of an entry point; ``take`` is an entry point with one of our names."""
 
     noun: str
     ask: Callable[[str], object]

@@ -1,4 +1,4 @@
-"""What a long run says while it works, also where several stages are open at a time."""
+"""Progress lines of a long run, also with several open stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_stages_that_overlap_are_all_shown_in_whatever_order_they_end(terminal: 
         advance(1)
     text = written.getvalue()
     lines = ["sample checkpoint-20: 4 done", "checkpoint-40: a note", "sample checkpoint-40: 2 done", "verify: 1 done"]
-    if terminal:  # a line has taken the place of the bar that ended first
+    if terminal:  # a line replaced the bar that ended first
         assert [line for line in lines if line in text] == lines[:2]
         assert "2/2" in text
         assert "1/1" in text
@@ -54,7 +54,7 @@ def test_how_far_a_whole_run_is_stands_below_its_stages_and_between_them(
             advance(4)
             _wait_until(lambda: "sample checkpoint-20: 4 of 4" in written.getvalue() or terminal)
         before = next(lines)
-        _wait_until(lambda: f"checkpoint {before + 1} of 9" in written.getvalue())  # no stage is at work
+        _wait_until(lambda: f"checkpoint {before + 1} of 9" in written.getvalue())  # no stage is running
     text = written.getvalue()
     assert "sample checkpoint-20: 4 done" in text
     if not terminal:

@@ -1,4 +1,4 @@
-"""Titles of problems: what is left of a prompt when markup and what all prompts share are taken away."""
+"""Titles of problems: prompts without markup and shared text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series that are removed leave a store like the one in which they never were; a copy of the old one is kept."""
+"""Without removed series a store is like one that never had them; a copy of the old store is kept."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import oversharp
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store import drop as module
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.dropping import drop as module
 from oversharp.diagnostics.store.token_files import TOKEN_IDENTITY
 from tests.reports.conftest import write_store
 
 pytestmark = [pytest.mark.xdist_group("dropping"), pytest.mark.usefixtures("few_figures"), pytest.mark.slow]
-#: Columns that depend on when or where something ran, and tables of nothing else.
+#: Columns that depend on time or machine, and tables with only such columns.
 TIMES = {"applied_at", "logged_at", "updated_at", "wall_s", "provenance"}
 OF_ONE_RUN = {"events", "schema_version", "token_files"}
 
@@ -41,7 +41,7 @@ def runs(countdown_series: Path) -> dict[str, list[Path]]:
 
 @pytest.fixture(scope="module")
 def alone(runs: dict[str, list[Path]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of the first run alone."""
+    """The store of only the first run."""
     out = tmp_path_factory.mktemp("alone")
     audit(runs["first"], small(out, "first"))
     return out / "audit.duckdb"
@@ -59,13 +59,13 @@ def joined(alone: Path, runs: dict[str, list[Path]], tmp_path_factory: pytest.Te
 
 @pytest.fixture
 def both(joined: Path, tmp_path: Path) -> Path:
-    """A copy of that store, to write into."""
+    """A writable copy of that store."""
     shutil.copytree(joined.parent, tmp_path / "both")
     return tmp_path / "both" / "audit.duckdb"
 
 
 def contents(path: Path) -> dict[str, list[tuple]]:
-    """Every table of a store, without times, and the identities of its token scores."""
+    """Return every table of a store, without times, and the identities of its token scores."""
     with duckdb.connect(str(path), read_only=True) as connection:
         names = [row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()]
         held = {}
@@ -189,7 +189,7 @@ def test_what_cannot_be_removed_is_one_line_and_a_failure_leaves_the_store_as_it
 def test_every_table_of_a_store_is_either_filtered_or_of_the_store_itself(alone: Path) -> None:
     with duckdb.connect(str(alone), read_only=True) as connection:
         names = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    assert names == {*module._GOES, "schema_version", "token_files"}
+    assert names == {*module._CONDITIONS, "schema_version", "token_files"}
 
 
 def test_of_a_token_file_that_several_series_share_the_rows_of_the_removed_one_go(tmp_path: Path) -> None:

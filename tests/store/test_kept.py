@@ -1,4 +1,4 @@
-"""A series that is kept has the very rows that its views have, and none of them outlives the block."""
+"""A kept series has the same rows as its views, and is dropped after the block."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import pytest
 
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.progress import SilentProgress
-from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.kept import samples as kept
-from oversharp.diagnostics.store.kept.counts import count_samples as counted_samples
-from oversharp.diagnostics.store.kept.samples import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
+from oversharp.diagnostics.store import Store, kept
+from oversharp.diagnostics.store.kept import KEPT_COLUMNS, NOT_KEPT, OF_TEXTS
+from oversharp.diagnostics.store.kept import count_samples as counted_samples
 from tests.audit.test_counts import plant
 
 pytestmark = pytest.mark.slow
 
 VIEWS = ("graded_samples", "problem_counts", "sampled_counts", "answer_counts", "greedy_grades", "base_responses")
-#: Letters are correct, capitals are modes; nobody read !, ? and ~.
+#: Letters are correct, capitals are modes; !, ? and ~ are unparsed.
 RESPONSES = {
     (0, 0): "ABAa!?~.", (0, 20): "AA.a", (1, 0): "BBBBcccc", (1, 20): "bB!a", (2, 0): "........", (2, 20): "aaaa",
 }  # fmt: skip
@@ -28,7 +27,7 @@ RESPONSES = {
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store of the series "run" and of "other", which shares its checkpoints and is graded by another verifier."""
+    """A store of the series "run" and of "other", with the same checkpoints and another verifier."""
     place = tmp_path / "audit.duckdb"
     with Store.open(place) as store:
         plant(store, RESPONSES, n=4, n_base=8, planned={(1, 20): 3})

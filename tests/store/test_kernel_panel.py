@@ -1,4 +1,4 @@
-"""Which responses are in a checkpoint's kernel, and what the audit does with it."""
+"""Responses in a checkpoint's kernel, and the audit's use of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oversharp.diagnostics.tasks import countdown
 from tests.samplers.tiny_models import write_adapter
 from tests.series.written_runs import untrain
 
-# they share what takes seconds to make
+# they share fixtures that take seconds
 pytestmark = [pytest.mark.xdist_group("kernel panel"), pytest.mark.usefixtures("few_measures"), pytest.mark.slow]
 
 SMALL = {"task": "countdown", "limit": 6, "n": 8, "n_base": 8, "k": (1, 2), "panel": 4, "entropy_samples": 2}
@@ -48,7 +48,7 @@ class WithKernels:
 
 
 def with_kernels(run: Path, config: AuditConfig) -> WithKernels:
-    """An audit as far as its kernels: what comes after them takes a third of its time."""
+    """An audit up to its kernels: the stages after them take a third of its time."""
     with ExitStack() as stack:
         prepared = prepare(stack, [run], config, WHOLE, SilentProgress())
         without_kernel = draw_kernels(prepared, draw(prepared).failed)
@@ -85,7 +85,7 @@ def test_fixed_members_are_the_same_at_every_checkpoint(audited: Path) -> None:
 
 
 def test_enumerated_modes_that_the_panel_lacks_are_members(audited: Path) -> None:
-    # untrained checkpoints hardly ever solve a problem: its modes are known all the same
+    # untrained checkpoints hardly ever solve a problem, but its modes are known
     modes = frame(audited, "SELECT DISTINCT problem_id, correct FROM kernel_members WHERE role = 'mode'")
     assert modes["problem_id"].nunique() == 3
     assert modes["correct"].all()
@@ -154,7 +154,7 @@ def test_a_kernel_that_fails_is_a_warning_at_the_end_and_an_exit_code(
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: no gradient kernel")]
     assert len(warnings) == 3
     assert all("its certificate is 1e-3" in line for line in warnings)
-    with pytest.raises(SystemExit) as ended:  # too little memory is no failure, and told
+    with pytest.raises(SystemExit) as ended:  # too little memory is printed, and is no failure
         main([*command, "--kernel-memory-gib", "0.00001"])
     assert not ended.value.code
     notes = [line for line in capsys.readouterr().err.splitlines() if "no gradient kernel" in line]

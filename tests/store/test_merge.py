@@ -1,4 +1,4 @@
-"""Joined stores: shards make the audit they are shards of, nothing comes in twice, and what does not fit is refused."""
+"""Merged stores: shards give the whole audit, no row is added twice, and mismatches are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("merging")
 
 COUNTS = "SELECT step, problem_id, n, n_correct FROM problem_counts ORDER BY ALL"
 FINDINGS = "SELECT step, measure, scope, k, value, low, high, n, why FROM findings ORDER BY ALL"
-#: What rounding moves is all that these two measure; batches of other shapes round in another way.
+#: Measures of rounding errors, which depend on the shapes of batches.
 OF_ROUNDING = ("scoring_noise", "sampler_scorer_gap")
 
 
@@ -37,7 +37,7 @@ def _config(out: Path, **changes: object) -> AuditConfig:
 
 @pytest.fixture(scope="module")
 def run(countdown_series: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The series with responses of training batches, one of them in two intervals."""
+    """The series with training responses, one of them in two intervals."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     shutil.copytree(countdown_series, folder)
     (folder / "rollouts").mkdir()
@@ -138,7 +138,7 @@ def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
                 query = "FROM findings WHERE series = $name ORDER BY ALL"
                 assert store.frame(query, name=name).astype(str).equals(own.frame(query, name=name).astype(str))
                 assert store.verdict(name) == own.verdict(name)
-        # both series begin with the same base, drawn and scored twice
+        # both series have the same base, sampled and scored twice
         common = ["checkpoint_id", "settings_id", "problem_id"]
         assert not store.frame("FROM samples").duplicated([*common, "greedy", "sample_index"]).any()
         assert not store.frame("FROM response_tokens").duplicated([*common, "response_id"]).any()
@@ -233,7 +233,7 @@ def test_views_of_a_strangers_store_are_made_anew_before_others_come_into_it(tmp
     other, path = tmp_path / "other.duckdb", tmp_path / "audit.duckdb"
     for one in (other, path):
         Store.open(one).close()
-    with duckdb.connect(path) as stranger:  # the store says that its views are today's
+    with duckdb.connect(path) as stranger:  # with the hash of today's views
         stranger.execute("CREATE OR REPLACE VIEW graded_samples AS SELECT content FROM read_text('/etc/hostname')")
         stranger.execute("INSERT INTO token_files VALUES ('../other.duckdb', 'x')")
     merge([other], tmp_path)

@@ -105,7 +105,7 @@ def _texts_without_grade(store: Store, key: AuditKey) -> pd.DataFrame:
 
 
 def _grade_all(store: Store, key: AuditKey) -> None:
-    """Correct is what reads 2."""
+    """Grade responses: 2 is correct."""
     grades = []
     for row in _texts_without_grade(store, key).itertuples():
         grade = Grade(answer=row.text, mode=row.text, reward=float(row.text == "2"))
@@ -369,7 +369,7 @@ def test_a_strangers_store_leads_to_no_file_outside_of_its_own(tmp_path: Path, r
     path, letter = tmp_path / "there" / "audit.duckdb", tmp_path / "letter.txt"
     Store.open(path).close()
     letter.write_text("private")
-    with duckdb.connect(path) as stranger:  # the store says that its views are today's
+    with duckdb.connect(path) as stranger:  # with the hash of today's views
         stranger.execute("INSERT INTO token_files VALUES ($1, 'x'), ('../../letter.txt', 'x')", [str(letter)])
         stranger.execute(f"CREATE OR REPLACE VIEW graded_samples AS SELECT content FROM read_text('{letter}')")
     with Store.open(path, read_only=read_only) as store:
@@ -388,7 +388,7 @@ def test_a_strangers_store_leads_to_no_file_outside_of_its_own(tmp_path: Path, r
 @pytest.mark.parametrize(
     ("made", "named"),
     [
-        ("MACRO current_setting(name) AS 0", "macro 'current_setting'"),  # as if files were out of reach already
+        ("MACRO current_setting(name) AS 0", "macro 'current_setting'"),  # as if file access were disabled already
         ('MACRO "MAX"(version) AS 7', "macro 'MAX'"),
         ("MACRO duckdb_tables() AS TABLE SELECT 'schema_version' AS table_name", "macro 'duckdb_tables'"),
         (
@@ -430,9 +430,7 @@ def test_a_writer_that_reaches_no_file_still_spills_beside_its_store(tmp_path: P
 
 
 def test_a_damaged_page_leaves_its_file_out_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "oversharp.diagnostics.store.token_files._END_BYTES", 64
-    )  # small as it is, only its end is looked at
+    monkeypatch.setattr("oversharp.diagnostics.store.token_files._END_BYTES", 64)  # only its end is checked
     path = tmp_path / "audit.duckdb"
     with Store.open(path) as store:
         store.add_forced(_begin(store), "hash0", _scores(["r"]))
@@ -544,7 +542,7 @@ def test_only_problems_that_earlier_checkpoints_decided_get_fewer_samples(
     _grade_all(store, key)
     assert store.allocate(key, "hash20", 1) == int(n_planned < 4)
     assert planned_samples(store, key, "hash20") == {PROBLEM.problem_id: n_planned}
-    # its own samples have no say, and a plan stays as it is
+    # its own samples have no effect, and a plan does not change
     store.add_samples(key.settings_id, "hash20", [_sample(0, "2"), _sample(1, "3")])
     _grade_all(store, key)
     store.allocate(key, "hash20", 2)

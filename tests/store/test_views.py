@@ -1,4 +1,4 @@
-"""The documented relations, and the examples that stand on them."""
+"""The documented relations, and the examples that query them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ import pytest
 
 from oversharp import open_store
 from oversharp.diagnostics.measures import FORMER_NAMES
-from oversharp.diagnostics.store import Store, views_page
+from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.schema import script
-from oversharp.diagnostics.store.views import NO_UNIT, common_columns, documented_views, meaning_of
+from oversharp.diagnostics.store.views import (
+    NO_UNIT,
+    PAGE,
+    common_columns,
+    documented_views,
+    meaning_of,
+    store_columns,
+    views_page,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A heading with a number, and the query under it.
@@ -23,13 +31,13 @@ EXAMPLES = EXAMPLE.findall((ROOT / "docs" / "queries.md").read_text(encoding="ut
 
 
 def test_the_page_in_the_tree_is_the_one_that_the_code_gives() -> None:
-    assert views_page.PAGE.read_text(encoding="utf-8") == views_page.page(), (
-        "docs/views.md is out of date; run: python -m oversharp.diagnostics.store.views_page"
+    assert PAGE.read_text(encoding="utf-8") == views_page(), (
+        "docs/views.md is out of date; run: python -m oversharp.diagnostics.store.views"
     )
 
 
 def test_every_view_of_a_store_is_documented_and_no_column_is_missing_or_gone() -> None:
-    columns = views_page.store_columns()
+    columns = store_columns()
     held = {str(name): set(own["column"]) for name, own in columns.groupby("name")}
     documented = set(documented_views())
     script = (ROOT / "diagnostics" / "store" / "views.sql").read_text(encoding="utf-8")
@@ -117,7 +125,7 @@ def test_verdicts_of_before_have_no_claims(tmp_path: Path, document: str) -> Non
 
 
 def test_numbers_have_units() -> None:
-    columns = views_page.store_columns()
+    columns = store_columns()
     numbers = columns[columns["type"].isin(["DOUBLE", "FLOAT[]"])]
     for row in numbers.itertuples():
         if row.name in documented_views():

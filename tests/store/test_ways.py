@@ -1,4 +1,4 @@
-"""Ways in the store: each text is read once, new ones join the old, and stores of before get the table."""
+"""Ways in the store: each text is parsed once, and new ones are merged with existing ones."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.changes.lost import LostProblems
     from oversharp.diagnostics.export.contract import Asked, ExportResult, Format
     from oversharp.diagnostics.records.progress import ProgressSink
-    from oversharp.diagnostics.store.dropping.drop import DropResult
+    from oversharp.diagnostics.store.drop import DropResult
     from oversharp.diagnostics.verdict.recommendation import Recommendation
 
 
@@ -346,7 +346,7 @@ def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = Fals
     from oversharp.diagnostics.app.report import require_report_place, write_report
     from oversharp.diagnostics.audit.shipping import settle_left
     from oversharp.diagnostics.store import Store
-    from oversharp.diagnostics.store.dropping.drop import drop_preview, without_series
+    from oversharp.diagnostics.store.drop import drop_preview, without_series
 
     path, names = store_file(store), [str(name) for name in as_path_list(series)]
     if dry_run:

@@ -19,17 +19,17 @@ from typing import Any
 from oversharp.diagnostics.ingest.formats.contract import Importer
 from oversharp.diagnostics.ingest.formats.opening import is_compressed, refuse_stand_in, without_compression
 from oversharp.diagnostics.ingest.formats.rows import RECORDS_ASKED as RECORDS_ASKED
-from oversharp.diagnostics.ingest.formats.rows import first_records, holds_records
+from oversharp.diagnostics.ingest.formats.rows import first_records, has_records
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
 from oversharp.diagnostics.records.plugins import find_records
 from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 ENTRY_POINT_GROUP = "oversharp.importers"
-#: Formats that no file identifies, so the user must name them.
+#: Formats that cannot be detected, so the user must choose them.
 BY_NAME_ONLY = frozenset({"mapped", COUNTS_ALONE})
-#: Files next to a store: ``audit.made.json``, and the folder ``audit.tokens``.
+#: Suffixes of files next to a store: ``audit.made.json`` and the folder ``audit.tokens``.
 _MADE, _TOKENS = ".made.json", ".tokens"
-#: Tables whose fields only --map names. JSON is not among them: tools keep settings and averages in it.
+#: Suffixes of tables that need --map. Not JSON, in which tools keep settings and averages.
 _TABLES = frozenset({".csv", ".ndjson"})
 _ZIP = b"PK\x03\x04"
 _MAP = "name the fields with --map prompt=…,response=…,gold=…,reward=…,step=… or pass --format"
@@ -47,8 +47,8 @@ class FoundFile:
 class FoundFiles:
     """Files in the paths of an import, each once.
 
-    ``unknown``: files of a known suffix and an unrecognized format. ``refused``: files without a readable record,
-    compressed Parquet, and pickles that were not allowed, each with the reason, one line without the path.
+    ``unknown``: files with a known suffix but unrecognized format. ``refused``: files without a readable record,
+    compressed Parquet, and pickles without permission, each with a one-line reason without the path.
     """
 
     files: tuple[FoundFile, ...]
@@ -58,7 +58,7 @@ class FoundFiles:
 
 @cache
 def all_importers() -> Mapping[str, Importer]:
-    """Return every importer by name. Raises ``ConfigError`` for a broken or clashing plugin.
+    """Return all importers by name. Raises ``ConfigError`` for a broken or clashing plugin.
 
     >>> all_importers()["verl"].title
     'verl, validation and rollout dumps'
@@ -68,7 +68,7 @@ def all_importers() -> Mapping[str, Importer]:
 
 
 def get_importer(name: str) -> Importer:
-    """Return the importer of that name. Raises ``ConfigError`` with the nearest names.
+    """Return the importer ``name``. Raises ``ConfigError`` for an unknown name, with the nearest ones.
 
     >>> get_importer("verl").name
     'verl'
@@ -81,10 +81,9 @@ def get_importer(name: str) -> Importer:
 
 
 def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: bool = False) -> FoundFiles:
-    """Return the files in ``paths`` (files or folders), each with its importer.
+    """Return the files in ``paths`` (files or folders), each with its importer, or with importer ``name``.
 
-    ``name`` chooses one importer for all of them. Raises ``ImportFileError`` for a missing path, or with the first
-    cause if no file can be read.
+    Raises ``ImportFileError`` for a missing path, or with the first reason if no file can be read.
     """
     importers = (
         [get_importer(name)]
@@ -92,13 +91,13 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
         else [candidate for candidate in all_importers().values() if candidate.name not in BY_NAME_ONLY]
     )
     suffixes = {suffix for importer in importers for suffix in importer.suffixes}
-    found: list[FoundFile] = []
+    files: list[FoundFile] = []
     unknown: list[Path] = []
     refused: dict[Path, str] = {}
-    seen = suffixes if name else suffixes | _TABLES
-    for file in dict.fromkeys(file for path in paths for file in _files(path, seen, importers)):
+    listed_suffixes = suffixes if name else suffixes | _TABLES
+    for file in dict.fromkeys(file for path in paths for file in _list_files(path, listed_suffixes, importers)):
         try:
-            importer = _reader(file, importers, by_name=name is not None)
+            importer = _find_importer(file, importers, by_name=name is not None)
         except ImportFileError as error:
             refused[file] = str(error).removeprefix(f"{file}: ")
             continue
@@ -107,15 +106,15 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
         elif importer.pickled and not allow_pickle:
             refused[file] = "is a pickle, which can run code when it is read; pass --allow-pickle if you made it"
         else:
-            found.append(FoundFile(path=file, importer=importer))
-    if not found:
-        raise _nothing_readable(paths, unknown, refused, suffixes)
-    return FoundFiles(files=tuple(found), unknown=tuple(unknown), refused=refused)
+            files.append(FoundFile(path=file, importer=importer))
+    if not files:
+        raise _no_files_error(paths, unknown, refused, suffixes)
+    return FoundFiles(files=tuple(files), unknown=tuple(unknown), refused=refused)
 
 
-def _files(path: Path, suffixes: set[str], importers: Sequence[Importer] = ()) -> list[Path]:
+def _list_files(path: Path, suffixes: set[str], importers: Sequence[Importer] = ()) -> list[Path]:
     if path.is_file():
-        return [] if _is_beside_a_store(path) else [path]
+        return [] if _is_store_file(path) else [path]
     if not path.is_dir():
         raise ImportFileError(f"{path}: no such file or folder")
     candidates = (
@@ -129,38 +128,37 @@ def _files(path: Path, suffixes: set[str], importers: Sequence[Importer] = ()) -
         )
         or any(importer.is_also(file) for importer in importers)
     )
-    return sorted(file for file in candidates if file.is_file() and not _is_beside_a_store(file))
+    return sorted(file for file in candidates if file.is_file() and not _is_store_file(file))
 
 
-def _is_beside_a_store(file: Path) -> bool:
-    """Return whether oversharp wrote the file next to a store: its sources, or its log-probabilities."""
+def _is_store_file(file: Path) -> bool:
+    """Whether oversharp wrote the file next to a store: its derivations, or token scores."""
     return file.name.endswith(_MADE) or (
         file.parent.suffix == _TOKENS and file.absolute().parent.with_suffix(".duckdb").is_file()
     )
 
 
-def _reader(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
-    """Return the importer of a file; with ``by_name`` the only one, if the suffix is right.
+def _find_importer(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
+    """Return the importer of a file; with ``by_name`` the only importer, if it reads that suffix.
 
-    Raises ``ImportFileError`` for a file of such a suffix that holds no readable record, and for a compressed one
-    that is no text.
+    Raises ``ImportFileError`` for a file with such a suffix but no readable record, and for compressed binary files.
     """
-    if is_compressed(file) and not holds_records(file):
+    if is_compressed(file) and not has_records(file):
         raise ImportFileError(f"{file}: is compressed; unpack it first")
     for importer in importers:
         if importer.is_also(file):
             return importer
     candidates = [importer for importer in importers if without_compression(file).suffix.lower() in importer.suffixes]
-    for record in _heads(file) if candidates else ():
+    for record in _first_records(file) if candidates else ():
         for importer in candidates:
             if by_name or importer.recognises(file, record):
                 return importer
     return None
 
 
-def _heads(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the first records, one empty record for other files. Raises ``ImportFileError`` without any."""
-    if holds_records(file):
+def _first_records(file: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the first records, or an empty record for a file without records. Raises ``ImportFileError``."""
+    if has_records(file):
         yield from first_records(file, RECORDS_ASKED)
         return
     refuse_stand_in(file)
@@ -170,27 +168,27 @@ def _heads(file: Path) -> Iterator[Mapping[str, Any]]:
         if not start:
             raise ImportFileError(f"{file}: is empty")
         if start == _ZIP and not zipfile.is_zipfile(file):
-            raise ImportFileError(f"{file}: a ZIP archive without its end; cut short? copy it again")
+            raise ImportFileError(f"{file}: a truncated ZIP archive; copy it again")
     except OSError as error:
         raise ImportFileError(f"{file}: cannot be read ({error.strerror})") from error
     yield {}
 
 
-def _nothing_readable(
+def _no_files_error(
     paths: Sequence[Path], unknown: Sequence[Path], refused: Mapping[Path, str], suffixes: set[str]
 ) -> ImportFileError:
     if refused:
         file, why = next(iter(refused.items()))
         return ImportFileError(f"{file}: {why}")
     endings = ", ".join(sorted(suffixes))
-    if unknown and not holds_records(unknown[0]):
-        return ImportFileError(f"{unknown[0]}: unrecognized format; dumps of samples end in {endings}")
+    if unknown and not has_records(unknown[0]):
+        return ImportFileError(f"{unknown[0]}: unrecognized format; dumps of samples have the suffix {endings}")
     if unknown:
         fields = ", ".join(next(first_records(unknown[0], 1)))
         return ImportFileError(f"{unknown[0]}: unrecognized format ({fields}); {_MAP}")
-    missing = f"{', '.join(map(str, paths))}: no dump of samples that ends in {endings}"
+    missing = f"{', '.join(map(str, paths))}: no dump of samples with suffix {endings}"
     mapped = set(get_importer("mapped").suffixes)
-    near = next((file for path in paths for file in _files(path, mapped)), None)
+    near = next((file for path in paths for file in _list_files(path, mapped)), None)
     if near is None:
         return ImportFileError(missing)
-    return ImportFileError(f"{missing}; of {near.name} {_MAP}")
+    return ImportFileError(f"{missing}; for {near.name} {_MAP}")

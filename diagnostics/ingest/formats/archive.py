@@ -1,4 +1,4 @@
-"""Members of ZIP archives, also those that are compressed by zstd, which ``zipfile`` reads from Python 3.14 on."""
+"""Read members of ZIP archives, zstd-compressed ones too, which ``zipfile`` supports only from Python 3.14."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
-#: Numbers that the ZIP specification gives: the method, and bytes before a member's name.
+#: From the ZIP specification: number of the method zstd, and header before a member's name.
 _ZSTD, _LOCAL_HEADER = 93, struct.Struct("<26xHH")
-#: Limit of an unpacked member: above any sample, below a machine's memory. Deflate packs a thousand to one.
+#: Size limit of an unpacked member, as deflate can compress a thousand to one.
 MOST_MIB = 512
 _BROKEN = (
     *(OSError, EOFError, LookupError, RuntimeError, ValueError),
@@ -23,14 +23,11 @@ _BROKEN = (
 
 
 class MemberTooLargeError(ImportFileError):
-    """A member that unpacks to more than is read."""
+    """A member above the size limit."""
 
 
 class Archive:
-    """A ZIP archive that is open for reading.
-
-    Everything raises ``ImportFileError`` where the archive, or the member that is asked for, is broken or not there.
-    """
+    """A ZIP archive open for reading. Methods raise ``ImportFileError`` for a missing or broken archive or member."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,25 +57,23 @@ class Archive:
             member = self._members.getinfo(name)
             if member.file_size > MOST_MIB << 20:
                 raise self._too_large(name)
-            return self._zstd(member) if member.compress_type == _ZSTD else self._members.read(member)
+            return self._unpack_zstd(member) if member.compress_type == _ZSTD else self._members.read(member)
         except _BROKEN as error:
             raise self._error(error) from error
 
-    def _zstd(self, member: zipfile.ZipInfo) -> bytes:
+    def _unpack_zstd(self, member: zipfile.ZipInfo) -> bytes:
         self._file.seek(member.header_offset)
         n_name, n_extra = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
         self._file.seek(n_name + n_extra, 1)
         packed = self._file.read(member.compress_size)
         with pa.input_stream(pa.BufferReader(packed), compression="zstd") as stream:
-            content: bytes = stream.read(member.file_size + 1)  # one byte more than declared shows a wrong size
+            content: bytes = stream.read(member.file_size + 1)  # a byte more than declared reveals a wrong size
         if zlib.crc32(content) != member.CRC:
             raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
         return content
 
     def _too_large(self, name: str) -> ImportFileError:
-        return MemberTooLargeError(
-            f"{self._path}: {name} unpacks to more than {MOST_MIB} MiB, and is not read (made to fill the memory?)"
-        )
+        return MemberTooLargeError(f"{self._path}: {name} unpacks to more than {MOST_MIB} MiB and is not read")
 
     def _error(self, error: Exception) -> ImportFileError:
-        return ImportFileError(f"{self._path}: not a readable archive ({first_line(error)}); cut short? copy it again")
+        return ImportFileError(f"{self._path}: not a readable archive ({first_line(error)}); copy it again")

@@ -1,8 +1,8 @@
-"""Reads columns of Parquet at once.
+"""Convert whole columns of Parquet.
 
-What reads a column (``text_column`` and so on) makes of it what the function of the same purpose in ``fields`` makes of
-each value. None where some value is not of the type that most dumps have, or is no UTF-8: then the rows are read one by
-one, which says what is wrong with which.
+``text_column`` and the others convert a column as the function for single values in ``fields`` does (``get_text``).
+They return None if any value has an unusual type or is not UTF-8; then the rows are converted one by one, which reports
+the bad ones.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from oversharp.diagnostics.ingest.formats.fields import (
     LARGEST_NUMBER,
     LARGEST_WHOLE,
     BadField,
-    known_finish,
-    step_number,
+    parse_finish,
+    parse_step,
 )
 
 
 def differs(rows: RecordedRows, name: str) -> Bool[np.ndarray, " row-1"]:
-    """Return whether a field of each row but the first is another than in the row before."""
+    """Return for each row after the first whether a field differs from the row before."""
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(len(rows) - 1, dtype=bool)
-    if column.null_count:  # no text is empty, no whole number below 0
+    if column.null_count:  # texts are not empty, numbers not negative
         column = column.fill_null("" if pa.types.is_string(column.type) else -1)
     unequal = compute.not_equal(column.slice(1), column.slice(0, len(column) - 1))
     return np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def text_bytes(texts: pa.StringArray) -> tuple[UInt8[np.ndarray, " byte"], Int32[np.ndarray, " text"]]:
-    """Return the bytes of all texts, one after the other, and how many each has."""
+    """Return the concatenated bytes of all texts, and the length of each."""
     if not len(texts):
         return np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
     offsets_N = text_offsets(texts)
@@ -46,17 +46,17 @@ def text_bytes(texts: pa.StringArray) -> tuple[UInt8[np.ndarray, " byte"], Int32
 
 
 def plain_column(column: pa.Array) -> pa.Array:
-    """Its values one by one, where they are kept as places in a dictionary."""
+    """Decode a dictionary-encoded column."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def text_column(column: pa.Array) -> pa.Array | None:
-    """As ``text``."""
+    """Convert as ``get_text`` does."""
     return None if column.null_count else _as_text(column)
 
 
 def optional_text_column(column: pa.Array) -> pa.Array | None:
-    """As ``optional_text``."""
+    """Convert as ``get_optional_text`` does."""
     if pa.types.is_integer(column.type):
         return column.cast(pa.string())
     texts = _as_text(column)
@@ -71,25 +71,25 @@ def _as_text(column: pa.Array) -> pa.Array | None:
         return None
     try:
         texts = column.cast(pa.string())
-        texts.validate(full=True)  # the writer may have written no UTF-8
+        texts.validate(full=True)  # the file may contain invalid UTF-8
     except pa.ArrowInvalid:
         return None
     return texts
 
 
 def numeric_column(column: pa.Array) -> pa.Array | None:
-    """As ``numeric``."""
+    """Convert as ``get_number`` does."""
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         return column.cast(pa.float64(), safe=False)
     if not (pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         return None
     numbers = column.cast(pa.float64(), safe=False)
-    is_usual = compute.less_equal(compute.abs(numbers), LARGEST_NUMBER)  # of NaN neither more nor less
+    is_usual = compute.less_equal(compute.abs(numbers), LARGEST_NUMBER)  # false for NaN
     return numbers if compute.all(is_usual).as_py() in (True, None) else None
 
 
 def whole_column(column: pa.Array) -> pa.Array | None:
-    """As ``whole``."""
+    """Convert as ``get_whole`` does."""
     if not pa.types.is_integer(column.type):
         return None
     ends = compute.min_max(column).as_py()
@@ -99,34 +99,34 @@ def whole_column(column: pa.Array) -> pa.Array | None:
 
 
 def step_column(column: pa.Array) -> pa.Array | None:
-    """As ``step_number``."""
+    """Convert as ``parse_step`` does."""
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
         return whole_column(column)
     names = column.cast(pa.string()).dictionary_encode()
     try:
-        steps = pa.array([step_number(name, "") for name in names.dictionary.to_pylist()], pa.int32())
+        steps = pa.array([parse_step(name, "") for name in names.dictionary.to_pylist()], pa.int32())
     except (BadField, UnicodeDecodeError):
         return None
     return steps.take(names.indices)
 
 
 def greedy_column(column: pa.Array) -> pa.Array | None:
-    """Return whether the number is 1; a missing one is not."""
+    """Return whether each number is 1; False for missing ones."""
     numbers = numeric_column(column)
     return None if numbers is None else compute.equal(numbers, 1.0).fill_null(False)
 
 
 def finish_column(column: pa.Array) -> pa.Array | None:
-    """As ``known_finish`` of texts and numbers."""
+    """Convert texts and numbers as ``parse_finish`` does."""
     texts = optional_text_column(column)
     if texts is None:
         return None
     words = texts.dictionary_encode()
-    reasons = pa.array([known_finish(word) for word in words.dictionary.to_pylist()], pa.string())
+    reasons = pa.array([parse_finish(word) for word in words.dictionary.to_pylist()], pa.string())
     return reasons.take(words.indices)
 
 
-#: How a column of each field is read.
+#: Converter of the column of each field.
 READ_COLUMN: Mapping[str, Callable[[pa.Array], pa.Array | None]] = {
     "prompt": text_column,
     "response": text_column,

@@ -1,10 +1,10 @@
-"""Counts alone: n samples of a problem, of which some are correct: --map problem=…,n=…,correct=…,step=….
+"""Counts without texts: n samples of a problem, of which some are correct: --map problem=…,n=…,correct=…,step=….
 
-In place of the number ``share`` may name the share of correct samples, as ``avg@n`` of lighteval is.
+``share`` instead of ``correct`` is the share of correct samples, such as lighteval's ``avg@n``.
 
-A store holds samples, so each count becomes n of them with a grade and no text. Their order is random, with a seed of
-step and problem: the first few of them are then a random part, as the first few samples of a model are. What needs the
-texts is absent, with that reason. Naming a prompt is optional: without one, the problem's id replaces it.
+A store has samples, so each count becomes n graded samples without text. Their order is random, seeded by step and
+problem, so that the first samples are a random subset, as those of a model are. Measures that need texts are unknown,
+with that reason. The prompt is optional: without one, the problem's id replaces it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from oversharp.diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
-    gold_text,
-    numeric,
-    optional_text,
-    step_number,
-    text,
-    whole,
+    get_gold,
+    get_number,
+    get_optional_text,
+    get_text,
+    get_whole,
+    parse_step,
 )
 from oversharp.diagnostics.ingest.formats.mapped import inner_records, place
 from oversharp.diagnostics.ingest.formats.paths import samples_in
@@ -31,17 +31,17 @@ from oversharp.diagnostics.ingest.formats.rows import records
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import COUNTS_ALONE, NO_ANSWER, content_hash
 
-#: The most samples of a problem and step: their numbers are stored in two bytes.
+#: Most samples of a problem and step: their numbers are stored in two bytes.
 MOST_SAMPLES = 65_536
 #: Placeholders for the text of a sample.
 NO_TEXT = {True: "[text not recorded; counted as correct]", False: "[text not recorded; counted as not correct]"}
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield as many samples per record as it counts. Raises ``ImportFileError`` without a field for the counts."""
+    """Yield the samples that each record counts. Raises ``ImportFileError`` without names of the count fields."""
     names = dict(options.fields)
     if "n" not in names or not names.keys() & {"correct", "share"}:
-        raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map problem=…,n=…,correct=…,step=…")
+        raise ImportFileError(f"{path}: name its fields; pass --map problem=…,n=…,correct=…,step=…")
     counted = {("response" if ours == "n" else ours): theirs for ours, theirs in names.items()}
     for record in records(path):
         if isinstance(record, Fault):
@@ -63,7 +63,7 @@ def _key(ours: str) -> str:
 
 
 def _expand_counts(line: int, fields: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
-    """Yield the samples of one problem's counts."""
+    """Yield the samples of a problem's counts."""
     get = names.get
     try:
         n = _count(fields, names["n"])
@@ -74,16 +74,16 @@ def _expand_counts(line: int, fields: Mapping[str, Any], names: Mapping[str, str
         correct = _count(fields, names["correct"]) if "correct" in names else _count_of_share(fields, names["share"], n)
         if correct > n:
             raise BadField(f"{names['correct']} is above {names['n']}")
-        step = step_number(fields.get(get("step", "")), get("step", ""))
-        problem = optional_text(fields, get("problem"))
+        step = parse_step(fields.get(get("step", "")), get("step", ""))
+        problem = get_optional_text(fields, get("problem"))
         if "prompt" in names:
-            prompt = text(fields, names["prompt"])
+            prompt = get_text(fields, names["prompt"])
         elif problem is not None:
             prompt = f"[prompt not recorded] {problem}"
         else:
             raise BadField(f"no {names['problem']}")
-        gold = gold_text(fields, get("gold"))
-        task, cluster = (optional_text(fields, get(ours)) for ours in ("task", "cluster"))
+        gold = get_gold(fields, get("gold"))
+        task, cluster = (get_optional_text(fields, get(ours)) for ours in ("task", "cluster"))
     except BadField as bad:
         yield Fault(line, str(bad))
         return
@@ -105,28 +105,27 @@ def _expand_counts(line: int, fields: Mapping[str, Any], names: Mapping[str, str
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int:
-    count = whole(fields, name)
+    count = get_whole(fields, name)
     if count is None:
         raise BadField(f"no {name}")
     return count
 
 
 def _count_of_share(fields: Mapping[str, Any], name: str, n: int) -> int:
-    """Return the number of correct samples of a share such as ``avg@n``, which tools round to about four decimals."""
-    share = numeric(fields, name)
+    """Return the number of correct samples from a share such as ``avg@n``, rounded to about four decimals."""
+    share = get_number(fields, name)
     if share is None:
         raise BadField(f"no {name}")
     correct = round(share * n)
     if not 0 <= share <= 1 or abs(share * n - correct) > max(1e-3, 1e-4 * n):
-        raise BadField(f"{name} is {share:g}, no share of {n} samples")
+        raise BadField(f"{name} is {share:g}, which is not a share of {n} samples")
     return correct
 
 
 IMPORTER = Importer(
     name=COUNTS_ALONE,
-    title="counts of correct samples whose fields are named, without texts",
+    title="counts of correct samples without texts, fields named by --map",
     suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
-    recognises=lambda path, record: False,
     place=place,
     read_samples=read_samples,
 )

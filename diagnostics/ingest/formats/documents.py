@@ -1,4 +1,4 @@
-"""JSON files that hold no record a line: one array, objects over several lines, a table of columns and rows."""
+"""Read JSON files without a record per line: an array, objects over several lines, a table of columns and rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from oversharp.diagnostics.ingest.formats.opening import MOST_BYTES, is_compressed, open_dump, too_large, whole_content
+from oversharp.diagnostics.ingest.formats.opening import MOST_BYTES, is_compressed, open_dump, read_whole, too_large
 
 T = TypeVar("T")
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-#: The fields of a table of W&B (``*.table.json``), and of pandas' ``to_json(orient="split")``.
+#: Fields of a table of W&B (``*.table.json``) or of pandas' ``to_json(orient="split")``.
 _COLUMNS, _ROWS = "columns", "data"
 
 
 def document_records(path: Path) -> list[msgspec.Raw] | list[Any] | None:
-    """Return the records of a file that is no record a line, undecoded where that can be; None for any other file.
+    """Return the records of a JSON document, undecoded if possible; None for a file with a record per line.
 
-    Raises ``OSError`` and ``ImportFileError`` where it cannot be read.
+    Raises ``OSError`` and ``ImportFileError`` for an unreadable file.
     """
     if not _may_be_document(path):
         return None
-    content = whole_content(path).removeprefix(codecs.BOM_UTF8)
+    content = read_whole(path).removeprefix(codecs.BOM_UTF8)
     try:
         return list(_array(content))
     except _UNFIT:
@@ -40,14 +40,14 @@ def document_records(path: Path) -> list[msgspec.Raw] | list[Any] | None:
 
 
 def _may_be_document(path: Path) -> bool:
-    """Return whether the first lines are the beginning of a document and not of a file with a record a line."""
+    """Whether the first lines begin a document, not a file with a record per line."""
     with open_dump(path) as lines:
         limit = MOST_BYTES if is_compressed(path) else -1
-        filled = (line for line in iter(lambda: lines.readline(limit), b"") if line.strip())
-        first = next(filled, b"").removeprefix(codecs.BOM_UTF8).strip()
+        not_blank = (line for line in iter(lambda: lines.readline(limit), b"") if line.strip())
+        first = next(not_blank, b"").removeprefix(codecs.BOM_UTF8).strip()
         if 0 < limit <= len(first):
             raise too_large(path)
-        second = next(filled, b"").lstrip()
+        second = next(not_blank, b"").lstrip()
     if first.startswith(b"["):
         return not second or not _is_json(first)
     if first.startswith(b"{"):
@@ -66,7 +66,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _values(content: bytes) -> list[Any] | None:
-    """Return the JSON values that follow each other in a text; None where it holds anything else."""
+    """Return the consecutive JSON values of a text; None if it has anything else."""
     decoder = json.JSONDecoder()
     try:
         text = content.decode("utf-8")
@@ -81,21 +81,21 @@ def _values(content: bytes) -> list[Any] | None:
 
 
 def _skip_space(text: str, place: int) -> int:
-    """Return the place of the next character that is no white space."""
+    """Return the place of the next character that is not white space."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place
 
 
 def _storable(value: Any, text: str) -> Any:
-    """Return a value of a text; half a surrogate pair, which no file can hold, becomes a question mark."""
+    """Replace lone surrogates in the value of a text, which UTF-8 cannot encode, by question marks."""
     if "\\ud" not in text and "\\uD" not in text:
         return value
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _rows(value: Any) -> Iterator[Any]:
-    """Yield the rows of a table, each with the names of its columns; any other value as it is."""
+    """Yield the rows of a table as dicts, or any other value unchanged."""
     if not _is_table(value):
         yield value
         return

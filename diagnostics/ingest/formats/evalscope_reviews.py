@@ -1,10 +1,10 @@
 """evalscope: reviews, ``{work_dir}/reviews/{model}/{dataset}_{subset}.jsonl``.
 
-A row holds the chat with the model's answer as its last message, the ``target`` and the ``sample_score``. Samples of
-one ``group_id`` are ``repeats`` of one problem. The score is the main one, or the one that --reward names; a sample
-whose score is not usable has none. ``predictions`` hold no score and are not read. Temperature and the like are read
-from ``configs/task_config.yaml``, if it is there. Run and step are in the model's name, else in the name of a folder
-above ``reviews``.
+A row has the chat with the model's answer as its last message, the ``target`` and the ``sample_score``. Samples with
+the same ``group_id`` are repeats of a problem. The score is the main score, or the one chosen by --reward; a sample
+with an unusable score has none. ``predictions`` have no scores and are not read. Sampling settings are read from
+``configs/task_config.yaml``, if it exists. Run and step are in the model's name, else in the name of a folder above
+``reviews``.
 
 Source: modelscope/evalscope fde259d, ``ReviewResult``, ``SampleScore`` and ``CacheManager``.
 """
@@ -19,35 +19,35 @@ from typing import Any
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
-    chat_text,
-    gold_text,
+    find_run_above,
+    get_gold,
+    get_number,
+    get_optional_text,
+    get_sampling_settings,
     inner,
-    numeric,
-    optional_text,
-    sampling_settings,
+    join_chat,
+    split_folders,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
-from oversharp.diagnostics.ingest.formats.steps import run_above
 from oversharp.diagnostics.series.folders import run_and_step
 
 _KNOWN_BY = frozenset({"index", "target", "sample_score"})
-_REVIEWS = "reviews"
-#: The block of a YAML file that holds plain numbers, and one of its lines.
+#: Block of a YAML file with plain numbers, and one of its lines.
 _BLOCK = re.compile(r"^generation_config:[ ]*\n((?:[ ]+.*\n?)+)", re.MULTILINE)
 _LINE = re.compile(r"^[ ]+(\w+):[ ]*([-+.\deE]+)[ ]*$", re.MULTILINE)
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has the fields of a row."""
+    """Whether a record has the fields of a row."""
     return record.keys() >= _KNOWN_BY and "score" in inner(record, "sample_score")
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step in the name of the model or a folder above; dataset and subset in the file's name."""
+    """Return run and step in the name of the model or of a folder above, and the file name as task."""
     work, model = _split(path)
     run, step = run_and_step(model)
     if step is None:
-        above, step = run_above(work)
+        above, step = find_run_above(work)
         run = above or run
     return FilePlace(run=run or None, step=step, task=path.stem)
 
@@ -59,7 +59,7 @@ def settings(path: Path) -> dict[str, float | int]:
     except (OSError, UnicodeDecodeError):
         return {}
     block = _BLOCK.search(config)
-    return sampling_settings(dict(_LINE.findall(block[1]))) if block else {}
+    return get_sampling_settings(dict(_LINE.findall(block[1]))) if block else {}
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
@@ -75,18 +75,18 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     if chosen is not None and chosen not in values:
         raise BadField(f"no score {chosen}")
     name = chosen or (main if isinstance(main, str) and main in values else next(iter(values), None))
-    reward = numeric(values, name)
+    reward = get_number(values, name)
     messages, prompt, response = _conversation(fields, score)
     if response is None and reward is None:
         raise BadField("no answer of the model among the messages, and no prediction")
-    answer = optional_text(score, "extracted_prediction")
+    answer = get_optional_text(score, "extracted_prediction")
     return Recorded(
         line=line,
         prompt=prompt,
         response=response or "",
-        gold=_gold(fields.get("target")),
+        gold=get_gold(fields, "target"),
         reward=reward,
-        problem=optional_text(sampled, "group_id") or optional_text(fields, "index"),
+        problem=get_optional_text(sampled, "group_id") or get_optional_text(fields, "index"),
         answer=None if answer == response else answer,
         greedy=greedy,
         n_tokens=_n_tokens(messages),
@@ -106,22 +106,17 @@ def _conversation(
     last = max((i for i, message in enumerate(chat) if message.get("role") == "assistant"), default=-1)
     if last == 0 or not chat:
         raise BadField("no prompt among the messages")
-    if last < 0:  # the chat is the prompt alone
-        return chat, chat_text(chat, "input"), predicted
-    return chat, chat_text(chat[:last], "messages"), _answer_text(chat[last])
+    if last < 0:  # the chat is only the prompt
+        return chat, join_chat(chat, "input"), predicted
+    return chat, join_chat(chat[:last], "messages"), _answer_text(chat[last])
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _gold(target: object) -> str | None:
-    """Return the answer; any of them where several are right."""
-    return gold_text({"target": target}, "target")
-
-
 def _answer_text(message: Mapping[str, Any]) -> str | None:
-    """Return the text of the model's message, its reasoning inside ``<think>``; None without either."""
+    """Return the text of the model's message with its reasoning in ``<think>``; None without either."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts: list[str] = []
@@ -136,18 +131,16 @@ def _answer_text(message: Mapping[str, Any]) -> str | None:
 
 
 def _n_tokens(messages: list[Mapping[str, Any]]) -> int | None:
-    """Return the number of tokens of the last message; None where the evaluation did not measure it."""
+    """Return the number of tokens of the last message; None if it was not measured."""
     n = inner(messages[-1], "perf_metrics").get("output_tokens") if messages else None
     return n if type(n) is int and 0 < n < 2**31 else None
 
 
 def _split(path: Path) -> tuple[Path, str]:
-    """Return the folder that holds ``reviews``, and the model's name."""
-    folders = path.absolute().parts[:-1]
-    if _REVIEWS not in folders:
-        return path.absolute().parent, folders[-1] if folders else ""
-    last = len(folders) - 1 - folders[::-1].index(_REVIEWS)
-    return Path(*folders[:last]), "/".join(folders[last + 1 :])
+    """Return the folder that contains ``reviews``, and the model's name."""
+    folder = path.absolute().parent
+    work, model = split_folders(folder, "reviews")
+    return work or folder, model
 
 
 IMPORTER = Importer(

@@ -1,4 +1,4 @@
-"""Fields of other tools' records, and the ways in which they can be wrong."""
+"""Convert fields of other tools' records, with the faults of bad ones."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.series.step_names import named_step
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
-#: A larger number is no step, count or index, and no column holds it.
+#: Limit of steps, counts and indices, as stored in columns.
 LARGEST_WHOLE = 2**31 - 1
-#: Sums and squares of larger ones are infinite.
+#: Limit of scores: sums and squares of larger numbers are infinite.
 LARGEST_NUMBER = 1e100
 
-# The types of fields as tools write them, for classes of ``typed_records``. What else is accepted, such as numbers in
-# quotes, the functions below accept.
-
-#: A text that is not empty.
+# Usual types of fields, for classes of ``typed_records``. The functions below also accept others, such as "1.0".
 FilledText = Annotated[str, Meta(min_length=1)]
-#: A number up to that, true or false.
 PlainNumber = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)] | bool
 PlainWhole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
 
@@ -33,48 +31,47 @@ _WORDS = {"true": 1.0, "false": 0.0}
 
 
 class BadField(ValueError):  # noqa: N818 - never leaves an importer: it becomes a Fault
-    """A field that cannot be used; the message is the fault's."""
+    """An unusable field; the message is that of the fault."""
 
 
-def text(fields: Mapping[str, Any], name: str) -> str:
-    """Return a text, or the texts of chat messages. Raises ``BadField`` where it is missing or of another kind."""
+def get_text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text, or the texts of chat messages. Raises ``BadField`` if missing or of another type."""
     value = fields.get(name)
     if isinstance(value, str):
         return value
     if value is None:
         raise BadField(f"no {name}")
     if isinstance(value, list) and value and all(isinstance(message, Mapping) for message in value):
-        return chat_text(value, name)
+        return join_chat(value, name)
     raise BadField(f"{name} is not text")
 
 
-def response_text(fields: Mapping[str, Any], name: str, reward: float | None) -> str:
-    """Return a response as ``text`` does; empty where it is null, missing or a chat without content.
+def get_response(fields: Mapping[str, Any], name: str, reward: float | None) -> str:
+    """Return a response as ``get_text`` does; for a sample with a reward an empty text if it is missing or null.
 
-    Only a sample with a reward may lack its text: the tool drew and scored it, so it must count. Raises ``BadField``
-    as ``text`` does, and without text and reward.
+    Such a sample was drawn and scored, so it must be counted. Raises ``BadField`` as ``get_text`` does.
 
-    >>> response_text({"output": None}, "output", 0.0), response_text({"output": "4"}, "output", None)
+    >>> get_response({"output": None}, "output", 0.0), get_response({"output": "4"}, "output", None)
     ('', '4')
     """
     if reward is not None and _is_missing(fields.get(name)):
         return ""
-    return text(fields, name)
+    return get_text(fields, name)
 
 
 def _is_missing(value: object) -> bool:
-    """Return whether a response is null, or a chat whose messages have no content."""
+    """Whether a response is null, or a chat without content."""
     if isinstance(value, list):
         return all(isinstance(message, Mapping) and message.get("content") is None for message in value)
     return value is None
 
 
-def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
-    """Return one message's content, or all with their roles before them.
+def join_chat(messages: list[Mapping[str, Any]], name: str) -> str:
+    """Return the content of a single message, or all contents with their roles.
 
-    >>> chat_text([{"role": "user", "content": "2+2?"}], "prompt")
+    >>> join_chat([{"role": "user", "content": "2+2?"}], "prompt")
     '2+2?'
-    >>> chat_text([{"role": "system", "content": "Add."}, {"role": "user", "content": "2+2?"}], "prompt")
+    >>> join_chat([{"role": "system", "content": "Add."}, {"role": "user", "content": "2+2?"}], "prompt")
     'system: Add.\\n\\nuser: 2+2?'
     """
     contents = [message_text(message.get("content"), name) for message in messages]
@@ -84,11 +81,11 @@ def chat_text(messages: list[Mapping[str, Any]], name: str) -> str:
     return "\n\n".join(f"{role}: {content}" for role, content in zip(roles, contents, strict=True))
 
 
-def final_turn(messages: Any) -> int | None:
-    """Return the place of the assistant's last message in a chat; None where there is none, or no chat.
+def find_final_turn(messages: Any) -> int | None:
+    """Return the place of the assistant's last message in a chat; None without one, or if it is not a chat.
 
-    >>> final_turn([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]), final_turn("4")
-    (1, None)
+    >>> find_final_turn([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}])
+    1
     """
     if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
         return None
@@ -101,12 +98,12 @@ _ASSISTANT = ("assistant", "model")
 
 
 def message_text(content: Any, name: str) -> str:
-    """Return a message's text; of its parts, such as texts and images, the texts."""
+    """Return a message's text: the texts among its parts."""
     if isinstance(content, list):
         texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
         content = "\n".join(texts) if texts else None
     if not isinstance(content, str):
-        raise BadField(f"{name} holds a message without text")
+        raise BadField(f"{name} has a message without text")
     return content
 
 
@@ -114,8 +111,8 @@ def _value(fields: Mapping[str, Any], name: str | None) -> Any:
     return None if name is None else fields.get(name)
 
 
-def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """Return a text or a number as text, also as the only one of a list; None where it is missing or empty."""
+def get_optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
+    """Return a text or number as text, also if in a list of one; None if missing or empty."""
     value = _value(fields, name)
     if value is None:
         return None
@@ -133,25 +130,25 @@ def optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
         return None
 
 
-def gold_text(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """As ``optional_text``; of a list of golds the text that accepts any of them.
+def get_gold(fields: Mapping[str, Any], name: str | None) -> str | None:
+    """Return a gold as ``get_optional_text`` does; for a list a text that accepts any of its golds.
 
-    >>> gold_text({"gold": ["4", "four"]}, "gold"), gold_text({"gold": [4, 4]}, "gold"), gold_text({}, "gold")
+    >>> get_gold({"gold": ["4", "four"]}, "gold"), get_gold({"gold": [4, 4]}, "gold"), get_gold({}, "gold")
     ('["4", "four"]', '4', None)
     """
     value = _value(fields, name)
     if not isinstance(value, list):
-        return optional_text(fields, name)
-    golds = [gold for member in value if (gold := optional_text({"gold": member}, "gold")) is not None]
+        return get_optional_text(fields, name)
+    golds = [gold for member in value if (gold := get_optional_text({"gold": member}, "gold")) is not None]
     return any_of(golds) if golds else None
 
 
-def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
-    """Return a number, true or false, also as text; None where it is missing. The last of a list by token.
+def get_number(fields: Mapping[str, Any], name: str | None) -> float | None:
+    """Return a number or truth value, also given as text; the last of a list by token; None if missing.
 
-    Raises ``BadField`` for anything else, and beyond ``LARGEST_NUMBER``.
+    Raises ``BadField`` for other values, and beyond ``LARGEST_NUMBER``.
 
-    >>> numeric({"score": "True"}, "score"), numeric({"score": [0.0, 0.0, 1.0]}, "score"), numeric({}, "score")
+    >>> get_number({"score": "True"}, "score"), get_number({"score": [0.0, 0.0, 1.0]}, "score"), get_number({}, "score")
     (1.0, 1.0, None)
     """
     value = _value(fields, name)
@@ -179,23 +176,23 @@ def numeric(fields: Mapping[str, Any], name: str | None) -> float | None:
     return number
 
 
-def chosen_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
-    """Return the reward in the field that the user chose, which must be there, else in the usual one.
+def get_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
+    """Return the reward in the field ``chosen`` by the user, else in the ``usual`` field.
 
-    Raises ``BadField``: as ``numeric``, and where the chosen field is missing.
+    Raises ``BadField`` as ``get_number`` does, and if the chosen field is missing.
 
-    >>> chosen_reward({"score": 1.5, "acc": True}, "acc", "score"), chosen_reward({}, None, "score")
+    >>> get_reward({"score": 1.5, "acc": True}, "acc", "score"), get_reward({}, None, "score")
     (1.0, None)
     """
     if chosen is not None and chosen not in fields:
         raise BadField(f"no {chosen}")
-    return numeric(fields, usual if chosen is None else chosen)
+    return get_number(fields, usual if chosen is None else chosen)
 
 
-def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
-    """Return a whole number of at least 0, also where it is written as text or 40.0; None where it is missing.
+def get_whole(fields: Mapping[str, Any], name: str | None) -> int | None:
+    """Return a whole number of at least 0, also given as text or 40.0; None if missing.
 
-    Raises ``BadField`` for anything else, and above ``LARGEST_WHOLE``.
+    Raises ``BadField`` for other values, and above ``LARGEST_WHOLE``.
     """
     value = _value(fields, name)
     if value is None or value == "":
@@ -217,7 +214,7 @@ def whole(fields: Mapping[str, Any], name: str | None) -> int | None:
     return int(number)
 
 
-#: How tools say that a response ended by itself, and that it was cut short.
+#: Words of tools for a response that ended by an end token, or was truncated.
 _FINISHED: Mapping[str, FinishReason] = {
     "stop": "stop",
     "eos": "stop",
@@ -231,54 +228,54 @@ _FINISHED: Mapping[str, FinishReason] = {
 }
 
 
-def finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason | None:
-    """Return how a response ended, in any tool's word for it; None where that is not known.
+def get_finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason | None:
+    """Return the finish reason for any tool's word; None if unknown.
 
-    >>> finish_reason({"status": "truncated"}, "status"), finish_reason({"status": "abort"}, "status")
+    >>> get_finish_reason({"status": "truncated"}, "status"), get_finish_reason({"status": "abort"}, "status")
     ('length', None)
     """
-    return known_finish(_value(fields, name))
+    return parse_finish(_value(fields, name))
 
 
-def known_finish(value: object) -> FinishReason | None:
+def parse_finish(value: object) -> FinishReason | None:
     """Return the finish reason for a tool's word; None for an unknown one."""
     return _FINISHED.get(value.lower()) if isinstance(value, str) else None
 
 
-#: Names of fields that say of a response whether it was cut short, or whether it ended by itself.
+#: Names of fields that are true for truncated responses, or for those that ended by an end token.
 _CUT_NAMES = re.compile(r"trunc|cut|clip|overlong|too_long|length|exceed|max_tok|aborted", re.IGNORECASE)
 _ENDED_NAMES = re.compile(r"finished|complete|ended|done|eos|stopped|terminated", re.IGNORECASE)
 
 
-def ending(value: object, name: str) -> FinishReason | None:
-    """Return how a response ended, in any tool's word for it, or as true or false where the field's name says of what.
+def parse_ending(value: object, name: str) -> FinishReason | None:
+    """Return the finish reason for any tool's word, or for a truth value of a field such as ``truncated``.
 
-    Raises ``BadField`` for true or false under another name.
+    Raises ``BadField`` for a truth value of a field with another name.
 
-    >>> ending("EOS", "why"), ending(True, "truncated"), ending("False", "is_finished"), ending("abort", "why")
-    ('stop', 'length', 'length', None)
+    >>> parse_ending("EOS", "why"), parse_ending(True, "truncated"), parse_ending("False", "is_finished")
+    ('stop', 'length', 'length')
     """
     if isinstance(value, str) and value.lower() in _WORDS:
         value = bool(_WORDS[value.lower()])
     if not isinstance(value, bool):
-        return known_finish(value)
+        return parse_finish(value)
     if _CUT_NAMES.search(name):
         return "length" if value else "stop"
     if _ENDED_NAMES.search(name):
         return "stop" if value else "length"
-    raise BadField(f"{name} is true or false, and its name does not say of what; rename it to truncated or finished")
+    raise BadField(f"{name} is true or false, but it is unclear of what; rename it to truncated or finished")
 
 
-def step_number(value: object, name: str) -> int | None:
-    """Return a step: a whole number, as in ``whole``, or a name such as ``step_100``, ``checkpoint-200`` or ``base``.
+def parse_step(value: object, name: str) -> int | None:
+    """Return a step, given as a whole number or a name such as ``step_100``, ``checkpoint-200`` or ``base``.
 
-    Raises ``BadField`` for anything else.
+    Raises ``BadField`` for other values.
 
-    >>> [step_number(value, "step") for value in (40, "40.0", "step_100", "base", None)]
+    >>> [parse_step(value, "step") for value in (40, "40.0", "step_100", "base", None)]
     [40, 40, 100, 0, None]
     """
     if not isinstance(value, str) or _is_number(value):
-        return whole({name: value}, name)
+        return get_whole({name: value}, name)
     step = named_step(value)
     if step is None:
         raise BadField(f"{name} is neither a number nor a name with a step, such as checkpoint-200 or base")
@@ -296,10 +293,10 @@ def _is_number(text: str) -> bool:
 _STEP = re.compile(r"\d{1,9}", re.ASCII)
 
 
-def step_named(name: str, prefix: str) -> int | None:
-    """Return the step in the name of a file or folder that is ``prefix`` and a number; None for any other.
+def parse_step_name(name: str, prefix: str) -> int | None:
+    """Return the step in a name that consists of ``prefix`` and a number; None for other names.
 
-    >>> step_named("global_step_40", "global_step_"), step_named("40", ""), step_named("latest", "")
+    >>> parse_step_name("global_step_40", "global_step_"), parse_step_name("40", ""), parse_step_name("latest", "")
     (40, 40, None)
     """
     number = name.removeprefix(prefix)
@@ -309,10 +306,10 @@ def step_named(name: str, prefix: str) -> int | None:
 _END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|</s>|<eos>|<end_of_turn>)\s*\Z")
 
 
-def without_end_token(response: str) -> str:
-    """Return a response whose end token was decoded with it, without it: a final answer must not depend on it.
+def remove_end_token(response: str) -> str:
+    """Remove a decoded end token from a response, so that it does not affect the final answer.
 
-    >>> without_end_token("It is 4.<|im_end|>")
+    >>> remove_end_token("It is 4.<|im_end|>")
     'It is 4.'
     """
     end = _END_TOKEN.search(response, max(0, len(response) - 64))
@@ -320,13 +317,13 @@ def without_end_token(response: str) -> str:
 
 
 def inner(fields: Any, name: str) -> Mapping[str, Any]:
-    """Return an object inside another; empty where it is missing or none."""
+    """Return an object inside another; empty if it is missing or not an object."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def finite(value: object) -> float | None:
-    """Return a finite number; None for anything else, without a fault."""
+    """Return a finite number; None for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -335,17 +332,48 @@ def finite(value: object) -> float | None:
         return None
 
 
-def sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, float | int]:
-    """Return the sampling settings among ``fields``, those that are no numbers left out; ``theirs`` names what differs.
+def get_sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, float | int]:
+    """Return the numeric sampling settings in ``fields``; ``theirs`` has the tool's names that differ from ours.
 
-    >>> sampling_settings({"temperature": 1, "top_p": None, "longest": 512}, max_tokens="longest")
+    >>> get_sampling_settings({"temperature": 1, "top_p": None, "longest": 512}, max_tokens="longest")
     {'temperature': 1.0, 'max_tokens': 512}
     """
     values: dict[str, float | int | None] = {}
-    for read, names in ((numeric, ("temperature", "top_p")), (whole, ("top_k", "max_tokens", "seed"))):
+    for read, names in ((get_number, ("temperature", "top_p")), (get_whole, ("top_k", "max_tokens", "seed"))):
         for name in names:
             try:
                 values[name] = read(fields, theirs.get(name, name))
             except BadField:
                 continue
     return {name: value for name, value in values.items() if value is not None}
+
+
+def split_folders(folder: Path, name: str) -> tuple[Path | None, str]:
+    """Return the path above the last folder ``name``, and the path below it; None and the last folder without it.
+
+    >>> split_folders(Path("/out/details/org/model"), "details"), split_folders(Path("/out/model"), "details")
+    ((PosixPath('/out'), 'org/model'), (None, 'model'))
+    """
+    parts = folder.parts
+    if name not in parts:
+        return None, folder.name
+    last = len(parts) - 1 - parts[::-1].index(name)
+    return Path(*parts[:last]), "/".join(parts[last + 1 :])
+
+
+#: Most folders above a file that may be named after its checkpoint.
+_MOST_FOLDERS = 6
+
+
+def find_run_above(folder: Path) -> tuple[str | None, int | None]:
+    """Return run and step of the nearest folder with a step in its name, or None for both.
+
+    >>> find_run_above(Path("/runs/lucky/step_40/eval-results/aime24")), find_run_above(Path("/runs/lucky"))
+    (('lucky', 40), (None, None))
+    """
+    parents = (folder.absolute(), *folder.absolute().parents)
+    for folder_above in parents[:_MOST_FOLDERS]:
+        run, step = run_and_step(folder_above.name)
+        if step is not None:
+            return run or folder_above.parent.name or None, step
+    return None, None

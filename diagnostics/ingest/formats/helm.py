@@ -1,10 +1,10 @@
 """HELM: ``scenario_state.json`` of a run, with the scores of its ``per_instance_stats.json``.
 
-A request state is one prompt with its completions. With one completion the score counts: the first of ``_METRICS`` that
-the run has, or the one that --reward names. With several, HELM's scores are of the first completion and of the best of
-all: any correct reference grades, and these grades are compared with the score of the first. The gold of multiple
-choice is the letter of the correct choice. Requests that score a reference instead of generating are faults. Perturbed
-copies of an instance, and trials with other examples, are related problems: they share its id as their cluster.
+A request state is a prompt with its completions. With one completion the reward is the score: the first of ``_METRICS``
+in the run, or the metric chosen by --reward. With several, HELM's scores are of the first completion and of the best
+one; then samples are graded by the correct references, and these grades are compared with the score of the first. The
+gold of multiple choice is the letter of the correct choice. Requests that score a reference instead of generating are
+faults. Perturbed copies of an instance, and trials with other examples, are related problems: their cluster is its id.
 
 Run and step are in the model's name, else in the name of a folder above: ``runs/step_40/gsm:model=…/``.
 
@@ -23,14 +23,15 @@ from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Impo
 from oversharp.diagnostics.ingest.formats.fields import (
     LARGEST_NUMBER,
     BadField,
-    chat_text,
+    find_run_above,
     finite,
+    get_sampling_settings,
     inner,
-    known_finish,
-    sampling_settings,
+    join_chat,
+    parse_finish,
 )
-from oversharp.diagnostics.ingest.formats.rows import parse_json
-from oversharp.diagnostics.ingest.formats.steps import run_above
+from oversharp.diagnostics.ingest.formats.opening import starts_as_json
+from oversharp.diagnostics.ingest.formats.rows import parse_json, read_json_object
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.verifiers.exact import labelled_line
@@ -38,7 +39,7 @@ from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _STATE = re.compile(rb'\s*\{\s*"adapter_spec"\s*:\s*\{')
 _STATS = "per_instance_stats.json"
-#: Scores of single completions, those that read an answer before those that compare texts.
+#: Metrics of single completions: first those that parse an answer, then those that compare texts.
 _METRICS = (
     "final_number_exact_match",
     "math_equiv_chain_of_thought",
@@ -53,26 +54,15 @@ _METRICS = (
 _Key = tuple[str, str, str]
 
 
-def is_scenario_state(path: Path) -> bool:
-    """Return whether a ``.json`` file begins as HELM's does."""
-    if path.suffix.lower() != ".json":
-        return False
-    try:
-        with path.open("rb") as content:
-            return _STATE.match(content.read(4096)) is not None
-    except OSError:
-        return False
-
-
 def place(path: Path) -> FilePlace:
-    """Return run and step of the model, or of a folder above; the scenario that the run's folder is named after."""
+    """Return run and step in the model's name or a folder above, and the scenario in the run's folder as task."""
     try:
-        model = inner(_json(path), "adapter_spec").get("model")
+        model = inner(read_json_object(path), "adapter_spec").get("model")
     except ImportFileError:
         model = None
     run, step = run_and_step(model) if isinstance(model, str) else ("", None)
     if step is None:
-        above, step = run_above(path.absolute().parent.parent)
+        above, step = find_run_above(path.absolute().parent.parent)
         run = above or run
     name = path.absolute().parent.name
     return FilePlace(run=run or None, step=step, task=re.sub(r",?model=[^,]*", "", name).rstrip(":") or None)
@@ -81,14 +71,16 @@ def place(path: Path) -> FilePlace:
 def settings(path: Path) -> dict[str, float | int]:
     """Return the sampling settings of the run."""
     try:
-        return sampling_settings(inner(_json(path), "adapter_spec"), top_k="no such field", seed="no such field")
+        return get_sampling_settings(
+            inner(read_json_object(path), "adapter_spec"), top_k="no such field", seed="no such field"
+        )
     except ImportFileError:
         return {}
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """Yield one sample per completion, with the number of its request as ``line``. Raises ``ImportFileError``."""
-    state = _json(path)
+    state = read_json_object(path)
     greedy = inner(state, "adapter_spec").get("temperature") == 0
     scores = _scores(path.parent / _STATS)
     listed = state.get("request_states")
@@ -104,7 +96,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def _is_related(request: Any) -> bool:
-    """Return whether it is a perturbed copy of an instance, or a trial with other examples."""
+    """Whether a request is a perturbed copy of an instance, or a trial with other examples."""
     trial = request.get("train_trial_index") if isinstance(request, dict) else None
     return bool(trial or inner(inner(request, "instance"), "perturbation"))
 
@@ -137,7 +129,7 @@ def _samples(
             problem=source_id if isinstance(source_id, str) else None,
             greedy=greedy and alone,
             n_tokens=len(tokens) if isinstance(tokens, list) and tokens else None,
-            finish_reason=known_finish(inner(completion, "finish_reason").get("reason")),
+            finish_reason=parse_finish(inner(completion, "finish_reason").get("reason")),
             claim=None if index else claim,
         )
 
@@ -145,14 +137,14 @@ def _samples(
 def _prompt(request: Mapping[str, Any]) -> str:
     messages, prompt = request.get("messages"), request.get("prompt")
     if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
-        return chat_text(messages, "the prompt")
+        return join_chat(messages, "the prompt")
     if not isinstance(prompt, str) or not prompt:
         raise BadField("no prompt")
     return prompt
 
 
 def _response(completion: Any, *, scored: bool) -> str:
-    """Return the text, after the model's reasoning where HELM kept it apart; a null text with a score is empty."""
+    """Return the text after the model's separate reasoning, if any; empty for a null text with a score."""
     text = completion.get("text") if isinstance(completion, dict) else None
     if text is None and scored:
         text = ""
@@ -163,7 +155,7 @@ def _response(completion: Any, *, scored: bool) -> str:
 
 
 def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
-    """Return any correct reference: a choice as its letter, a worked solution (GSM8K) as the answer that it states."""
+    """Return any correct reference: a choice as its letter, a worked solution (GSM8K) as its final answer."""
     references, golds = instance.get("references"), []
     for reference in references if isinstance(references, list) else ():
         tags, text = (
@@ -222,25 +214,11 @@ def _score(scores: Mapping[str, float], chosen: str | None) -> tuple[str, float 
     return name, scores.get(name)
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(path.read_bytes())
-    except OSError as error:
-        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
-    if isinstance(document, str) or not isinstance(document[0], dict):
-        raise ImportFileError(
-            f"{path}: {document if isinstance(document, str) else 'not an object'}; cut short? copy it again"
-        )
-    state: dict[str, Any] = document[0]
-    return state
-
-
 IMPORTER = Importer(
     name="helm",
     title="HELM, scenario_state.json",
     suffixes=(),
-    is_also=is_scenario_state,
-    recognises=lambda path, record: False,
+    is_also=lambda path: starts_as_json(path, _STATE),
     place=place,
     read_samples=read_samples,
     settings=settings,

@@ -1,12 +1,12 @@
-"""inspect: ``.eval`` logs, and logs that it wrote as ``.json``; inspect itself need not be installed.
+"""inspect: ``.eval`` and ``.json`` logs; inspect need not be installed.
 
-An epoch is one response to every problem. The score is that of the task's first scorer, or of the one that
-``--reward`` names; C, I, P and N count 1, 0, 0.5 and 0 as in inspect's own metrics. Samples that ended in an error, or
-were declared invalid, are left out. Run and step are in the model's name, or in the model argument ``model_path``.
-Log-probabilities count where they are those of the response's own tokens (inspect's provider ``hf`` notes the likeliest
-token at every place instead) and were drawn at temperature 1 from the full vocabulary.
+An epoch is one response to every problem. The reward is the score of the task's first scorer, or of the one chosen by
+``--reward``; C, I, P and N are 1, 0, 0.5 and 0 as in inspect's metrics. Samples that ended in an error, or were
+declared invalid, are left out. Run and step are in the model's name, or in the model argument ``model_path``.
+Log-probabilities are used if they belong to the response's tokens (inspect's provider ``hf`` records the most likely
+token instead) and the response was sampled at temperature 1 from the full vocabulary.
 
-Source: inspect-ai 0.3.285, ``EvalLog`` and ``EvalSample``; its format 2, and what its reader does to older ones.
+Source: inspect-ai 0.3.285, ``EvalLog`` and ``EvalSample``, format 2, and its conversion of older formats.
 """
 
 from __future__ import annotations
@@ -26,21 +26,29 @@ from oversharp.diagnostics.ingest.formats.contract import (
     ReadOptions,
     Recorded,
     ScoreTable,
+    gather_scores,
 )
-from oversharp.diagnostics.ingest.formats.fields import BadField, chat_text, inner, numeric, sampling_settings, whole
-from oversharp.diagnostics.ingest.formats.rows import parse_json
-from oversharp.diagnostics.ingest.formats.scores import gather_scores
+from oversharp.diagnostics.ingest.formats.fields import (
+    BadField,
+    get_number,
+    get_sampling_settings,
+    get_whole,
+    inner,
+    join_chat,
+)
+from oversharp.diagnostics.ingest.formats.opening import starts_as_json
+from oversharp.diagnostics.ingest.formats.rows import parse_json, read_json_object
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import FinishReason
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
-DAMAGED = "a sample that cannot be read (damaged?)"
+DAMAGED = "an unreadable sample (damaged?)"
 TOO_LARGE = f"a sample that unpacks to more than {MOST_MIB} MiB"
-#: The newest format whose samples lie where they are looked for here.
+#: Newest supported log format.
 NEWEST_FORMAT = 2
 
-#: How a log begins that is one JSON object.
+#: Beginning of a JSON log.
 _JSON_LOG = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"[a-z]+"\s*,\s*"eval"\s*:\s*\{')
 _HEADER, _START, _SUMMARIES = "header.json", "_journal/start.json", "summaries.json"
 _JOURNAL, _SAMPLES = "_journal/summaries/", "samples/"
@@ -48,29 +56,13 @@ _ATTACHED = ("attachment://", "tc://")
 
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: A provider that counts the padding of a batch with the tokens of a response.
+#: Provider that counts the padding of a batch as tokens of a response.
 _PADS = "hf/"
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
-def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether the suffix is inspect's."""
-    return path.suffix.lower() == ".eval"
-
-
-def is_json_log(path: Path) -> bool:
-    """Return whether a ``.json`` file begins as inspect's logs do."""
-    if path.suffix.lower() != ".json":
-        return False
-    try:
-        with path.open("rb") as content:
-            return _JSON_LOG.match(content.read(4096)) is not None
-    except OSError:
-        return False
-
-
 def place(path: Path) -> FilePlace:
-    """Return run and step of the model that the header names, and the task; nothing where the header cannot be read."""
+    """Return run and step of the header's model, and the task; nothing if the header is unreadable."""
     try:
         spec = inner(_header(path), "eval")
     except ImportFileError:
@@ -88,11 +80,11 @@ def settings(path: Path) -> dict[str, Any]:
     except ImportFileError:
         return {}
     system = config.get("system_message")
-    return {**sampling_settings(config), **({"system_prompt": system} if isinstance(system, str) else {})}
+    return {**get_sampling_settings(config), **({"system_prompt": system} if isinstance(system, str) else {})}
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """Return the id of the evaluation, which ``inspect score`` keeps, and whether it has scores."""
+    """Return the id of the evaluation, which ``inspect score`` keeps, and whether the log has scores."""
     try:
         header = _header(path)
     except ImportFileError:
@@ -106,7 +98,7 @@ def samples_of(path: Path) -> tuple[str, bool] | None:
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """Yield one sample per problem and epoch; ``line`` is its place in the log.
 
-    Raises ``ImportFileError`` if the log cannot be read, or is of a newer format.
+    Raises ``ImportFileError`` for an unreadable log or a newer format.
     """
     header = _read_log_settings(_header(path), options)
     for line, sample in enumerate(_samples(path), start=1):
@@ -120,7 +112,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores under each scorer; None with one scorer, or where ``options`` names it."""
+    """Return the scores by scorer; None with one scorer, or if ``options`` chooses it."""
     header = _header(path)
     scorers, first = inner(header, "eval").get("scorers"), _read_log_settings(header, options).scorer
     if options.reward is not None or not isinstance(scorers, list) or len(scorers) < 2:
@@ -133,11 +125,11 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
             scores = inner(sample, "scores")
             yield str(sample.get("id")), dict(_numbers(scores))
 
-    return gather_scores(rows(), taken=f"{first}, the first scorer, counts", flag="--reward SCORER")
+    return gather_scores(rows(), taken=f"the first scorer, {first}", flag="--reward SCORER")
 
 
 def _numbers(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield each scorer whose score is a number, and the number."""
+    """Yield scorers and scores that are numbers."""
     for name in scores:
         try:
             score = _number(inner(scores, name).get("value"))
@@ -149,7 +141,7 @@ def _numbers(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _LogSettings:
-    """Settings of a log that hold for all samples. ``scorer`` is required in each sample if ``asked``."""
+    """Settings of a log for all samples. ``scorer`` is required in each sample if ``asked``."""
 
     scorer: str | None
     asked: bool
@@ -177,36 +169,25 @@ def _read_log_settings(header: Mapping[str, Any], options: ReadOptions) -> _LogS
 
 
 def _header(path: Path) -> Mapping[str, Any]:
-    """Return everything but the samples; of an interrupted evaluation the start of its journal."""
-    if is_json_log(path):
-        header = _json_log(path)
+    """Return the log without samples; for an interrupted evaluation the start of its journal."""
+    if starts_as_json(path, _JSON_LOG):
+        header: Mapping[str, Any] = read_json_object(path)
     else:
         with Archive(path) as archive:
             document = parse_json(archive.content(_HEADER if _HEADER in archive.names else _START))
         header = document[0] if isinstance(document, tuple) and isinstance(document[0], dict) else {}
     if not isinstance(header.get("eval"), dict):
-        raise ImportFileError(f"{path}: a log whose header cannot be read; cut short? copy it again")
+        raise ImportFileError(f"{path}: a log with an unreadable header; truncated? copy it again")
     version = header.get("version")
     if isinstance(version, int) and version > NEWEST_FORMAT:
-        raise ImportFileError(f"{path}: log format {version} of a newer inspect, read is up to {NEWEST_FORMAT}")
+        raise ImportFileError(f"{path}: log format {version} of a newer inspect; supported up to {NEWEST_FORMAT}")
     return header
 
 
-def _json_log(path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(path.read_bytes())
-    except OSError as error:
-        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
-    if isinstance(document, str):
-        raise ImportFileError(f"{path}: a log that is {document}; copy it again")
-    log: dict[str, Any] = document[0] if isinstance(document[0], dict) else {}
-    return log
-
-
 def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
-    """Yield every sample, one after the other; of one that cannot be read, why."""
-    if is_json_log(path):
-        listed = _json_log(path).get("samples")
+    """Yield every sample, or the fault of an unreadable one."""
+    if starts_as_json(path, _JSON_LOG):
+        listed = read_json_object(path).get("samples")
         for sample in listed if isinstance(listed, list) else ():
             yield sample if isinstance(sample, dict) else DAMAGED
         return
@@ -216,14 +197,14 @@ def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
                 document = parse_json(archive.content(name))
             except MemberTooLargeError:
                 yield TOO_LARGE
-            except ImportFileError:  # of one of them: the others are good
+            except ImportFileError:  # the other samples may be readable
                 yield DAMAGED
             else:
                 yield document[0] if isinstance(document, tuple) and isinstance(document[0], dict) else DAMAGED
 
 
 def _sample_names(archive: Archive) -> list[str]:
-    """Return the samples in the summaries, whether they exist or not, and any others."""
+    """Return the member names of all samples: those in the summaries, missing ones too, and others."""
     written = [name for name in archive.names if name.startswith(_SAMPLES) and name.endswith(".json")]
     journal = [name for name in archive.names if name.startswith(_JOURNAL)]
     lists = [_SUMMARIES] if _SUMMARIES in archive.names else journal
@@ -237,8 +218,8 @@ def _sample_names(archive: Archive) -> list[str]:
 
 
 def _config(header: Mapping[str, Any]) -> dict[str, Any]:
-    made_with, asked = inner(inner(header, "eval"), "model_generate_config"), inner(inner(header, "plan"), "config")
-    return {name: value for name, value in (*made_with.items(), *asked.items()) if value is not None}
+    of_model, of_plan = (inner(inner(header, "eval"), "model_generate_config"), inner(inner(header, "plan"), "config"))
+    return {name: value for name, value in (*of_model.items(), *of_plan.items()) if value is not None}
 
 
 # ---------------------------------------------------------------- a sample
@@ -249,7 +230,7 @@ def _recorded(line: int, sample: Mapping[str, Any], settings_of_log: _LogSetting
         raise BadField("the sample ended in an error")
     if sample.get("invalidation") is not None:
         raise BadField("the sample was declared invalid")
-    epoch, problem = whole(sample, "epoch"), sample.get("id")
+    epoch, problem = get_whole(sample, "epoch"), sample.get("id")
     if not epoch or not isinstance(problem, str | int):
         raise BadField(DAMAGED)
     attached = inner(sample, "attachments") or inner(inner(sample, "transcript"), "content")
@@ -268,7 +249,7 @@ def _recorded(line: int, sample: Mapping[str, Any], settings_of_log: _LogSetting
         response = "" if is_missing else _message_text(message)
     answer = scored.get("answer")
     logps = _logps(choice, response)
-    counted = None if settings_of_log.pads else whole(inner(output, "usage"), "output_tokens") or None
+    counted = None if settings_of_log.pads else get_whole(inner(output, "usage"), "output_tokens") or None
     stopped = choice.get("stop_reason")
     return Recorded(
         line=line,
@@ -287,7 +268,7 @@ def _recorded(line: int, sample: Mapping[str, Any], settings_of_log: _LogSetting
 
 
 def _with_attached(value: Any, attached: Mapping[str, Any]) -> Any:
-    """Return a value with its attached texts filled in."""
+    """Replace references in a value by the attached texts."""
     if isinstance(value, dict):
         return {name: _with_attached(part, attached) for name, part in value.items()}
     if isinstance(value, list):
@@ -305,14 +286,14 @@ def _prompt(messages: object) -> str:
         raise BadField("no input")
     parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
     if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
-        raise BadField("its input holds more than text")
-    return chat_text(
+        raise BadField("its input has more than text")
+    return join_chat(
         [{"role": message.get("role"), "content": _message_text(message)} for message in messages], "input"
     )
 
 
 def _message_text(message: Mapping[str, Any]) -> str:
-    """Its text; of several parts, such as texts, images and reasoning, the texts. Raises ``BadField`` without any."""
+    """Return the text of a message: the texts among its parts. Raises ``BadField`` without text."""
     content = message.get("content")
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
@@ -323,7 +304,7 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _gold(target: object) -> str | None:
-    """Return the answer; any of them where several are right."""
+    """Return the answer; any of several right ones."""
     golds = [
         answer for answer in (target if isinstance(target, list) else [target]) if isinstance(answer, str) and answer
     ]
@@ -331,7 +312,7 @@ def _gold(target: object) -> str | None:
 
 
 def _score_of(sample: Mapping[str, Any], settings_of_log: _LogSettings) -> Mapping[str, Any]:
-    """Return the score that counts; empty where there is none. Old logs have one ``score`` without a name."""
+    """Return the score for the reward; empty without one. Old logs have a single ``score`` without a name."""
     only = inner(sample, "score")
     scores = {settings_of_log.scorer or "": only} if only else inner(sample, "scores")
     if settings_of_log.asked and settings_of_log.scorer not in scores:
@@ -340,7 +321,7 @@ def _score_of(sample: Mapping[str, Any], settings_of_log: _LogSettings) -> Mappi
 
 
 def _number(value: object) -> float | None:
-    """Return a score as a number; NaN is inspect's mark of a sample that its scorer left ungraded."""
+    """Return a score as a number; NaN, inspect's mark of an ungraded sample, as None."""
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, str):
@@ -349,18 +330,18 @@ def _number(value: object) -> float | None:
             return number
     if isinstance(value, list | dict):
         raise BadField("its score has several parts")
-    return numeric({"its score": value}, "its score")
+    return get_number({"its score": value}, "its score")
 
 
 def _logps(choice: Mapping[str, Any], response: str) -> list[float] | None:
-    """Return nats by token, if these are the tokens of the response, the end token with them or not."""
+    """Return the log-probability of each token, in nats; None if these are not the response's tokens."""
     tokens = inner(choice, "logprobs").get("content")
     if not isinstance(tokens, list) or not tokens:
         return None
     try:
         parts = [_token_bytes(token) for token in tokens]
         logps = [float(token["logprob"]) for token in tokens]
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):  # a provider's bytes can be characters
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):  # some providers write characters as bytes
         return None
     joined, text = b"".join(parts), response.encode("utf-8", "replace")
     return logps if text and joined in (text, text + parts[-1]) and math.isfinite(sum(logps)) else None
@@ -375,8 +356,8 @@ IMPORTER = Importer(
     name="inspect",
     title="inspect, .eval and .json logs",
     suffixes=(".eval",),
-    is_also=is_json_log,
-    recognises=recognises,
+    is_also=lambda path: starts_as_json(path, _JSON_LOG),
+    recognises=lambda path, record: path.suffix.lower() == ".eval",
     place=place,
     read_samples=read_samples,
     settings=settings,

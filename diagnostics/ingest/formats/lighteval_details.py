@@ -1,13 +1,12 @@
 """lighteval: ``details_{task}_{date}.parquet``, in ``{output_dir}/details/{model}/{date}/``.
 
-Struct columns ``doc``, ``metric`` and ``model_response``; ``text`` of the last holds all responses to a problem. The
-metrics are of the problem, not of its responses: with several responses no sample has a separate score, and the gold
-choice grades them; these grades are compared with the first metric that is a share of right responses or a pass@k
-(``avg@n:n=4``, ``pass@k:k=1&n=4``, in older versions ``math_pass@1:4_samples``), or with the one that ``--reward``
-names. Where a problem has one response its score counts, of the first metric or the one that ``--reward`` names. The
-lists of tokens are padded to one length, so responses come without a number of tokens. Temperature and the like are in
-``{output_dir}/results/{model}/results_{date}.json``, if it still exists. Step and run are in the model's name:
-``…/checkpoint-40``.
+Struct columns ``doc``, ``metric`` and ``model_response``; its ``text`` has all responses to a problem. Metrics are per
+problem. With a single response the reward is the first metric, or the one chosen by ``--reward``. With several, samples
+have no scores and are graded by the gold choice. These grades are compared with the first metric that is a share of
+correct responses or a pass@k (``avg@n:n=4``, ``pass@k:k=1&n=4``, in older versions ``math_pass@1:4_samples``), or with
+the one chosen by ``--reward``. The lists of tokens are padded to the same length, so the number of tokens is unknown.
+Sampling settings are in ``{output_dir}/results/{model}/results_{date}.json``, if it still exists. Step and run are in
+the model's name: ``…/checkpoint-40``.
 
 Source: lighteval 0.13.0, ``EvaluationTracker.save``.
 """
@@ -29,50 +28,46 @@ from oversharp.diagnostics.ingest.formats.contract import (
     Recorded,
     ScoreTable,
     ToolScore,
+    gather_scores,
+    has_fields,
 )
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     finite,
+    get_number,
+    get_optional_text,
+    get_sampling_settings,
+    get_text,
     inner,
-    numeric,
-    optional_text,
-    sampling_settings,
-    text,
+    split_folders,
 )
 from oversharp.diagnostics.ingest.formats.rows import first_record, read_each, records
-from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.verifiers.extraction import hash_answer
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
-_KNOWN_BY = frozenset({"doc", "metric", "model_response"})
 _READ = ("doc.query", "doc.choices", "doc.gold_index", "doc.id", "metric", "model_response.text")
 _FILE = re.compile(r"details_(.+)_(\d{4}-\d\d-\d\dT[\d.-]+)\.parquet")
-#: Metrics that count right responses, not those that take several for one, such as maj@n and g-pass@k.
+#: Metrics of the share of correct responses, and metrics of aggregated responses.
 _COUNTS, _OF_SEVERAL = re.compile(r"(?<![a-z-])(avg|pass)@(\d+)?"), re.compile("maj@|g-pass@")
 _N, _K = re.compile(r"[:&]n=(\d+)|:(\d+)_samples"), re.compile(r"[:&]k=(\d+)")
-#: Few rows can be many responses.
+#: Rows per batch: few, as each may have many responses.
 _ROWS_AT_ONCE = 16
 
 
-def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a row has the columns."""
-    return record.keys() >= _KNOWN_BY
-
-
 def place(path: Path) -> FilePlace:
-    """Return run and step in the model's name (the folders from ``details`` to the date), and the file's task."""
-    run, step = run_and_step(_split(path)[1])
+    """Return run and step in the model's name (the folders between ``details`` and the date), and the file's task."""
+    run, step = run_and_step(split_folders(path.absolute().parent.parent, "details")[1])
     named = _FILE.fullmatch(path.name)
     return FilePlace(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)
 
 
 def settings(path: Path) -> dict[str, Any]:
-    """Return the settings in the results file, and the token limit of the first problem."""
-    of_task = sampling_settings(inner(first_record(path), "doc"), max_tokens="generation_size")
+    """Return the sampling settings in the results file, and the token limit of the first problem."""
+    of_task = get_sampling_settings(inner(first_record(path), "doc"), max_tokens="generation_size")
     model = inner(inner(_results(path), "config_general"), "model_config")
-    of_model = sampling_settings(inner(model, "generation_parameters"), max_tokens="max_new_tokens")
-    system = optional_text(model, "system_prompt")
+    of_model = get_sampling_settings(inner(model, "generation_parameters"), max_tokens="max_new_tokens")
+    system = get_optional_text(model, "system_prompt")
     return {**of_task, **of_model, **({"system_prompt": system} if system else {})}
 
 
@@ -89,7 +84,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy: bool) -> Iterator[Recorded]:
     doc = inner(fields, "doc")
-    prompt = text(doc, "query")
+    prompt = get_text(doc, "query")
     texts = inner(fields, "model_response").get("text")
     if not isinstance(texts, list) or not texts:
         raise BadField("no generated text: a task that compares likelihoods?")
@@ -104,18 +99,18 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
         yield Recorded(
             line=line,
             prompt=prompt,
-            response=response or "",  # null: the metric counts it, so it is an empty response
+            response=response or "",  # null: an empty response, as the metric counts it
             gold=gold,
             reward=value,
-            problem=optional_text(doc, "id"),
+            problem=get_optional_text(doc, "id"),
             index=index,
-            greedy=greedy and alone,  # several are always drawn
+            greedy=greedy and alone,  # several responses are sampled
             claim=None if index else claim,
         )
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores under each metric; None with one metric, or where ``options`` names it."""
+    """Return the scores by metric; None with one metric, or if ``options`` chooses it."""
     names = list(inner(first_record(path), "metric"))
     if options.reward is not None or len(names) < 2:
         return None
@@ -126,13 +121,13 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
             texts, metrics = inner(fields, "model_response").get("text"), inner(fields, "metric")
             if isinstance(texts, list) and len(texts) == 1:
                 scores = {name: score for name in metrics if (score := finite(metrics[name])) is not None}
-                yield str(optional_text(inner(fields, "doc"), "id")), scores
+                yield str(get_optional_text(inner(fields, "doc"), "id")), scores
 
-    return gather_scores(rows(), taken=f"{names[0]}, the first metric, counts", flag="--reward METRIC")
+    return gather_scores(rows(), taken=f"the first metric, {names[0]}", flag="--reward METRIC")
 
 
 def _gold(doc: Mapping[str, Any]) -> str | None:
-    """Return the right choice; any of them where several are right."""
+    """Return the right choice; any of several right ones."""
     choices, which = doc.get("choices"), doc.get("gold_index")
     if not isinstance(choices, list):
         return None
@@ -146,13 +141,13 @@ def _reward(metrics: Mapping[str, Any], metric: str | None) -> float | None:
     if metric is not None and metric not in metrics:
         raise BadField(f"no metric {metric}")
     name = metric or next(iter(metrics), None)
-    return None if name is None else numeric(metrics, name)
+    return None if name is None else get_number(metrics, name)
 
 
 def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> ToolScore | None:
-    """Return the score of the chosen metric, or of the first that counts correct responses.
+    """Return the score of the chosen metric, or of the first that is a share of correct responses.
 
-    A chosen one of any other name counts as the share of right ones.
+    A chosen metric with an unknown name is assumed to be the share of correct responses.
     """
     if chosen is not None and chosen not in metrics:
         raise BadField(f"no metric {chosen}")
@@ -160,7 +155,7 @@ def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> Tool
         value, size = finite(metrics[name]), _counted(name, n_texts)
         if chosen is not None and _OF_SEVERAL.search(name) is None:
             size = size or (n_texts, 1)
-        if size is not None:  # the same metric in every row, also where this one lacks it
+        if size is not None:  # the same metric in every row, even if this row lacks it
             return (
                 ToolScore(name, value, *size) if value is not None and 0 <= value <= 1 and size[0] <= n_texts else None
             )
@@ -168,7 +163,7 @@ def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> Tool
 
 
 def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
-    """Return n and k of a metric that counts correct responses among the first n; None for any other.
+    """Return n and k of a metric on the correct responses among the first n; None for other metrics.
 
     >>> _counted("avg@n:n=4", 8), _counted("pass@k:k=2&n=4", 8), _counted("math_pass@1:4_samples", 8)
     ((4, 1), (4, 2), (4, 1))
@@ -185,18 +180,9 @@ def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
     return (of_n, int(asked)) if asked and 1 <= int(asked) <= of_n else None
 
 
-def _split(path: Path) -> tuple[Path | None, str]:
-    """Return the folder above ``details``, None without one, and the model's name, which may contain slashes."""
-    folders = path.absolute().parts[:-2]
-    if "details" not in folders:
-        return None, folders[-1] if folders else ""
-    last = len(folders) - 1 - folders[::-1].index("details")
-    return Path(*folders[:last]), "/".join(folders[last + 1 :])
-
-
 def _results(path: Path) -> Any:
     """Return the results file of the same run; empty without one."""
-    output, model = _split(path)
+    output, model = split_folders(path.absolute().parent.parent, "details")
     named = _FILE.fullmatch(path.name)
     if output is None or named is None:
         return {}
@@ -210,7 +196,7 @@ IMPORTER = Importer(
     name="lighteval",
     title="lighteval, --save-details",
     suffixes=(".parquet",),
-    recognises=recognises,
+    recognises=has_fields("doc", "metric", "model_response"),
     place=place,
     read_samples=read_samples,
     settings=settings,

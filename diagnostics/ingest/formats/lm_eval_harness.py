@@ -1,14 +1,14 @@
 """lm-evaluation-harness: ``samples_{task}_{date}.jsonl``, which ``--log_samples`` writes to ``{output_path}/{model}/``.
 
-Every row holds a problem under one *filter* and, in ``resps``, all its responses before any filter: a problem is read
-once. A problem with one response has a score under each filter. A response is correct where any filter accepts it:
-one filter alone would count a change of answer style as a loss (``strict-match`` reads ``#### 4`` and nothing else).
-The score is the first metric of a row. ``--reward METRIC`` takes another metric, ``--reward METRIC,FILTER`` one filter.
+Every row has a problem under one *filter*, and all its responses before any filter in ``resps``: a problem is read
+once. A problem with a single response has a score under each filter. The response is correct if any filter accepts it:
+a single filter would count a change of answer style as a loss (``strict-match`` only accepts ``#### 4``). The score is
+the first metric of a row. ``--reward METRIC`` chooses another metric, ``--reward METRIC,FILTER`` one filter.
 
-With ``repeats`` above 1 a metric judges the responses together, so no sample has a score and ``target`` grades them.
-These grades are compared with the metric under the first filter, over the responses that it covers: the first one
-where the filter keeps one text taken from it, else all that the filter keeps. Tasks that compare likelihoods generate
-no text. The step is in the model's name: ``…__checkpoint-40``.
+With ``repeats`` above 1 a metric is of all responses together, so samples have no scores and are graded by ``target``.
+These grades are compared with the metric under the first filter, over the responses that it covers: the first one if
+the filter keeps a single text extracted from it, else all that the filter keeps. Tasks that compare likelihoods
+generate no text. The step is in the model's name: ``…__checkpoint-40``.
 
 Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_results_samples``.
 """
@@ -32,36 +32,31 @@ from oversharp.diagnostics.ingest.formats.contract import (
     Recorded,
     ScoreTable,
     ToolScore,
+    gather_scores,
+    has_fields,
 )
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
-    chat_text,
     finite,
-    numeric,
-    optional_text,
-    sampling_settings,
-    whole,
+    get_number,
+    get_optional_text,
+    get_sampling_settings,
+    get_whole,
+    join_chat,
 )
 from oversharp.diagnostics.ingest.formats.rows import first_record, read_each, records, typed_records
-from oversharp.diagnostics.ingest.formats.scores import gather_scores
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.verifiers.extraction import hash_answer
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
-_KNOWN_BY = frozenset({"doc_id", "doc", "target", "arguments", "resps"})
 _FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")
-#: A metric that estimates pass@k, with its k where the name has one.
+#: Metric that estimates pass@k, with its k if the name has one.
 _PASS = re.compile(r"pass(?:@|_at_)(\d+)?")
 #: Result of a filter without a match.
 _NO_MATCH = "[invalid]"
-#: The harness's names of the longest response, the first that is there counts.
+#: The harness's names of the token limit, by priority.
 _MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-
-
-def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has the fields of a row."""
-    return record.keys() >= _KNOWN_BY
 
 
 def place(path: Path) -> FilePlace:
@@ -78,40 +73,41 @@ def settings(path: Path) -> dict[str, float | int]:
     except BadField:
         return {}
     longest = next((name for name in _MAX_TOKENS if generation.get(name) is not None), _MAX_TOKENS[0])
-    sampling = sampling_settings(generation, max_tokens=longest)
+    sampling = get_sampling_settings(generation, max_tokens=longest)
     return {**sampling, "temperature": 0.0} if _is_greedy(generation) else sampling
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per response. Raises ``ImportFileError`` if no row has the filter that ``options`` names."""
-    metric, _, wanted = (options.reward or "").partition(",")
+    """Yield one sample per response. Raises ``ImportFileError`` if no row has the filter in ``options``."""
+    metric, _, chosen_filter = (options.reward or "").partition(",")
     filters = _filters(path)
-    if wanted and filters and wanted not in filters:
-        raise ImportFileError(f"{path}: no filter {wanted!r} for --reward; there are {', '.join(sorted(filters))}")
-    best = _best_scores(path, metric) if len(filters) > 1 and not wanted else {}
+    if chosen_filter and filters and chosen_filter not in filters:
+        names = ", ".join(sorted(filters))
+        raise ImportFileError(f"{path}: no filter {chosen_filter!r} for --reward; use one of: {names}")
+    best = _best_scores(path, metric) if len(filters) > 1 and not chosen_filter else {}
     seen: set[int] = set()
 
     def samples_of(line: int, fields: Mapping[str, Any]) -> Iterator[Recorded]:
-        its_filter = _filter(fields)
-        if wanted and its_filter != wanted:
+        row_filter = _filter(fields)
+        if chosen_filter and row_filter != chosen_filter:
             return
         doc_id = _doc_id(fields)
         if doc_id not in seen:
-            counts = doc_id in best or its_filter == (wanted or filters[0])
-            yield from _samples(line, fields, doc_id, best.get(doc_id, fields), metric if counts else None)
+            is_scored = doc_id in best or row_filter == (chosen_filter or filters[0])
+            yield from _samples(line, fields, doc_id, best.get(doc_id, fields), metric if is_scored else None)
             seen.add(doc_id)
 
     yield from read_each(path, samples_of)
 
 
 class _FilterOnly(Struct):
-    """The filter of a row: the other fields are not decoded."""
+    """The filter of a row; other fields are not decoded."""
 
     filter: str
 
 
 def _filters(path: Path) -> list[str]:
-    """Return the filters of the rows, in the order of the file."""
+    """Return the filters of the rows in file order."""
     filters: dict[str, None] = {}
     for record in typed_records(path, _FilterOnly):
         if not isinstance(record, Fault):
@@ -125,14 +121,14 @@ def _filter(fields: Mapping[str, Any]) -> str:
 
 
 def _doc_id(fields: Mapping[str, Any]) -> int:
-    doc_id = whole(fields, "doc_id")
+    doc_id = get_whole(fields, "doc_id")
     if doc_id is None:
         raise BadField("no doc_id")
     return doc_id
 
 
 def _scored_rows(path: Path, metric: str) -> Iterator[tuple[int, Mapping[str, Any], float]]:
-    """Yield problem, fields and score of every row with one response and a score."""
+    """Yield problem, fields and score of every row with a single response and a score."""
     for record in records(path):
         if isinstance(record, Fault):
             continue
@@ -142,12 +138,12 @@ def _scored_rows(path: Path, metric: str) -> Iterator[tuple[int, Mapping[str, An
             score = _reward(fields, metric) if len(requests) == len(requests[0][1]) == 1 else None
             if score is not None:
                 yield _doc_id(fields), fields, score
-        except BadField:  # a fault of the row, or this filter lacks the metric
+        except BadField:  # a bad row, or its filter lacks the metric
             continue
 
 
 def _best_scores(path: Path, metric: str) -> dict[int, Mapping[str, Any]]:
-    """Return for each problem what ``_samples`` needs of the row with the highest score, the first of equal ones."""
+    """Return for each problem the fields of its first row with the highest score that ``_samples`` needs."""
     best: dict[int, tuple[float, Mapping[str, Any]]] = {}
     for doc_id, fields, score in _scored_rows(path, metric):
         if doc_id not in best or score > best[doc_id][0]:
@@ -158,9 +154,9 @@ def _best_scores(path: Path, metric: str) -> dict[int, Mapping[str, Any]]:
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores under each filter; None with one filter, or where ``options`` names it."""
-    metric, _, wanted = (options.reward or "").partition(",")
-    if wanted or len(_filters(path)) < 2:
+    """Return the scores by filter; None with one filter, or if ``options`` chooses it."""
+    metric, _, chosen_filter = (options.reward or "").partition(",")
+    if chosen_filter or len(_filters(path)) < 2:
         return None
     names: dict[str, None] = {}
 
@@ -174,11 +170,11 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _gold(target: object) -> str | None:
-    """Return the answer, or any of several; a worked solution (GSM8K) as the answer that it states."""
+    """Return the answer, or any of several; a worked solution (GSM8K) as its final answer."""
     golds = [
         hash_answer(gold) or gold
         for answer in (target if isinstance(target, list) else [target])
-        if (gold := optional_text({"target": answer}, "target"))
+        if (gold := get_optional_text({"target": answer}, "target"))
     ]
     return any_of(golds) if golds else None
 
@@ -186,10 +182,7 @@ def _gold(target: object) -> str | None:
 def _samples(
     line: int, fields: Mapping[str, Any], doc_id: int, scored: Mapping[str, Any], metric: str | None
 ) -> Iterator[Recorded]:
-    """Yield all responses of a row, with the score in ``scored``.
-
-    ``metric`` "" is the first one, None no score at all.
-    """
+    """Yield all responses of a row, with the score in ``scored`` ("": the first metric; None: without score)."""
     requests = _requests(fields)
     gold = _gold(fields.get("target"))
     alone = len(requests) == len(requests[0][1]) == 1
@@ -202,7 +195,7 @@ def _samples(
             yield Recorded(
                 line=line,
                 prompt=prompt,
-                response=response or "",  # null: the metric counts it, so it is an empty response
+                response=response or "",  # null: an empty response, as the metric counts it
                 gold=gold,
                 reward=value,
                 problem=str(doc_id) if len(requests) == 1 else f"{doc_id}.{number}",
@@ -217,14 +210,14 @@ def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str | None], Ma
     """Return prompt, responses and generation settings of every request that generated text; at least one."""
     groups, arguments = fields.get("resps"), fields.get("arguments")
     if not isinstance(groups, list) or not isinstance(arguments, Mapping):
-        raise BadField("resps or arguments are not there, or of another kind")
+        raise BadField("resps or arguments are missing or of another type")
     requests = []
     for number, texts in enumerate(groups):
         if not isinstance(texts, list) or not texts or not all(text is None or isinstance(text, str) for text in texts):
             continue  # likelihoods
         request = arguments.get(f"gen_args_{number}")
         if not isinstance(request, Mapping):
-            raise BadField("arguments hold no gen_args of a response")
+            raise BadField("arguments lack gen_args of a response")
         generation = request.get("arg_1")
         requests.append((_prompt(request.get("arg_0")), texts, generation if isinstance(generation, Mapping) else {}))
     if not requests:
@@ -233,7 +226,7 @@ def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str | None], Ma
 
 
 def _prompt(value: object) -> str:
-    """Return the context; that of a chat model behind an API is a list of one text, its messages as JSON."""
+    """Return the context; for a chat API it is a list of one text, the messages as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
@@ -242,24 +235,24 @@ def _prompt(value: object) -> str:
         except (ValueError, RecursionError):
             messages = None
         if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
-            return chat_text(messages, "the prompt")
+            return join_chat(messages, "the prompt")
     raise BadField("the prompt is not text")
 
 
 def _is_greedy(generation: Mapping[str, Any]) -> bool:
-    """Return whether decoding is greedy: by ``do_sample``, else by the temperature, whose default is 0."""
+    """Whether decoding is greedy, by ``do_sample``, else by the temperature (default 0)."""
     chosen = generation.get("do_sample")
     return not generation.get("temperature") if chosen is None else chosen is False
 
 
 def _reward(fields: Mapping[str, Any], metric: str) -> float | None:
-    """Return the score by ``metric``, or by the first that is a number: corpus metrics are lists."""
+    """Return the score by ``metric``, or by the first metric that is a number: corpus metrics are lists."""
     if metric:
         if metric not in fields:
             raise BadField(f"no metric {metric}")
-        return numeric(fields, metric)
+        return get_number(fields, metric)
     first = _first_metric(fields)
-    return None if first is None else numeric(fields, first)
+    return None if first is None else get_number(fields, first)
 
 
 def _first_metric(fields: Mapping[str, Any]) -> str | None:
@@ -271,9 +264,9 @@ def _first_metric(fields: Mapping[str, Any]) -> str | None:
 
 
 def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) -> ToolScore | None:
-    """Return the score of the first response, or of the first ones; None where these are unknown.
+    """Return the score and the number of first responses that it covers; None if unknown.
 
-    A score of a response chosen among all, such as by majority, is no score of a response.
+    None too for a response chosen among all, such as by majority.
     """
     name, kept = metric or _first_metric(fields) or "", fields.get("filtered_resps")
     value, passed = finite(fields.get(name)), _PASS.search(name)
@@ -299,7 +292,7 @@ IMPORTER = Importer(
     name="lm-eval",
     title="lm-evaluation-harness, --log_samples",
     suffixes=(".jsonl",),
-    recognises=recognises,
+    recognises=has_fields("doc_id", "doc", "target", "arguments", "resps"),
     place=place,
     read_samples=read_samples,
     settings=settings,

@@ -1,13 +1,12 @@
-"""Any JSON, JSON Lines, Parquet or CSV whose fields are named: --map prompt=…,response=…,reward=….
+"""Any JSON, JSON Lines, Parquet or CSV, fields named by --map prompt=…,response=…,reward=….
 
-Ours are prompt and response, which every record must have, and gold, reward, step, problem, index, answer, n_tokens,
-finish_reason, task, cluster (related problems share one) and greedy. Paths reach into objects and lists (``paths``): a
-list on the way to the response gives a sample for each element. A list of chat messages becomes one text, but of the
-response only the last turn of the assistant counts. A response that is null is an empty one. The step may be a name
-such as ``checkpoint-40`` or ``base``, and may also be in the name of the file or its folder.
+Prompt and response are required. Optional are gold, reward, step, problem, index, answer, n_tokens, finish_reason,
+task, cluster (shared by related problems) and greedy. Paths reach into objects and lists (``paths``): a list on the way
+to the response gives a sample for each element. A list of chat messages becomes one text; for the response it is the
+last turn of the assistant. A null response is an empty one. The step may be a name such as ``checkpoint-40`` or
+``base``, and may also be in the name of the file or its folder.
 
-For tools that have no importer of their own; OpenRLHF 0.11 is none of these, it writes no samples to the disk (only to
-W&B and TensorBoard).
+For tools without a separate importer. OpenRLHF 0.11 writes no samples to disk, only to W&B and TensorBoard.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from oversharp.diagnostics.ingest.formats.fields import (
     FilledText,
     PlainNumber,
     PlainWhole,
-    chat_text,
-    chosen_reward,
-    ending,
-    final_turn,
-    gold_text,
+    find_final_turn,
+    get_gold,
+    get_number,
+    get_optional_text,
+    get_reward,
+    get_text,
+    get_whole,
+    join_chat,
     message_text,
-    numeric,
-    optional_text,
-    step_number,
-    text,
-    whole,
+    parse_ending,
+    parse_step,
 )
 from oversharp.diagnostics.ingest.formats.paths import has_value, is_plain, parts_of, samples_in
 from oversharp.diagnostics.ingest.formats.rows import RECORDS_ASKED, parquet_parts, records, rows_of, typed_records
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _Text = FilledText | Annotated[int, Meta(ge=-(2**53), le=2**53)]
-#: Our fields, and the types that theirs have in most dumps.
+#: Our fields, with the types that they have in most dumps.
 _TYPES: Mapping[str, Any] = {
     "prompt": str,
     "response": str,
@@ -73,7 +72,7 @@ _TYPES: Mapping[str, Any] = {
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
-#: Objects inside each other in which a list of records is looked for.
+#: Levels of nested objects that are searched for a list of records.
 _DEEPEST = 3
 
 
@@ -92,39 +91,41 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:
-    """Yield the same, rows of Parquet together where they can be."""
+    """Yield the same samples, rows of Parquet together if possible."""
     names = dict(options.fields)
     if options.reward is not None:
         names["reward"] = options.reward
     if not names.keys() >= set(_NEEDED):
-        raise ImportFileError(f"{path}: its fields have no meaning yet; pass --map prompt=…,response=…,reward=…")
+        raise ImportFileError(f"{path}: name its fields; pass --map prompt=…,response=…,reward=…")
     if path.suffix.lower() == ".parquet" and all(map(is_plain, names.values())):
         fields = list(dict.fromkeys(names.values()))
-        yield from parquet_parts(path, fields, lambda first, part: _part(first, part, names))
+        yield from parquet_parts(path, fields, lambda first, part: _convert_batch(first, part, names))
         return
-    kind = _kind(names)
+    kind = _line_class(names)
     for record in records(path) if kind is None else typed_records(path, kind):
         if isinstance(record, Fault):
             yield record
         elif isinstance(record[1], dict):
             yield from _samples(record[0], record[1], names)
         else:
-            yield _plain(record[0], record[1], names)
+            yield _typed_sample(record[0], record[1], names)
 
 
-def _kind(names: Mapping[str, str]) -> type[Any] | None:
-    """Lines whose fields have these names; None where a name is a path, or is used twice."""
+def _line_class(names: Mapping[str, str]) -> type[Any] | None:
+    """Return a class of lines with these fields; None if a name is a path, or is used twice."""
     if not all(map(is_plain, names.values())) or len(set(names.values())) < len(names):
         return None
     needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
-    rewarded = [("reward", _TYPES["reward"] | None)] if "reward" in names else []  # a line without it is a fault
+    rewarded = [("reward", _TYPES["reward"] | None)] if "reward" in names else []  # required
     optional = [(ours, _TYPES[ours] | None, None) for ours in names if ours not in (*_NEEDED, "reward")]
     unnamed = dict.fromkeys(_TYPES.keys() - names.keys())
     return defstruct("Line", [*needed, *rewarded, *optional], rename=dict(names), namespace=unnamed, gc=False)
 
 
-def _part(first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]) -> Iterable[Recorded | Fault | RecordedRows]:
-    """Yield the rows of Parquet, as columns where all values are of the usual types."""
+def _convert_batch(
+    first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]
+) -> Iterable[Recorded | Fault | RecordedRows]:
+    """Return the rows of Parquet, as columns if all values have the usual types."""
     columns = _columns(part, names)
     if columns is None:
         rows = enumerate(rows_of(part), start=first)
@@ -133,7 +134,7 @@ def _part(first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]) -> It
 
 
 def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, pyarrow.Array] | None:
-    """Those of a part that are named; None where one that must be there is not, or holds something else."""
+    """Return the named columns of a part; None if a required one is missing, or one has an unusual type."""
     import pyarrow
 
     from oversharp.diagnostics.ingest.formats.columns import READ_COLUMN, plain_column
@@ -152,13 +153,13 @@ def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, p
     return columns
 
 
-def _plain(line: int, fields: Any, names: Mapping[str, str]) -> Recorded | Fault:
+def _typed_sample(line: int, fields: Any, names: Mapping[str, str]) -> Recorded | Fault:
     step, finish = fields.step, fields.finish_reason
     try:
         if isinstance(step, str):
-            step = step_number(step, names["step"])
+            step = parse_step(step, names["step"])
         if finish is not None:
-            finish = ending(finish, names["finish_reason"])
+            finish = parse_ending(finish, names["finish_reason"])
     except BadField as bad:
         return Fault(line, str(bad))
     return Recorded(
@@ -184,7 +185,7 @@ def _as_text(value: str | int | None) -> str | None:
 
 
 def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
-    """Yield the samples of a record: one, or one for each element of the lists that hold its responses."""
+    """Yield the samples of a record: one, or one for each element of its list of responses."""
     for record in inner_records(fields, names):
         if all(map(is_plain, names.values())) and not isinstance(record.get(names["response"]), list):
             yield _sample(line, record, names)
@@ -201,12 +202,12 @@ def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Ite
 
 
 def _path_of_samples(names: Mapping[str, str]) -> str:
-    """Return the path of the responses, or of their counts where only these are named."""
+    """Return the path of the responses, or of the counts."""
     return names["response"] if "response" in names else names["n"]
 
 
 def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
-    """Return the record, or the objects of its one list that have a response, with the record's other fields.
+    """Return the record, or the objects in its only list of responses, with the record's other fields.
 
     >>> [*inner_records({"step": 3, "results": [{"text": "4"}, {"text": "5"}]}, {"response": "text"})]
     [{'step': 3, 'text': '4'}, {'step': 3, 'text': '5'}]
@@ -225,7 +226,7 @@ def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[
 
 
 def _record_lists(value: Any, field: str, depth: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield the lists of objects of which some have a field, in objects down to a depth."""
+    """Yield the lists of objects, at most ``depth`` levels down, in which any object has ``field``."""
     if isinstance(value, dict) and depth:
         for inner in value.values():
             yield from _record_lists(inner, field, depth - 1)
@@ -238,79 +239,79 @@ def _record_lists(value: Any, field: str, depth: int) -> Iterator[list[dict[str,
 def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Recorded | Fault:
     get = names.get
     try:
-        reward = chosen_reward(fields, names["reward"], "") if "reward" in names else None
+        reward = get_reward(fields, names["reward"], "") if "reward" in names else None
         return Recorded(
             line=line,
             prompt=_prompt(fields, names),
             response=_response(fields, names["response"], rewarded=reward is not None),
-            gold=gold_text(fields, get("gold")),
+            gold=get_gold(fields, get("gold")),
             reward=reward,
-            step=step_number(fields.get(names["step"]), names["step"]) if "step" in names else None,
-            problem=optional_text(fields, get("problem")),
-            index=whole(fields, get("index")),
-            answer=optional_text(fields, get("answer")),
-            greedy=numeric(fields, get("greedy")) == 1.0,
-            n_tokens=whole(fields, get("n_tokens")),
-            finish_reason=ending(fields.get(get("finish_reason", "")), get("finish_reason", "")),
-            task=optional_text(fields, get("task")),
-            cluster=optional_text(fields, get("cluster")),
+            step=parse_step(fields.get(names["step"]), names["step"]) if "step" in names else None,
+            problem=get_optional_text(fields, get("problem")),
+            index=get_whole(fields, get("index")),
+            answer=get_optional_text(fields, get("answer")),
+            greedy=get_number(fields, get("greedy")) == 1.0,
+            n_tokens=get_whole(fields, get("n_tokens")),
+            finish_reason=parse_ending(fields.get(get("finish_reason", "")), get("finish_reason", "")),
+            task=get_optional_text(fields, get("task")),
+            cluster=get_optional_text(fields, get("cluster")),
         )
     except BadField as bad:
         return Fault(line, str(bad))
 
 
 def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return the prompt; of a chat that holds the response too, what comes before that."""
+    """Return the prompt; for a chat that includes the response, the messages before it."""
     theirs = names["prompt"]
     if theirs != names["response"]:
-        return text(fields, theirs)
-    last = final_turn(fields.get(theirs))
+        return get_text(fields, theirs)
+    last = find_final_turn(fields.get(theirs))
     if last is None:
-        raise BadField(f"{theirs} is prompt and response, and no chat with a turn of the assistant")
+        raise BadField(f"{theirs} is prompt and response, but not a chat with a turn of the assistant")
     if last == 0:
         raise BadField(f"{theirs} has no message before the last turn of the assistant")
-    return chat_text(fields[theirs][:last], theirs)
+    return join_chat(fields[theirs][:last], theirs)
 
 
 def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
-    """Return the response; empty where it is null and has a reward: that sample was drawn, and counts."""
+    """Return the response; empty if it is null and has a reward, since that sample was drawn."""
     value = fields.get(theirs)
     if value is None and rewarded:
         return ""
-    last = final_turn(value)
+    last = find_final_turn(value)
     if value is None or last is None:
-        return text(fields, theirs)
+        return get_text(fields, theirs)
     content = value[last].get("content")
     return "" if content is None else message_text(content, theirs)
 
 
-def holds_response(path: Path, names: Mapping[str, str]) -> bool:
-    """Return whether one of the first records has the response field; files of settings or averages have none."""
+def has_response(path: Path, names: Mapping[str, str]) -> bool:
+    """Whether one of the first records has the response field; files of settings or averages have none."""
     read = (item for item in records(path, rows_at_once=RECORDS_ASKED) if not isinstance(item, Fault))
     try:
         first = [record for _, record in islice(read, RECORDS_ASKED)]
     except ImportFileError:
-        return True  # the import says what is wrong with it
+        return True  # the import reports the error
     return any(has_value(item, _path_of_samples(names)) for record in first for item in inner_records(record, names))
 
 
 def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
-    """Raise ``ConfigError`` where no record of any file has one of the fields; reading stops once all were seen."""
+    """Raise ``ConfigError`` if a field is in no record of any file; reads until all were seen."""
     missing = dict(names)
     seen: set[str] = set()
     for path in paths:
-        with suppress(ImportFileError):  # a file that breaks off later: the import says so
-            for record in records(path):
+        with suppress(ImportFileError):  # the import reports the error
+            for item in records(path):
                 if not missing:
                     return
-                if isinstance(record, Fault):
+                if isinstance(item, Fault):
                     continue
-                inner = inner_records(record[1], names)
+                inner = inner_records(item[1], names)
                 seen |= inner[0].keys()
                 missing = {
                     ours: theirs
                     for ours, theirs in missing.items()
-                    if not any(has_value(record_inside, theirs) for record_inside in inner)
+                    if not any(has_value(record, theirs) for record in inner)
                 }
     if not missing:
         return
@@ -321,9 +322,8 @@ def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
 
 IMPORTER = Importer(
     name="mapped",
-    title="any JSON Lines, Parquet or CSV whose fields are named",
+    title="any JSON Lines, Parquet or CSV, fields named by --map",
     suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
-    recognises=lambda path, record: False,
     place=place,
     read_samples=read_samples,
     parts=parts,

@@ -1,13 +1,13 @@
-"""NeMo Gym: the rollouts that ``ng_collect_rollouts`` and its training integrations write, ``*.jsonl``.
+"""NeMo Gym: rollouts of ``ng_collect_rollouts`` and its training integrations, ``*.jsonl``.
 
-Fields ``responses_create_params`` (what was asked, as the Responses API takes it), ``response`` (what it gave) and
-``reward``, next to the fields of the task's own row. The prompt is the messages of ``input``, after
-``instructions`` where there are any. The response is all that the model gave: reasoning inside ``<think>``, calls of
-tools with their results, messages. The gold answer is ``expected_answer``; the problem is ``task_id``, ``problem_id``,
-``instance_id`` or ``uuid``, else ``_ng_task_index``; the sample's number ``_ng_rollout_index``. --reward names another
-number of the row. Attempts that failed (``_ng_failure_class``, in a file ``*_failures.jsonl``) are faults.
+Fields ``responses_create_params`` (request to the Responses API), ``response`` and ``reward``, next to the fields of
+the task's row. The prompt is the messages of ``input``, after any ``instructions``. The response is the model's whole
+output: reasoning in ``<think>``, tool calls with their results, messages. The gold answer is ``expected_answer``, the
+problem ``task_id``, ``problem_id``, ``instance_id`` or ``uuid``, else ``_ng_task_index``, the sample's number
+``_ng_rollout_index``. --reward chooses another number of the row. Failed attempts (``_ng_failure_class``, in a file
+``*_failures.jsonl``) are faults.
 
-No step is written: it is the number that the file's or folder's name ends with (``step_40.jsonl``), or --step.
+The step is not recorded: it is the number at the end of the file's or folder's name (``step_40.jsonl``), or --step.
 
 Source: NVIDIA-NeMo/Gym 07d6b0d, ``rollout_collection.py`` and the example rollouts of its environments.
 """
@@ -21,12 +21,12 @@ from typing import Any
 from oversharp.diagnostics.ingest.formats.contract import Fault, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
-    chat_text,
-    chosen_reward,
+    get_optional_text,
+    get_reward,
+    get_sampling_settings,
+    get_whole,
     inner,
-    optional_text,
-    sampling_settings,
-    whole,
+    join_chat,
 )
 from oversharp.diagnostics.ingest.formats.mapped import place
 from oversharp.diagnostics.ingest.formats.rows import first_record, read_one_each
@@ -38,13 +38,13 @@ _FAILURE = "_ng_failure_class"
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has its fields."""
+    """Whether a record has the fields of a rollout or a failed attempt."""
     return record.keys() >= _KNOWN_BY or (_FAILURE in record and "responses_create_params" in record)
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """Return the settings of the first rollout's request; null ones were chosen by the server."""
-    return sampling_settings(inner(first_record(path), "responses_create_params"), max_tokens="max_output_tokens")
+    """Return the sampling settings of the first rollout's request; the server chose null ones."""
+    return get_sampling_settings(inner(first_record(path), "responses_create_params"), max_tokens="max_output_tokens")
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
@@ -54,21 +54,21 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorded:
     if fields.get(_FAILURE) is not None:
-        raise BadField("an attempt that failed")
+        raise BadField("a failed attempt")
     response = inner(fields, "response")
-    reward = chosen_reward(fields, chosen, "reward")
-    problems = (optional_text(fields, name) for name in _IDS)
+    reward = get_reward(fields, chosen, "reward")
+    problems = (get_optional_text(fields, name) for name in _IDS)
     return Recorded(
         line=line,
         prompt=_prompt(inner(fields, "responses_create_params")),
         response=_response(response.get("output"), rewarded=reward is not None),
-        gold=optional_text(fields, "expected_answer"),
+        gold=get_optional_text(fields, "expected_answer"),
         reward=reward,
         problem=next((source_id for source_id in problems if source_id is not None), None),
-        index=whole(fields, "_ng_rollout_index"),
-        n_tokens=whole(inner(response, "usage"), "output_tokens"),
+        index=get_whole(fields, "_ng_rollout_index"),
+        n_tokens=get_whole(inner(response, "usage"), "output_tokens"),
         finish_reason=_finish(response),
-        task=optional_text(inner(fields, "agent_ref"), "name"),
+        task=get_optional_text(inner(fields, "agent_ref"), "name"),
     )
 
 
@@ -78,11 +78,11 @@ def _prompt(params: Mapping[str, Any]) -> str:
     if not isinstance(messages, list) or not messages or not all(isinstance(message, Mapping) for message in messages):
         raise BadField("no input")
     system = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
-    return chat_text([*system, *(message for message in messages if "content" in message)], "input")
+    return join_chat([*system, *(message for message in messages if "content" in message)], "input")
 
 
 def _response(output: Any, *, rewarded: bool) -> str:
-    """Return all that the model gave; empty where it is null and has a reward."""
+    """Return the model's whole output; empty if it is null and has a reward."""
     if output is None and rewarded:
         return ""
     if not isinstance(output, list):
@@ -91,10 +91,10 @@ def _response(output: Any, *, rewarded: bool) -> str:
 
 
 def _item_text(item: Mapping[str, Any]) -> str:
-    """Return an item of the output as a transcript would print it; empty for types without text."""
+    """Return an item of the output as text; empty for types without text."""
     match item.get("type", "message"):
         case "message":
-            return chat_text([item], "output") if item.get("content") else ""
+            return join_chat([item], "output") if item.get("content") else ""
         case "reasoning":
             thought = "\n".join(
                 part["text"]

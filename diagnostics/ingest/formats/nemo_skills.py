@@ -1,13 +1,13 @@
 """NeMo-Skills: ``output-rs{seed}.jsonl``, one response per problem and seed, and greedy ``output.jsonl``.
 
-They lie in ``eval-results/{benchmark}/``. A row holds the fields of the dataset and ``generation``; with
-``remove_thinking`` the whole response is in ``_full_generation``. The filled prompt is not written: the problem's own
-text (``problem`` or ``question``) is used instead. The score is ``symbolic_correct``, else the judge's ``judgement``;
---reward names another field, and ``judge_correct`` is the judgement. Without a score ``expected_answer`` grades.
+The files are in ``eval-results/{benchmark}/``. A row has the fields of the dataset and ``generation``; with
+``remove_thinking`` the whole response is in ``_full_generation``. The filled prompt is not recorded: the problem's text
+(``problem`` or ``question``) is used instead. The score is ``symbolic_correct``, else the judge's ``judgement``.
+--reward chooses another field; ``judge_correct`` is the judgement. Without a score ``expected_answer`` grades.
 
-Temperatures are not written: of ``output.jsonl`` NeMo-Skills' own default, greedy, is assumed. The step is in the name
-of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``. What waits for a judge in ``tmp-eval-results`` is
-not read where the judged file is there.
+Temperatures are not recorded: ``output.jsonl`` is assumed to be greedy, the default of NeMo-Skills. The step is in the
+name of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``. Files in ``tmp-eval-results``, which wait for
+a judge, are not read if the judged file exists.
 
 Source: NVIDIA-NeMo/Skills 8b18f39, ``GenerationTask.dump_outputs``, ``evaluate_result`` and ``MathMetrics``.
 """
@@ -27,24 +27,24 @@ from oversharp.diagnostics.ingest.formats.contract import (
     ReadOptions,
     Recorded,
     ScoreTable,
+    gather_scores,
 )
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
-    chosen_reward,
-    finish_reason,
-    gold_text,
-    numeric,
-    optional_text,
-    response_text,
-    text,
-    whole,
+    find_run_above,
+    get_finish_reason,
+    get_gold,
+    get_number,
+    get_optional_text,
+    get_response,
+    get_reward,
+    get_text,
+    get_whole,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each, records
-from oversharp.diagnostics.ingest.formats.scores import gather_scores
-from oversharp.diagnostics.ingest.formats.steps import run_above
 
 _FILE = re.compile(r"output(?P<seed>-rs\d+)?(?:_chunk_\d+)?\.jsonl")
-#: A row has one of these too: other tools also call a response ``generation``.
+#: A row has one of these too, since other tools also have a field ``generation``.
 _KNOWN_BY = frozenset(
     {"predicted_answer", "symbolic_correct", "judgement", "num_generated_tokens", "generation_time", "_full_generation"}
 )
@@ -55,20 +55,20 @@ _JUDGED_LATER = {"tmp-eval-results": "eval-results"}
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has the fields of a row."""
+    """Whether a record has the fields of a row."""
     has_problem = any(name in record for name in (*_QUESTIONS, "expected_answer"))
     return "generation" in record and has_problem and not _KNOWN_BY.isdisjoint(record)
 
 
 def place(path: Path) -> FilePlace:
-    """Return the benchmark that the folder is named after; run and step in the name of a folder above."""
-    run, step = run_above(path.absolute().parent)
+    """Return run and step in the name of a folder above, and the benchmark: the name of the folder."""
+    run, step = find_run_above(path.absolute().parent)
     benchmark = path.absolute().parent.name
     return FilePlace(run=run, step=step, task=benchmark if _FILE.fullmatch(path.name) else None)
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """Return the file in ``eval-results``; until the judge has graded it, it is in ``tmp-eval-results``."""
+    """Return the path in ``eval-results``, and whether the judge has graded it: else it is in ``tmp-eval-results``."""
     folders = [_JUDGED_LATER.get(name, name) for name in path.absolute().parts]
     return "/".join(folders), _JUDGED_LATER.keys().isdisjoint(path.absolute().parts)
 
@@ -84,20 +84,20 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     reward = _reward(fields, chosen)
     return Recorded(
         line=line,
-        prompt=text(fields, next((name for name in _QUESTIONS if fields.get(name)), _QUESTIONS[0])),
-        response=response_text(fields, "_full_generation" if fields.get("_full_generation") else "generation", reward),
-        gold=_gold(fields.get("expected_answer")),
+        prompt=get_text(fields, next((name for name in _QUESTIONS if fields.get(name)), _QUESTIONS[0])),
+        response=get_response(fields, "_full_generation" if fields.get("_full_generation") else "generation", reward),
+        gold=get_gold(fields, "expected_answer"),
         reward=reward,
         problem=_problem_id(fields),
-        answer=optional_text(fields, "predicted_answer"),
+        answer=get_optional_text(fields, "predicted_answer"),
         greedy=greedy,
-        n_tokens=whole(fields, "num_generated_tokens"),
-        finish_reason=finish_reason(fields, "finish_reason"),
+        n_tokens=get_whole(fields, "num_generated_tokens"),
+        finish_reason=get_finish_reason(fields, "finish_reason"),
     )
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores by the symbolic check and by the judge; None where there is one, or ``options`` names it."""
+    """Return the scores by the symbolic check and the judge; None with one score, or if ``options`` chooses it."""
     if options.reward is not None:
         return None
 
@@ -113,28 +113,23 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
                         scores.update({} if score is None else {name: score})
             yield _problem_id(fields) or str(record[0]), scores
 
-    return gather_scores(rows(), taken=f"{_SYMBOLIC} counts", flag=f"--reward {_JUDGED}")
+    return gather_scores(rows(), taken=_SYMBOLIC, flag=f"--reward {_JUDGED}")
 
 
 def _problem_id(fields: Mapping[str, Any]) -> str | None:
-    ids = (optional_text(fields, name) for name in _IDS)
+    ids = (get_optional_text(fields, name) for name in _IDS)
     return next((source_id for source_id in ids if source_id is not None), None)
-
-
-def _gold(expected: object) -> str | None:
-    """Return the answer; any of them where several are right."""
-    return gold_text({"gold": expected}, "gold")
 
 
 def _reward(fields: Mapping[str, Any], chosen: str | None) -> float | None:
     judgement = fields.get("judgement")
     judged = _JUDGED not in fields and isinstance(judgement, str)
     if chosen is not None and (chosen != _JUDGED or not judged):
-        return chosen_reward(fields, chosen, "")
+        return get_reward(fields, chosen, "")
     if chosen is None and fields.get(_SYMBOLIC) is not None:
-        return numeric(fields, _SYMBOLIC)
+        return get_number(fields, _SYMBOLIC)
     if chosen is None and not judged:
-        return numeric(fields, _JUDGED)
+        return get_number(fields, _JUDGED)
     return float(str(judgement).rpartition("Judgement:")[2].strip().lower().startswith("yes") and judged)
 
 

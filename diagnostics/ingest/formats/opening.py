@@ -1,27 +1,28 @@
-"""Opens the files of other tools: plain ones, and text that gzip, zstd, xz or bzip2 compressed.
+"""Open dumps: plain files, and text compressed by gzip, zstd, xz or bzip2.
 
-Refuses Git LFS pointers and web pages that were saved in place of a dump.
+Git LFS pointers and web pages saved instead of a dump raise an error.
 """
 
 from __future__ import annotations
 
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from oversharp.diagnostics.ingest.formats.archive import MOST_MIB
-from oversharp.diagnostics.records.errors import START_BYTES, ImportFileError, first_line, why_stand_in
+from oversharp.diagnostics.records.errors import START_BYTES, ImportFileError, detect_stand_in, first_line
 
-#: Limit of one unpacked record, or JSON document, of a compressed file, in bytes.
+#: Size limit of an unpacked record or JSON document of a compressed file, in bytes.
 MOST_BYTES = MOST_MIB << 20
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
 
 def without_compression(path: Path) -> Path:
-    """Return the path without the suffix of its compression; a path without one as it is.
+    """Return the path without its compression suffix, if it has one.
 
     >>> without_compression(Path("40.jsonl.gz")).name, without_compression(Path("40.jsonl")).name
     ('40.jsonl', '40.jsonl')
@@ -30,23 +31,23 @@ def without_compression(path: Path) -> Path:
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether the suffix is one of a compressed file that is read."""
+    """Whether the suffix is that of a supported compression."""
     return path.suffix.lower() in _OPENERS
 
 
 def open_dump(path: Path) -> BinaryIO:
-    """Open a file for reading, decompressed on the fly; a broken one raises ``ImportFileError`` where it breaks.
+    """Open a file for reading, decompressed on the fly; reading a broken one raises ``ImportFileError``.
 
-    Raises ``OSError`` where it cannot be opened.
+    Raises ``OSError`` if it cannot be opened.
     """
     if not is_compressed(path):
         return path.open("rb")
-    path.open("rb").close()  # an error of the file itself, not of its compression
+    path.open("rb").close()  # raises errors of the file, before those of its compression
     return cast(BinaryIO, io.BufferedReader(_Unpacked(path), buffer_size=1 << 18))
 
 
 class _Unpacked(io.RawIOBase):
-    """The text of a compressed file."""
+    """Decompressed stream of a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -101,8 +102,19 @@ def _bzip2(path: Path) -> Any:
 _OPENERS: Mapping[str, Callable[[Path], Any]] = {".gz": _gzip, ".zst": _zstd, ".xz": _xz, ".bz2": _bzip2}
 
 
-def whole_content(path: Path) -> bytes:
-    """Return all bytes of a file. Raises ``ImportFileError`` if a compressed one unpacks to over ``MOST_MIB``."""
+def starts_as_json(path: Path, start: re.Pattern[bytes]) -> bool:
+    """Whether a ``.json`` file begins with the pattern ``start``."""
+    if path.suffix.lower() != ".json":
+        return False
+    try:
+        with path.open("rb") as content:
+            return start.match(content.read(4096)) is not None
+    except OSError:
+        return False
+
+
+def read_whole(path: Path) -> bytes:
+    """Return all bytes of a file. Raises ``ImportFileError`` if a compressed file exceeds ``MOST_MIB``."""
     with open_dump(path) as content:
         if not is_compressed(path):
             return content.read()
@@ -114,14 +126,14 @@ def whole_content(path: Path) -> bytes:
 
 def too_large(path: Path) -> ImportFileError:
     """Return the error for a compressed file with a record or document that is too large."""
-    return ImportFileError(f"{path}: one record or JSON document in it unpacks to more than {MOST_MIB} MiB; unpack it")
+    return ImportFileError(f"{path}: a record or JSON document in it unpacks to more than {MOST_MIB} MiB; unpack it")
 
 
 def refuse_stand_in(path: Path) -> None:
-    """Raise ``ImportFileError`` for a Git LFS pointer or an HTML page in the place of the file, with the fix."""
+    """Raise ``ImportFileError`` for a Git LFS pointer or an HTML page instead of a dump."""
     try:
         with open_dump(path) as content:
-            why = why_stand_in(content.read(START_BYTES))
+            why = detect_stand_in(content.read(START_BYTES))
     except OSError:
         return  # reading it reports the fault
     if why is not None:

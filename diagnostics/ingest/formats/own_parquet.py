@@ -1,11 +1,10 @@
-"""oversharp's own Parquet: ``rollouts/step_N.parquet`` of its trainer, and samples that ``oversharp export`` wrote.
+"""oversharp's Parquet: ``rollouts/step_N.parquet`` of its trainer, and samples of ``oversharp export``.
 
-The rollouts of a run directory hold every response of the training batches, each with the step that drew it, of other
-problems at every step: import them with --window. The sampling settings are those of the run's ``config.toml``.
+The rollouts of a run directory are all responses of the training batches, with their steps. Problems differ between
+steps: import them with --window. The sampling settings are in the run's ``config.toml``.
 
-An export holds ``data/SERIES/step_N.parquet`` with the columns of the store; its card, ``README.md``, has the sampling
-settings. Responses keep the grades that they were exported with: one that its verifier did not finish with
-counts as wrong, as it does in an audit.
+An export has ``data/SERIES/step_N.parquet`` with columns of the store, and the sampling settings in its card,
+``README.md``. Responses keep their exported grades; failed gradings count as wrong, as in an audit.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
-    chosen_reward,
-    finish_reason,
     finite,
+    get_finish_reason,
+    get_optional_text,
+    get_response,
+    get_reward,
+    get_text,
+    get_whole,
     inner,
-    optional_text,
-    response_text,
-    step_named,
-    text,
-    whole,
+    parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.records.names import slug
@@ -48,19 +47,19 @@ _OF_A_RUN = frozenset({"temperature", "max_tokens", "prompt_template", "system_p
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has its fields."""
+    """Whether a record has the fields of a rollout or an exported sample."""
     return record.keys() >= _ROLLOUTS or record.keys() >= _EXPORT
 
 
 def place(path: Path) -> FilePlace:
-    """Return the run directory or the exported series, and the last step that the file can hold."""
+    """Return the run directory or the exported series, and the last step of the file."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollouts" else folder.name
-    return FilePlace(run=name or None, step=step_named(path.stem, "step_"))
+    return FilePlace(run=name or None, step=parse_step_name(path.stem, "step_"))
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """From the run's configuration, or from the card of the export."""
+    """Return the sampling settings in the run's configuration, or in the card of the export."""
     folder = path.absolute().parent
     if folder.name == "rollouts":
         config = _run_settings(folder.parent)
@@ -77,38 +76,38 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def _rollout(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
-    reward = chosen_reward(fields, reward_name, "reward")
-    # no index: a later batch numbers the same problem's responses from 0 again
+    reward = get_reward(fields, reward_name, "reward")
+    # no index: every batch numbers the responses to a problem from 0
     return Recorded(
         line=line,
-        prompt=text(fields, "prompt"),
-        response=response_text(fields, "response", reward),
+        prompt=get_text(fields, "prompt"),
+        response=get_response(fields, "response", reward),
         reward=reward,
-        step=whole(fields, "step"),
-        problem=optional_text(fields, "problem_id"),
-        n_tokens=whole(fields, "n_tokens"),
+        step=get_whole(fields, "step"),
+        problem=get_optional_text(fields, "problem_id"),
+        n_tokens=get_whole(fields, "n_tokens"),
         finish_reason=None if fields.get("truncated") is None else "length" if fields["truncated"] else "stop",
         logp_sum=finite(fields.get("logp_sum")),
     )
 
 
 def _exported(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
-    reward = chosen_reward(fields, reward_name, "reward")
+    reward = get_reward(fields, reward_name, "reward")
     return Recorded(
         line=line,
-        prompt=text(fields, "prompt"),
-        response=response_text(fields, "text", reward),
-        gold=optional_text(fields, "gold"),
+        prompt=get_text(fields, "prompt"),
+        response=get_response(fields, "text", reward),
+        gold=get_optional_text(fields, "gold"),
         reward=reward,
-        step=whole(fields, "step"),
-        problem=optional_text(fields, "source_id") or optional_text(fields, "problem_id"),
-        index=whole(fields, "sample_index"),
-        answer=optional_text(fields, "answer"),
+        step=get_whole(fields, "step"),
+        problem=get_optional_text(fields, "source_id") or get_optional_text(fields, "problem_id"),
+        index=get_whole(fields, "sample_index"),
+        answer=get_optional_text(fields, "answer"),
         greedy=fields.get("greedy") is True,
-        n_tokens=whole(fields, "n_tokens"),
-        finish_reason=finish_reason(fields, "finish_reason"),
+        n_tokens=get_whole(fields, "n_tokens"),
+        finish_reason=get_finish_reason(fields, "finish_reason"),
         logp_sum=finite(fields.get("logp_sum_raw")),
-        task=optional_text(fields, "task"),
+        task=get_optional_text(fields, "task"),
     )
 
 
@@ -120,7 +119,7 @@ def _run_settings(run: Path) -> Mapping[str, Any]:
 
 
 def _card_settings(card: Path, name: str) -> Mapping[str, Any]:
-    """Return the sampling settings of a series from the card; empty without either."""
+    """Return the sampling settings of a series in the card; empty without either."""
     try:
         block = card.read_text(encoding="utf-8").rpartition("```json\n")[2].partition("\n```")[0]
         listed = json.loads(block)
@@ -131,7 +130,7 @@ def _card_settings(card: Path, name: str) -> Mapping[str, Any]:
 
 
 def _typed_settings(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of the right type; a column with a null has its whole numbers as 1024.0."""
+    """Return the settings of the right type; whole numbers of a column with nulls are floats."""
     settings: dict[str, Any] = {}
     for name, kind in _KINDS.items():
         value = fields.get(name)

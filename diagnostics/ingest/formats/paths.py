@@ -1,4 +1,4 @@
-"""Paths into records: ``doc.question``, ``code[0]``, ``rollouts[].text``; one record may hold many samples."""
+"""Paths into records, which may have many samples: ``doc.question``, ``code[0]``, ``rollouts[].text``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.fields import BadField
 
-#: In a path, a list whose elements are one sample each.
+#: Part of a path: a list with one sample per element.
 EACH = "[]"
 _BRACKETS = re.compile(r"\[(-?\d*)\]")
 _INDEX = re.compile(r"-?\d{1,9}", re.ASCII)
-#: Our names of values of one sample: where the responses are a list, these may be lists too.
+#: Our fields that are per sample: if the responses are a list, these may be lists too.
 _OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct", "share")
 
-#: Values by their places: the indices of the lists on the way.
+#: Values by place: the indices of the lists on the path.
 Values = dict[tuple[int, ...], Any]
 
 
 @cache
 def parts_of(path: str) -> tuple[str, ...]:
-    """Return the names and indices that a path is made of.
+    """Split a path into names and indices.
 
     >>> parts_of("doc.question"), parts_of("code[0]"), parts_of("rollouts[].text")
     (('doc', 'question'), ('code', '0'), ('rollouts', '[]', 'text'))
@@ -31,7 +31,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_plain(path: str) -> bool:
-    """Return whether a path is the name of a field and reaches into nothing.
+    """Whether a path is just the name of a field.
 
     >>> is_plain("question"), is_plain("doc.question"), is_plain("code[0]")
     (True, False, False)
@@ -40,7 +40,7 @@ def is_plain(path: str) -> bool:
 
 
 def values_at(record: Mapping[str, Any], path: str) -> Values:
-    """Return the values at the end of a path, by place; None where it breaks off. An exact field name wins.
+    """Return the values at the end of a path, by place; None where it does not exist. An exact field name has priority.
 
     >>> values_at({"runs": [{"text": "a"}, {"text": "b"}]}, "runs.text")
     {(0,): 'a', (1,): 'b'}
@@ -70,17 +70,17 @@ def _walk(value: Any, parts: Sequence[str], place: tuple[int, ...]) -> Iterator[
 
 
 def has_value(record: Mapping[str, Any], path: str) -> bool:
-    """Return whether a record has the field, or something at the end of the path."""
+    """Whether a record has the field, or a value at the end of the path."""
     return path in record or any(value is not None for value in values_at(record, path).values())
 
 
 def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each sample of a record, by our names, in the order of the lists that hold the responses.
+    """Yield the fields of each sample of a record, by our names, in the order of the responses.
 
-    ``names``: our names and their paths, ``response`` among them. A list on the way to the response, or one of several
-    responses, gives a sample for each element. A value that is no list applies to all of them.
+    ``names`` maps our names, ``response`` included, to paths. A list on the way to the response, or a list of
+    responses, gives a sample for each element. Values that are not lists apply to all samples.
 
-    Raises ``BadField`` where such lists are empty, or differ in length.
+    Raises ``BadField`` if such lists are empty or differ in length.
 
     >>> record = {"q": "2+2?", "runs": [{"text": "4", "ok": True}, {"text": "5", "ok": False}]}
     >>> list(samples_in(record, {"prompt": "q", "response": "runs.text", "reward": "runs.ok"}))
@@ -89,14 +89,14 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
     [{'response': '4', 'reward': 1}, {'response': '5', 'reward': 0}]
     """
     values = {ours: values_at(record, path) for ours, path in names.items()}
-    if any(_is_several(value) for value in values["response"].values()):
+    if any(_is_response_list(value) for value in values["response"].values()):
         _spread_lists(values)
     places = list(values["response"])
     if not places:
         raise BadField(f"{names['response']} is an empty list")
     depth = len(max(places, key=len))
     for ours in _OF_SAMPLES:
-        if ours in values:  # scores in one list, responses in another
+        if ours in values:  # scores and responses in separate lists
             above = {place: value for place, value in values[ours].items() if len(place) < depth}
             _spread(values, ours, above)
     for ours, by_place in values.items():
@@ -107,25 +107,25 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
         if None in taken[ours] or set(taken[ours]) != by_place.keys():
             raise BadField(f"{names[ours]} and {names['response']} are lists of unequal length")
         if ours == "reward" and len(places) > 1 and any(len(key) < depth for key in by_place):
-            raise BadField(f"{names[ours]} is one value, {names['response']} are several")
+            raise BadField(f"{names[ours]} is a single value, {names['response']} a list")
     for number in range(len(places)):
         yield {ours: by_place[taken[ours][number]] for ours, by_place in values.items()}  # type: ignore[index]
 
 
-def _is_several(value: Any) -> bool:
-    """Return whether a value is a list of responses and not the messages of one chat."""
+def _is_response_list(value: Any) -> bool:
+    """Whether a value is a list of responses, not the messages of a chat."""
     return isinstance(value, list) and not (value and all(isinstance(element, Mapping) for element in value))
 
 
 def _spread_lists(values: dict[str, Values]) -> None:
-    """Give each element of a list of responses a place, and each element of the lists that go with it."""
-    lists = {place: value for place, value in values["response"].items() if _is_several(value)}
+    """Give a place to each element of a list of responses, and of the corresponding lists."""
+    lists = {place: value for place, value in values["response"].items() if _is_response_list(value)}
     _spread(values, "response", lists)
     for ours in _OF_SAMPLES:
         if ours in values:
             _spread(values, ours, lists)
     of_problem = [*values.get("prompt", {}).values(), *values.get("problem", {}).values()]
-    if any(map(_is_several, of_problem)):  # a list for each column
+    if any(map(_is_response_list, of_problem)):  # a list per column
         for ours in ("prompt", "gold", "problem", "task", "cluster"):
             if ours in values:
                 _spread(values, ours, lists)
@@ -137,22 +137,22 @@ def _spread(values: dict[str, Values], ours: str, lists: Values) -> None:
         for place, value in values[ours].items()
         for key, element in (
             [((*place, index), element) for index, element in enumerate(value)]
-            if place in lists and _is_several(value)
+            if place in lists and _is_response_list(value)
             else [(place, value)]
         )
     }
 
 
 def _gather_inner(by_place: Values, depth: int, ours: str, names: Mapping[str, str]) -> Values:
-    """Return values from deeper lists than the responses: golds stay a list, other fields must have one value."""
+    """Return values from lists deeper than the responses: golds stay a list, other fields must have one value."""
     gathered: dict[tuple[int, ...], list[Any]] = {}
     for place, value in by_place.items():
         gathered.setdefault(place[:depth], []).append(value)
-    if ours != "gold" and any(len(some) > 1 for some in gathered.values()):
+    if ours != "gold" and any(len(members) > 1 for members in gathered.values()):
         raise BadField(f"{names[ours]} is a list for each {names['response']}")
-    return {place: some if len(some) > 1 else some[0] for place, some in gathered.items()}
+    return {place: members if len(members) > 1 else members[0] for place, members in gathered.items()}
 
 
 def _place_in(by_place: Values, place: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the place whose value holds for ``place``: the same, or one that is less deep."""
+    """Return the place of the value for ``place``: the same, or its nearest prefix."""
     return next((place[:end] for end in range(len(place), -1, -1) if place[:end] in by_place), None)

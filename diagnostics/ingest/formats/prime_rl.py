@@ -1,23 +1,23 @@
 """prime-rl: ``RUN/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl``.
 
-One line per episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one of each agent. A trace
-is a graph of messages. Its last branch is read: messages before the model's first one are the prompt, the rest is the
-response. Traces of agents that are not trained, such as judges, are passed over; failed episodes and
-traces are faults. The score is prime-rl's reward, the weighted sum of the named rewards; --reward names one of them, or
-one of the metrics. The gold answer is the task's ``answer``, the problem's id its ``idx`` or ``name``.
+One line per episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one per agent. A trace is a
+graph of messages. In its last branch, messages before the model's first one are the prompt, the rest is the response.
+Traces of agents that are not trained, such as judges, are skipped; failed episodes and traces are faults. The score is
+prime-rl's reward, the weighted sum of the named rewards; --reward chooses one of them, or a metric. The gold answer is
+the task's ``answer``, the problem's id its ``idx`` or ``name``.
 
-``train`` and ``eval`` are separate series, and so are ``all`` (every episode that ended) and ``effective`` (those
-that were used: without failed ones, without groups that the curriculum refused): together they would count samples
-twice. The step is the folder's; the policy that drew may be some steps older, as the run is asynchronous.
+``train`` and ``eval`` are separate series, and so are ``all`` (all finished episodes) and ``effective`` (those used for
+training: no failed ones, no groups rejected by the curriculum), since they share samples. The step is the folder's; the
+sampled policy may be some steps older, as the run is asynchronous.
 
-Log-probabilities are those of the engine. Entropies are the trainer's, from newer traces themselves or from
-``RUN/token_exports/step_{N}/rank_{R}.jsonl`` where that folder has ``STABLE``; the packing of batches mixes the order
-of samples, so an exported sequence is found by its tokens, and one that was cut to the trainer's length is not found.
-Both are of the distribution that was sampled from, so they count only where every call says that this was temperature 1
-without truncation. Exports have neither text nor reward: alone they are no samples.
+Log-probabilities are the engine's. Entropies are the trainer's, from newer traces, or from
+``RUN/token_exports/step_{N}/rank_{R}.jsonl`` if that folder has ``STABLE``. Batch packing changes the order of samples,
+so exported sequences are matched by their tokens; those truncated to the trainer's length have no match. Both are of
+the sampled distribution, so they are used only if every call was at temperature 1 without truncation. Exports have
+neither text nor reward, so they are not samples.
 
-Source: prime-rl 0.8.0 (559b447), ``FileMonitor.log_episodes`` and ``TokenExporter``; verifiers a60a606 and
-0.4.1.dev86, whose ``Episode.to_record`` was read.
+Source: prime-rl 0.8.0 (559b447), ``FileMonitor.log_episodes`` and ``TokenExporter``; verifiers a60a606 and 0.4.1.dev86,
+``Episode.to_record``.
 """
 
 from __future__ import annotations
@@ -32,34 +32,27 @@ from typing import Any, NamedTuple
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
-    chat_text,
-    chosen_reward,
     finite,
+    get_number,
+    get_optional_text,
+    get_reward,
+    get_text,
+    get_whole,
     inner,
-    numeric,
-    optional_text,
-    step_named,
-    text,
-    whole,
+    join_chat,
+    parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import first_record, records
 
 _KNOWN_BY = frozenset({"traces", "task", "ok"})
 _EXPORTED = frozenset({"token_ids", "loss_mask", "entropy"})
-_CUT_SHORT = frozenset(
-    {
-        "max_turns",
-        "max_input_tokens",
-        "max_output_tokens",
-        "max_total_tokens",
-        "max_turn_tokens",
-        "context_length",
-        "compaction_failed",
-    }
-)
+_TRUNCATED = frozenset({
+    "max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "max_turn_tokens", "context_length",
+    "compaction_failed",
+})  # fmt: skip
 
 
-class _Where(NamedTuple):
+class _TracesPlace(NamedTuple):
     """Run, kind, subset and step in the path of a traces file."""
 
     run: Path
@@ -69,12 +62,12 @@ class _Where(NamedTuple):
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has its fields."""
+    """Whether a record has the fields of an episode."""
     return record.keys() >= _KNOWN_BY and isinstance(record["traces"], list)
 
 
 def place(path: Path) -> FilePlace:
-    """Return the step, and the run with the kind of its episodes."""
+    """Return the step, and the run with kind and subset of its episodes."""
     where = _where(path)
     return (
         FilePlace()
@@ -84,7 +77,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """Return temperature and top-p of the first call that has them."""
+    """Return temperature and top-p of the first call with them."""
     for record in records(path):
         if not isinstance(record, Fault):
             for trace in _objects(record[1].get("traces")):
@@ -97,7 +90,7 @@ def settings(path: Path) -> Mapping[str, Any]:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per trace; none of a file of exported tokens."""
+    """Yield one sample per trace; nothing for a file of exported tokens."""
     if first_record(path).keys() >= _EXPORTED:
         return
     where = _where(path)
@@ -121,7 +114,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
                     yield Fault(line, str(bad))
 
 
-# ---------------------------------------------------------------- one trace
+# ---------------------------------------------------------------- traces
 
 
 def _sample(
@@ -133,7 +126,7 @@ def _sample(
     reward_name: str | None,
 ) -> Recorded:
     if trace.get("ok") is not True:
-        raise BadField(_failure(trace, "its rollout did not end well"))
+        raise BadField(_failure(trace, "its rollout failed"))
     if trace.get("dropped") is not None:
         raise BadField("its rollout was dropped by the environment")
     data = inner(inner(trace, "task"), "data")
@@ -141,22 +134,22 @@ def _sample(
     first = next((i for i, node in enumerate(path) if node.get("sampled") is True), len(path))
     drawn = [node for node in path if node.get("sampled") is True]
     calls = [call for call in _objects(trace.get("calls")) if call.get("error") is None]
-    plain = bool(calls) and all(_is_plain(_sampling(call)) for call in calls)
+    plain = bool(calls) and all(_is_untruncated(_sampling(call)) for call in calls)
     n_tokens = sum(sum(map(bool, _list(node.get("mask")))) for node in drawn)
     env, reward = inner(episode, "env"), _reward(trace, reward_name)
     return Recorded(
         line=line,
-        prompt=_conversation(path[:first], "prompt") if first else text(data, "prompt"),
+        prompt=_conversation(path[:first], "prompt") if first else get_text(data, "prompt"),
         response=_response(trace, path[first:], rewarded=reward is not None),
-        gold=optional_text(data, "answer"),
+        gold=get_optional_text(data, "answer"),
         reward=reward,
         step=step,
-        problem=optional_text(data, "idx") or optional_text(data, "name"),
+        problem=get_optional_text(data, "idx") or get_optional_text(data, "name"),
         n_tokens=n_tokens or _n_completed(calls),
-        finish_reason="length" if _is_cut_short(trace, calls) else "stop",
+        finish_reason="length" if _is_truncated(trace, calls) else "stop",
         logp_sum=_total(drawn, "logprobs") if plain else None,
         entropy_sum=_entropy(path, drawn, entropies) if plain else None,
-        task=optional_text(env, "name") or optional_text(env, "id"),
+        task=get_optional_text(env, "name") or get_optional_text(env, "id"),
     )
 
 
@@ -166,15 +159,15 @@ def _reward(trace: Mapping[str, Any], name: str | None) -> float | None:
         scores = rewards if name in rewards else inner(trace, "metrics")
         value = scores.get(name)
         scores = {name: value.get("score") if isinstance(value, Mapping) else value} if name in scores else {}
-        return chosen_reward(scores, name, "")
+        return get_reward(scores, name, "")
     parts = [reward for reward in rewards.values() if isinstance(reward, Mapping)]
-    pairs = [(numeric(part, "score"), numeric({"weight": 1.0, **part}, "weight")) for part in parts]
+    pairs = [(get_number(part, "score"), get_number({"weight": 1.0, **part}, "weight")) for part in parts]
     weighted = [value * weight for value, weight in pairs if value is not None and weight is not None]
     return _sum(weighted, len(weighted))
 
 
 def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """From the root to the last message; a message comes after the one that it answers."""
+    """Return the path from the root to the last message."""
     path: list[Mapping[str, Any]] = []
     index = len(nodes) - 1
     while index >= 0:
@@ -185,8 +178,8 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]], *, rewarded: bool) -> str:
-    """Return the model's messages; those that are null are empty where the trace has a reward."""
-    reply = trace.get("root_reply")  # where branches of sub-agents follow
+    """Return the model's messages; null ones are empty if the trace has a reward."""
+    reply = trace.get("root_reply")  # set if branches of sub-agents follow
     if isinstance(reply, str):
         return reply
     if not path and rewarded:
@@ -197,9 +190,9 @@ def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]], *, re
 
 
 def _conversation(path: Sequence[Mapping[str, Any]], name: str, *, null: str | None = None) -> str:
-    """Return the messages as one text, ``null`` in place of a content that is null."""
+    """Return the messages as one text, with ``null`` instead of null contents."""
     messages = [(message.get("role"), _content(message)) for message in (inner(node, "message") for node in path)]
-    return chat_text(
+    return join_chat(
         [{"role": role, "content": null if content is None else content} for role, content in messages], name
     )
 
@@ -214,15 +207,15 @@ def _content(message: Mapping[str, Any]) -> Any:
     return "\n\n".join(texts)
 
 
-def _is_cut_short(trace: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
+def _is_truncated(trace: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
     stopped_by = trace.get("stop_condition")
-    if isinstance(stopped_by, str) and stopped_by in _CUT_SHORT:
+    if isinstance(stopped_by, str) and stopped_by in _TRUNCATED:
         return True
     return bool(calls) and calls[-1].get("finish_reason") == "length"
 
 
 def _n_completed(calls: Sequence[Mapping[str, Any]]) -> int | None:
-    counts = [whole(inner(call, "usage"), "completion_tokens") for call in calls]
+    counts = [get_whole(inner(call, "usage"), "completion_tokens") for call in calls]
     return sum(count for count in counts if count is not None) or None
 
 
@@ -237,7 +230,7 @@ def _dispatched(episode: Mapping[str, Any]) -> int | None:
     return step if type(step) is int and step >= 0 else None
 
 
-# ---------------------------------------------------------------- numbers by token
+# ---------------------------------------------------------------- log-probabilities and entropies
 
 
 def _sampling(call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -245,8 +238,8 @@ def _sampling(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**inner(fields, "extra_body"), **fields}
 
 
-def _is_plain(sampling: Mapping[str, Any]) -> bool:
-    """Return whether the whole distribution was drawn from, as it is."""
+def _is_untruncated(sampling: Mapping[str, Any]) -> bool:
+    """Whether the response was sampled at temperature 1 without truncation."""
     return (
         sampling.get("temperature") == 1
         and sampling.get("top_p") in (None, 1)
@@ -256,7 +249,7 @@ def _is_plain(sampling: Mapping[str, Any]) -> bool:
 
 
 def _total(drawn: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Return the sum over all sampled tokens of what each node lists for its own; None where one is missing."""
+    """Return the sum of the nodes' values over all sampled tokens; None if any is missing."""
     sums = [_sum(_list(node.get(name)), sum(map(bool, _list(node.get("mask"))))) for node in drawn]
     return _sum(sums, len(sums))
 
@@ -271,8 +264,8 @@ def _entropy(
     return None if digest is None else exported.get(digest)
 
 
-def _exported_entropies(where: _Where) -> dict[bytes, float]:
-    """Return the entropy sums by the tokens of the sequence; none before the trainer marked the step as complete."""
+def _exported_entropies(where: _TracesPlace) -> dict[bytes, float]:
+    """Return entropy sums by hash of the tokens; empty until the trainer marked the step as complete."""
     folder = where.run / "token_exports" / f"step_{where.step}"
     if where.kind != "train" or not (folder / "STABLE").is_file():
         return {}
@@ -311,12 +304,12 @@ def _sum(values: Sequence[Any], n: int) -> float | None:
 # ---------------------------------------------------------------- shapes
 
 
-def _where(path: Path) -> _Where | None:
+def _where(path: Path) -> _TracesPlace | None:
     folders = path.absolute().parents
     if len(folders) < 5 or folders[3].name != "rollouts":
         return None
-    step = step_named(folders[2].name, "step_")
-    return None if step is None else _Where(folders[4], folders[1].name, folders[0].name, step)
+    step = parse_step_name(folders[2].name, "step_")
+    return None if step is None else _TracesPlace(folders[4], folders[1].name, folders[0].name, step)
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:

@@ -1,7 +1,7 @@
-"""Records of JSON Lines, Parquet and CSV files.
+"""Read records of JSON Lines, Parquet and CSV files.
 
-A line of JSON Lines may be asked for as a class of its fields, which is less work than a ``dict`` whose fields are
-looked at one by one. A line that does not fit the class comes as a ``dict`` all the same.
+Lines of JSON Lines can be decoded to a class of their fields, which is faster than a ``dict``. Lines that do not match
+the class are decoded to a ``dict``.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from oversharp.diagnostics.records.errors import ImportFileError, first_line
 if TYPE_CHECKING:
     import pyarrow
 
-NOT_JSON = "not valid JSON (cut short?)"
-NESTED = "JSON that is nested too deep to be read"
+NOT_JSON = "not valid JSON (truncated?)"
+NESTED = "JSON that is nested too deeply"
 LONG_NUMBER = "JSON with a number of thousands of digits"
 NOT_UTF8 = "not UTF-8 text"
 NOT_AN_OBJECT = "a JSON list, text or number, not an object with named fields"
-#: Records of a file that are tried for recognition: the first may be broken, or an added header.
+#: Records used to detect the format: the first may be broken, or an added header.
 RECORDS_ASKED = 20
 ROWS_PER_BATCH = 1024
-#: Bytes that are decoded at once, up to the next end of a line: few enough for the processor's cache.
+#: Bytes decoded at once, up to the next end of a line. They fit into the processor's cache.
 _BLOCK_BYTES = 1 << 18
 _NEWLINE, _OPEN, _CLOSE = b"\n{}"
 
-#: What msgspec says of a line that is no JSON, has other fields, holds a text that is not UTF-8, or is nested too deep.
+#: Errors of msgspec for a line that is not JSON, has other fields, is not UTF-8, or is nested too deeply.
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
 
@@ -60,7 +60,7 @@ def records(
 ) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     """Yield every record with its line or row, from 1. Raises ``ImportFileError`` for an unreadable file.
 
-    Of Parquet files only ``columns`` are read, dots reach into structs, and ``rows_at_once`` lie in memory.
+    For Parquet, ``columns`` are the columns to read, with dots for fields of structs; ``rows_at_once`` the batch size.
     """
     kind = _layout(path)
     if kind == "parquet":
@@ -75,9 +75,9 @@ def read_each(
     columns: Sequence[str] | None = None,
     rows_at_once: int = ROWS_PER_BATCH,
 ) -> Iterator[Recorded | Fault]:
-    """Yield the samples of every record, given its line and fields; a ``BadField`` becomes a fault of its line.
+    """Yield the samples of every record, given its line and fields; a ``BadField`` becomes a fault.
 
-    Raises ``ImportFileError`` as ``records`` does.
+    Raises ``ImportFileError`` for an unreadable file.
     """
     for record in records(path, columns=columns, rows_at_once=rows_at_once):
         if isinstance(record, Fault):
@@ -91,20 +91,20 @@ def read_each(
 
 
 def read_one_each(path: Path, sample_of: Callable[[int, dict[str, Any]], Recorded]) -> Iterator[Recorded | Fault]:
-    """Yield one sample per record, as ``read_each``."""
+    """Yield one sample per record, otherwise as ``read_each``."""
     return read_each(path, lambda line, fields: (sample_of(line, fields),))
 
 
 def typed_records(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
-    """As ``records``; a line of JSON Lines whose fields have the types of ``kind``, a class of msgspec, comes as one.
+    """Yield records as ``records`` does, but lines of JSON Lines as ``kind``, a msgspec class, if their types match.
 
-    Fields that ``kind`` does not have are passed over.
+    Fields that ``kind`` lacks are skipped.
     """
     return _jsonl(path, kind) if _layout(path) == "jsonl" else records(path)
 
 
-def holds_records(path: Path) -> bool:
-    """Return whether the suffix is one of JSON Lines, Parquet or CSV, compressed too where it is text."""
+def has_records(path: Path) -> bool:
+    """Whether the suffix is that of JSON Lines, Parquet or CSV, or of compressed JSON Lines or CSV."""
     return _layout(path) is not None
 
 
@@ -115,7 +115,7 @@ def _layout(path: Path) -> str | None:
 
 
 def first_records(path: Path, at_most: int) -> Iterator[Mapping[str, Any]]:
-    """Yield the first records that can be read. Raises ``ImportFileError``, with the cause, if there is none."""
+    """Yield the first readable records. Raises ``ImportFileError``, with the reason, if there are none."""
     n_read, first_fault = 0, None
     try:
         for record in records(path, rows_at_once=1):
@@ -134,21 +134,21 @@ def first_records(path: Path, at_most: int) -> Iterator[Mapping[str, Any]]:
 
 
 def first_record(path: Path) -> Mapping[str, Any]:
-    """Return the first record that can be read; empty if there is none or the file holds no records."""
+    """Return the first readable record; empty if there is none."""
     try:
-        return next(first_records(path, 1)) if holds_records(path) else {}
+        return next(first_records(path, 1)) if has_records(path) else {}
     except ImportFileError:
         return {}
 
 
 def _why_no_record(path: Path, first: Fault | None) -> str:
-    """Return why no record of a file can be read, given its first fault."""
+    """Return why no record of a file is readable, given its first fault."""
     with open_dump(path) as content:
         start = content.read(4096)
     if first is None:
-        return "holds no record" if start.strip() else "is empty"
+        return "has no records" if start.strip() else "is empty"
     if not start.strip(b"\0"):
-        return "holds NUL bytes and no text; copy it again"
+        return "has only NUL bytes; copy it again"
     if b"\0" in start or start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return f"{NOT_UTF8} (UTF-16?); save it as UTF-8"
     return f"no readable record; line {first.line}: {first.why}"
@@ -161,20 +161,20 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
         document = document_records(path)
         if document is not None:
             for number, record in enumerate(document, start=1):
-                yield _of_document(number, record, decoder)
+                yield _decode_record(number, record, decoder)
             return
-        yield from _by_line(path, decoder)
+        yield from _decode_lines(path, decoder)
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _by_line(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
+def _decode_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
     n_done, longest = 0, MOST_BYTES if is_compressed(path) else -1
     with open_dump(path) as lines:
         while block := lines.read(_BLOCK_BYTES) + lines.readline(longest):
             if 0 < longest <= len(block):
                 raise too_large(path)
-            n_lines, is_plain = _lines_of(block)
+            n_lines, is_plain = _count_lines(block)
             first, n_done = n_done + 1, n_done + n_lines
             try:
                 records = decoder.decode_lines(block) if is_plain else []
@@ -183,10 +183,10 @@ def _by_line(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int
             if len(records) == n_lines:
                 yield from enumerate(records, start=first)
             else:
-                yield from _lines(block, first, decoder)
+                yield from _decode_each(block, first, decoder)
 
 
-def _of_document(number: int, record: Any, decoder: msgspec.json.Decoder[Any]) -> tuple[int, Any] | Fault:
+def _decode_record(number: int, record: Any, decoder: msgspec.json.Decoder[Any]) -> tuple[int, Any] | Fault:
     if not isinstance(record, msgspec.Raw):
         return (number, record) if isinstance(record, dict) else Fault(number, NOT_AN_OBJECT)
     text = bytes(record)
@@ -198,12 +198,11 @@ def _of_document(number: int, record: Any, decoder: msgspec.json.Decoder[Any]) -
         return _unfit(number, text)
 
 
-def _lines_of(block: bytes) -> tuple[int, bool]:
-    """Return how many lines a block has, and whether as many objects in it are one in each line.
+def _count_lines(block: bytes) -> tuple[int, bool]:
+    """Return the number of lines of a block, and whether each is a whole object in valid UTF-8.
 
-    They are where every line begins with ``{`` and ends with ``}``: an object over two lines cannot be broken there, as
-    after ``}`` a comma or another bracket follows. msgspec looks neither at that nor at texts that nobody asks for,
-    which must be UTF-8 too.
+    It is if every line begins with ``{`` and ends with ``}``: inside an object, a comma or bracket follows ``}``.
+    msgspec does not check this, nor the UTF-8 of skipped fields.
     """
     lines = block.removesuffix(b"\n")
     characters = np.frombuffer(lines, dtype=np.uint8)
@@ -224,10 +223,10 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _lines(
+def _decode_each(
     block: bytes, first: int, decoder: msgspec.json.Decoder[T]
 ) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
-    """Yield the lines of a block of which some do not fit; the number of its first line is ``first``."""
+    """Decode the lines of a block one by one; ``first`` is the number of its first line."""
     for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first):
         if not _is_utf8(line):
             yield Fault(number, NOT_UTF8)
@@ -242,7 +241,7 @@ def _lines(
 
 
 def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
-    """Return number and fields of a line that does not fit the class of its fields; a fault of one without fields."""
+    """Return the fields of a line that does not match the class, or a fault."""
     value = parse_json(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
     if isinstance(value, str):
         return Fault(number, value)
@@ -250,7 +249,7 @@ def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
 
 
 def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
-    """Return the fault of the last line when the file had ``n_bytes`` and was still growing; None without one."""
+    """Return the fault of the last line when the file had ``n_bytes``, which may be complete now, or None."""
     if _layout(path) != "jsonl" or is_compressed(path):
         return None
     with path.open("rb") as content:
@@ -265,9 +264,9 @@ def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
 
 
 def parse_json(text: bytes) -> tuple[Any] | str:
-    r"""Return the value of a line, or file, of JSON in a tuple; the fault as a text where it is no JSON.
+    r"""Return the value of a JSON text in a tuple, or the fault as a text.
 
-    Accepts NaN and half a surrogate pair, which Python writes and JSON lacks.
+    Accepts NaN and lone surrogates, which Python writes although JSON lacks them.
 
     >>> parse_json(rb'{"text": "a\ud800b", "score": NaN}')
     ({'text': 'a?b', 'score': nan},)
@@ -287,8 +286,20 @@ def parse_json(text: bytes) -> tuple[Any] | str:
         return NESTED
     except json.JSONDecodeError:
         return NOT_JSON
-    except ValueError:  # Python refuses to convert it, since that takes the square of its length
+    except ValueError:  # Python limits the length, as conversion takes quadratic time
         return LONG_NUMBER
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises ``ImportFileError`` for an unreadable file or another value."""
+    try:
+        document = parse_json(path.read_bytes())
+    except OSError as error:
+        raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
+    if isinstance(document, str) or not isinstance(document[0], dict):
+        fault = document if isinstance(document, str) else "not an object"
+        raise ImportFileError(f"{path}: {fault}; copy it again")
+    return dict(document[0])
 
 
 def _parquet(
@@ -303,9 +314,9 @@ def parquet_parts(
     convert: Callable[[int, pyarrow.RecordBatch], Iterable[T]],
     rows_at_once: int = ROWS_PER_BATCH,
 ) -> Iterator[T]:
-    """Yield the results of ``convert`` for batches of a Parquet file's rows, given the number of the first row.
+    """Yield the results of ``convert`` for batches of a Parquet file, given the number of the first row.
 
-    Reads those of ``columns`` that the file has. Raises ``ImportFileError`` as ``records``.
+    Reads the existing ``columns``. Raises ``ImportFileError`` for an unreadable file.
     """
     import pyarrow
     import pyarrow.parquet
@@ -318,15 +329,15 @@ def parquet_parts(
             for part in file.iter_batches(batch_size=rows_at_once, columns=columns):
                 yield from convert(first, part)
                 first += len(part)
-    except MemoryError as error:  # a text that is held once and meant in every row fills it from a file of kilobytes
-        raise ImportFileError(f"{path}: {rows_at_once:,} of its rows do not fit into the memory; split it") from error
-    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # of dates no calendar has, too
+    except MemoryError as error:  # a dictionary-encoded text can expand to all rows
+        raise ImportFileError(f"{path}: {rows_at_once:,} of its rows exceed the memory; split it") from error
+    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # the latter for invalid dates, too
         why = first_line(error)
-        raise ImportFileError(f"{path}: not a readable Parquet file ({why}); cut short? copy it again") from error
+        raise ImportFileError(f"{path}: not a readable Parquet file ({why}); copy it again") from error
 
 
 def rows_of(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch as ``to_pylist`` has them; a text that is held once for many of them stays one."""
+    """Yield the rows of a batch as ``to_pylist`` does, but share dictionary-encoded texts."""
     columns = [_values(column) for column in batch.columns]
     return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
 
@@ -345,12 +356,12 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     done = 0
     refuse_stand_in(path)
     try:
-        # a byte that is no UTF-8 becomes half a surrogate pair, which no UTF-8 text holds: its row alone is lost
+        # invalid UTF-8 becomes lone surrogates, so that only its row is lost
         with io.TextIOWrapper(open_dump(path), encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
             if not all(_is_text(name) and "\0" not in name for name in reader.fieldnames or ()):
                 raise ImportFileError(f"{path}: {NOT_UTF8} in its header (UTF-16?); save it as UTF-8")
-            _require_once(path, [name for name in reader.fieldnames or () if name])  # spreadsheets leave some unnamed
+            _require_once(path, [name for name in reader.fieldnames or () if name])  # spreadsheets have unnamed columns
             done = reader.line_num
             for fields in reader:
                 done = reader.line_num
@@ -360,20 +371,20 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
                     yield Fault(done, NOT_UTF8)
                 else:
                     yield done, fields
-    except csv.Error as error:  # the rest may be inside a field
+    except csv.Error as error:  # the rest of the file may be inside a field
         raise ImportFileError(
-            f"{path}: not a readable CSV file: stopped at line {done + 1}: {error} (a quote left open?)"
+            f"{path}: not a readable CSV file: line {done + 1}: {error} (an unclosed quote?)"
         ) from error
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _require_once(path: Path, names: Sequence[str]) -> None:
-    """Raise ``ImportFileError`` for several columns of one name."""
-    twice = sorted(name for name, n in Counter(names).items() if n > 1)
-    if twice:
+    """Raise ``ImportFileError`` for several columns with the same name."""
+    duplicates = sorted(name for name, n in Counter(names).items() if n > 1)
+    if duplicates:
         raise ImportFileError(
-            f"{path}: has several columns named {', '.join(twice)}; rename or remove all but one each"
+            f"{path}: has several columns named {', '.join(duplicates)}; rename or remove all but one each"
         )
 
 

@@ -2,12 +2,12 @@
 
 Fields ``input_prompt``, ``output_response``, ``score``, ``stop_reason``, ``env_class``, ``env_extras`` and
 ``data_source``. The step is in the folder's name; a folder ``eval_only`` has none. ``score`` may be a list by token:
-its last number counts, as in SkyRL's own pass@n. The gold answer is ``ground_truth`` in ``env_extras``, under
-``reward_spec`` (SkyRL's examples) or ``reward_model`` (data made for verl). Texts are decoded with their special
-tokens; the end token is removed from the response. ``aggregated_results.jsonl`` in the same folder has averages and is
-not read. No id of the problem is written.
+its last number is the score, as in SkyRL's pass@n. The gold answer is ``ground_truth`` in ``env_extras``, under
+``reward_spec`` (SkyRL's examples) or ``reward_model`` (data made for verl). Texts include special tokens; the end token
+is removed from the response. ``aggregated_results.jsonl`` in the same folder has averages and is not read. Problem ids
+are not recorded.
 
-Source: SkyRL 0.3.0 and 0.4.0, ``dump_per_dataset_eval_results``; its file was read.
+Source: SkyRL 0.3.0 and 0.4.0, ``dump_per_dataset_eval_results``, tested with its files.
 """
 
 from __future__ import annotations
@@ -16,35 +16,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, has_fields
 from oversharp.diagnostics.ingest.formats.fields import (
-    chosen_reward,
-    finish_reason,
+    get_finish_reason,
+    get_optional_text,
+    get_response,
+    get_reward,
+    get_text,
     inner,
-    optional_text,
-    response_text,
-    step_named,
-    text,
-    without_end_token,
+    parse_step_name,
+    remove_end_token,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
 
-_KNOWN_BY = frozenset({"input_prompt", "output_response", "score"})
 _AVERAGES = "aggregated_results.jsonl"
 
 
-def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has its fields."""
-    return record.keys() >= _KNOWN_BY
-
-
 def place(path: Path) -> FilePlace:
-    """Return the step of the folder."""
-    return FilePlace(step=step_named(path.parent.name.removesuffix("_evals"), "global_step_"))
+    """Return the step in the folder's name."""
+    return FilePlace(step=parse_step_name(path.parent.name.removesuffix("_evals"), "global_step_"))
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per line; none of the averages."""
+    """Yield one sample per line; nothing for the averages."""
     if path.name == _AVERAGES:
         return iter(())
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))
@@ -52,16 +46,16 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorded:
     extras = inner(fields, "env_extras")
-    golds = (optional_text(inner(extras, name), "ground_truth") for name in ("reward_spec", "reward_model"))
-    reward = chosen_reward(fields, chosen, "score")
+    golds = (get_optional_text(inner(extras, name), "ground_truth") for name in ("reward_spec", "reward_model"))
+    reward = get_reward(fields, chosen, "score")
     return Recorded(
         line=line,
-        prompt=text(fields, "input_prompt"),
-        response=without_end_token(response_text(fields, "output_response", reward)),
+        prompt=get_text(fields, "input_prompt"),
+        response=remove_end_token(get_response(fields, "output_response", reward)),
         gold=next((gold for gold in golds if gold is not None), None),
         reward=reward,
-        finish_reason=finish_reason(fields, "stop_reason"),
-        task=optional_text(fields, "data_source"),
+        finish_reason=get_finish_reason(fields, "stop_reason"),
+        task=get_optional_text(fields, "data_source"),
     )
 
 
@@ -69,7 +63,7 @@ IMPORTER = Importer(
     name="skyrl",
     title="SkyRL, dumped evaluations",
     suffixes=(".jsonl",),
-    recognises=recognises,
+    recognises=has_fields("input_prompt", "output_response", "score"),
     place=place,
     read_samples=read_samples,
 )

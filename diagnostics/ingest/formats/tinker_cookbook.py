@@ -1,12 +1,12 @@
 """tinker-cookbook: ``trajectories.jsonl`` of its benchmarks, in ``{save_dir}/{benchmark}/`` or an evaluation store.
 
-A row holds the turns of one example as texts, ``metrics``, ``reward`` and ``logs``. The first turn is the prompt as the
-model saw it; what follows are the model's turns and the environment's. The score is the metric ``correct``, else the
-reward; --reward names another metric. The gold is the log's ``expected``. Examples that ended in an error are faults.
-An evaluation store names the checkpoint and the sampling settings in ``runs/{run}/metadata.json``; a run without a
-checkpoint is the base, step 0. Otherwise the step is in the name of a folder above.
+A row has the turns of an example as texts, ``metrics``, ``reward`` and ``logs``. The first turn is the prompt as the
+model saw it, followed by turns of the model and the environment. The score is the metric ``correct``, else the reward;
+--reward chooses another metric. The gold is the log's ``expected``. Examples that ended in an error are faults. In an
+evaluation store, ``runs/{run}/metadata.json`` has the checkpoint and the sampling settings; a run without a checkpoint
+is the base, step 0. Otherwise the step is in the name of a folder above.
 
-The training loop's ``*_rollout_summaries.jsonl`` hold rewards and lengths and no text: they are named and not read.
+The training loop's ``*_rollout_summaries.jsonl`` have rewards and lengths but no texts: they are reported, not read.
 
 Source: thinking-machines-lab/tinker-cookbook 9dfcc3a, ``StoredTrajectory``, ``EvalStore``,
 ``serialize_rollout_summaries``.
@@ -22,31 +22,31 @@ from typing import Any
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
+    find_run_above,
+    get_number,
+    get_optional_text,
+    get_sampling_settings,
+    get_whole,
     inner,
-    numeric,
-    optional_text,
-    sampling_settings,
-    whole,
-    without_end_token,
+    remove_end_token,
 )
 from oversharp.diagnostics.ingest.formats.rows import parse_json, read_one_each
-from oversharp.diagnostics.ingest.formats.steps import run_above
 from oversharp.diagnostics.series.folders import run_and_step
 
 _KNOWN_BY = frozenset({"benchmark", "example_id", "turns", "reward"})
 _SUMMARY = frozenset({"group_idx", "traj_idx", "total_reward", "steps"})
-NO_TEXTS = "a rollout summary, which holds no texts; import trajectories.jsonl of an evaluation"
+NO_TEXTS = "a rollout summary, which has no texts; import trajectories.jsonl of an evaluation"
 #: The number at the end of a checkpoint's name: ``step500``, ``000040``.
 _NUMBER = re.compile(r"(?:\A|[a-z_-])(\d{1,9})\Z")
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has the fields of a row."""
+    """Whether a record has the fields of a trajectory or a rollout summary."""
     return record.keys() >= _KNOWN_BY or record.keys() >= _SUMMARY
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step of the checkpoint that the store names, else of a folder above."""
+    """Return run and step of the checkpoint in the store's metadata, else of a folder above."""
     metadata = _metadata(path)
     if metadata and metadata.get("checkpoint_path") is None and metadata.get("checkpoint_name") is None:
         return FilePlace(step=0)
@@ -59,13 +59,13 @@ def place(path: Path) -> FilePlace:
                 step = int(number[1])
             if step is not None:
                 return FilePlace(step=step)
-    run, step = run_above(path.absolute().parent)
+    run, step = find_run_above(path.absolute().parent)
     return FilePlace(run=run, step=step)
 
 
 def settings(path: Path) -> dict[str, float | int]:
     """Return the sampling settings of the evaluation."""
-    return sampling_settings(inner(_metadata(path), "config"))
+    return get_sampling_settings(inner(_metadata(path), "config"))
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
@@ -83,39 +83,39 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     if chosen is not None and chosen not in metrics and chosen != "reward":
         raise BadField(f"no metric {chosen}")
     name = chosen or ("correct" if "correct" in metrics else "reward")
-    reward = numeric(fields if name == "reward" else metrics, name)
+    reward = get_number(fields if name == "reward" else metrics, name)
     listed = fields.get("turns")
     turns = [turn for turn in listed if isinstance(turn, dict)] if isinstance(listed, list) else []
     contents: list[Any] = [turn.get("content") for turn in turns] or [None]
     prompt, answers = contents[0], contents[1:]
-    if reward is not None:  # a null answer that has a score is an empty one
+    if reward is not None:  # a null answer with a score is an empty answer
         answers = ["" if answer is None else answer for answer in answers] or [""]
     if not isinstance(prompt, str) or not answers or not all(isinstance(answer, str) for answer in answers):
         raise BadField("no turns of prompt and answer")
     return Recorded(
         line=line,
         prompt=prompt,
-        response=without_end_token("\n".join(answers)),
-        gold=optional_text(logs, "expected"),
+        response=remove_end_token("\n".join(answers)),
+        gold=get_optional_text(logs, "expected"),
         reward=reward,
-        problem=optional_text(fields, "example_id") or optional_text(fields, "idx"),
-        answer=optional_text(logs, "extracted"),
+        problem=get_optional_text(fields, "example_id") or get_optional_text(fields, "idx"),
+        answer=get_optional_text(logs, "extracted"),
         greedy=greedy,
         n_tokens=_n_tokens(turns),
         finish_reason="length" if metrics.get("max_tokens_reached") or metrics.get("context_overflow") else None,
-        task=optional_text(fields, "benchmark"),
+        task=get_optional_text(fields, "benchmark"),
     )
 
 
 def _n_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of tokens of all turns of the model; None where one is unknown."""
-    counts = [whole(turn, "token_count") for turn in turns if turn.get("role") == "assistant"]
+    """Return the number of tokens of all turns of the model; None if any is unknown."""
+    counts = [get_whole(turn, "token_count") for turn in turns if turn.get("role") == "assistant"]
     counted = [count for count in counts if count]
     return sum(counted) if counted and len(counted) == len(counts) and sum(counted) < 2**31 else None
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
-    """Return the metadata of the run that holds the benchmark's folder; empty where there is none."""
+    """Return the metadata of the run that contains the benchmark's folder; empty without it."""
     try:
         document = parse_json((path.absolute().parent.parent / "metadata.json").read_bytes())
     except OSError:

@@ -1,17 +1,16 @@
 """TRL: ``OUTPUT_DIR/completions/completions_{step}.parquet``, with ``log_completions`` of GRPO.
 
-Columns ``step``, ``prompt``, ``completion``, one per reward function, what the reward functions passed to
-``log_extra``, and ``advantage``. Prompts and completions are text or chat messages, which become one text.
+Columns ``step``, ``prompt``, ``completion``, one per reward function, extras from ``log_extra``, and ``advantage``.
+Prompts and completions are text or chat messages, which become one text.
 
-The file does not mark the score: extras are columns too, and the weights of TRL's sum are not written. The only column
-of numbers is the score; among several --reward chooses. Where a reward function returned None there is no score. The
-gold answer is the column ``solution``, which TRL's own ``accuracy_reward`` logs, and the final answer its
-``answer_parsed``.
+The file does not mark the score: extras are columns too, and the weights of TRL's sum are not recorded. The only column
+of numbers is the score; --reward chooses among several. Where a reward function returned None there is no score. The
+gold answer is the column ``solution`` and the final answer ``answer_parsed``, both logged by TRL's ``accuracy_reward``.
 
-A file holds the last batch before it was logged, of training or of evaluation: both write to the same name. Problems
-have no id. With logging_steps above 1 the batches in between are not written.
+A file has the last batch before logging, of training or evaluation, which have the same file name. Problems have no id.
+With logging_steps above 1 the batches in between are not recorded.
 
-Source: TRL 1.16.0, ``GRPOTrainer.log``, whose files were read; older ones have them since 0.28.
+Source: TRL 1.16.0, ``GRPOTrainer.log``, tested with its files; since TRL 0.28.
 """
 
 from __future__ import annotations
@@ -20,41 +19,43 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
-from oversharp.diagnostics.ingest.formats.fields import numeric, optional_text, response_text, step_named, text, whole
+from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, has_fields
+from oversharp.diagnostics.ingest.formats.fields import (
+    get_number,
+    get_optional_text,
+    get_response,
+    get_text,
+    get_whole,
+    parse_step_name,
+)
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.records.errors import ImportFileError
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 
 
-def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has its fields."""
-    return record.keys() >= _OWN
-
-
 def place(path: Path) -> FilePlace:
-    """Return the step in the file's name, and the run: the folder that TRL wrote to."""
+    """Return the step in the file's name, and the output folder as run."""
     run = path.absolute().parent.parent.name if path.absolute().parent.name == "completions" else ""
-    return FilePlace(run=run or None, step=step_named(path.stem, "completions_"))
+    return FilePlace(run=run or None, step=parse_step_name(path.stem, "completions_"))
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per row. Raises ``ImportFileError`` where the score has to be chosen among several columns."""
+    """Yield one sample per row. Raises ``ImportFileError`` if the score must be chosen among several columns."""
     reward_name = _reward_column(path, options.reward)
     yield from read_one_each(path, lambda line, fields: _sample(line, fields, reward_name))
 
 
 def _sample(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
-    reward = None if reward_name is None else numeric(fields, reward_name)
+    reward = None if reward_name is None else get_number(fields, reward_name)
     return Recorded(
         line=line,
-        prompt=text(fields, "prompt"),
-        response=response_text(fields, "completion", reward),
-        gold=optional_text(fields, "solution"),
+        prompt=get_text(fields, "prompt"),
+        response=get_response(fields, "completion", reward),
+        gold=get_optional_text(fields, "solution"),
         reward=reward,
-        step=whole(fields, "step"),
-        answer=optional_text(fields, "answer_parsed"),
+        step=get_whole(fields, "step"),
+        answer=get_optional_text(fields, "answer_parsed"),
     )
 
 
@@ -65,7 +66,7 @@ def _reward_column(path: Path, chosen: str | None) -> str | None:
     try:
         schema = parquet.read_schema(path)
     except (ArrowException, OSError) as error:
-        raise ImportFileError(f"{path}: not a readable Parquet file; cut short? copy it again") from error
+        raise ImportFileError(f"{path}: not a readable Parquet file; copy it again") from error
     numeric = [
         field.name
         for field in schema
@@ -78,21 +79,21 @@ def _reward_column(path: Path, chosen: str | None) -> str | None:
         return chosen
     if len(numeric) > 1:
         raise ImportFileError(
-            f"{path}: which column is the score? pass --reward with one of {_join_names(numeric)}; "
-            "TRL's sum of them is not written"
+            f"{path}: has several columns of numbers; pass --reward with one of {_join_names(numeric)} "
+            "(TRL's weighted sum is not recorded)"
         )
     return numeric[0] if numeric else None
 
 
 def _join_names(names: list[str]) -> str:
-    return ", ".join(names) or "nothing: no column holds numbers"
+    return ", ".join(names) or "nothing: no column has numbers"
 
 
 IMPORTER = Importer(
     name="trl",
     title="TRL, logged completions",
     suffixes=(".parquet",),
-    recognises=recognises,
+    recognises=has_fields(*_OWN),
     place=place,
     read_samples=read_samples,
 )

@@ -1,16 +1,16 @@
 """verl: ``{global_step}.jsonl`` in ``trainer.validation_data_dir`` or ``trainer.rollout_data_dir``.
 
 Fields ``input``, ``output``, ``gts`` (the gold answer), ``score`` and ``step``; a reward function may add ``acc`` and
-``pred``. ``acc``, where present, is right or wrong, while ``score`` may include shaping: ``acc`` is the reward, unless
-the user names another field. The step is the field's, else the file's name.
+``pred``. The reward is ``acc`` if present, since ``score`` may include shaping, or the field chosen by --reward. The
+step is the field, else the file's name.
 
-A validation dump answers the same problems at every step, which is what an audit compares; a rollout dump holds other
-training problems at every step. Neither names its problems: ``uid``, which the new trainer adds as
-``{sample}_{rollout}_{output}``, changes at every validation. It marks the outputs that are turns of one rollout; these
-become one sample, with the first one's prompt and the last one's response.
+A validation dump has the same problems at every step, as an audit needs; a rollout dump has other training problems at
+every step. Neither has problem ids: ``uid``, which the new trainer adds as ``{sample}_{rollout}_{output}``, changes at
+every validation. It marks outputs that are turns of the same rollout; these become one sample, with the prompt of the
+first and the response of the last.
 
-Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``; dumps of both
-functions of verl 0.9.1 were read.
+Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``, tested with
+dumps of both in verl 0.9.1.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from oversharp.diagnostics.ingest.formats.fields import (
     FilledText,
     PlainNumber,
     PlainWhole,
-    chosen_reward,
-    optional_text,
-    response_text,
-    step_named,
-    text,
-    whole,
+    get_optional_text,
+    get_response,
+    get_reward,
+    get_text,
+    get_whole,
+    parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import records, typed_records
 
@@ -41,13 +41,13 @@ _KNOWN_BY = frozenset({"input", "output", "score"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a record has its fields, with ``gts``, a step, or a step in the file's name."""
+    """Whether a record has its fields, with ``gts``, a step, or a step in the file's name."""
     return record.keys() >= _KNOWN_BY and ("gts" in record or "step" in record or place(path).step is not None)
 
 
 def place(path: Path) -> FilePlace:
     """Return the step in the file's name."""
-    return FilePlace(step=step_named(path.stem, ""))
+    return FilePlace(step=parse_step_name(path.stem, ""))
 
 
 class _Line(Struct, gc=False):
@@ -65,9 +65,9 @@ class _Line(Struct, gc=False):
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per line, or per rollout where a rollout has several lines."""
+    """Yield one sample per rollout, which may have several lines."""
     pending: Recorded | Fault | None = None
-    held_rollout: str | None = None
+    pending_rollout: str | None = None
     for record in typed_records(path, _Line) if options.reward is None else records(path):
         item: Recorded | Fault
         uid: object = None
@@ -93,37 +93,37 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
         if pending is not None:
             if (
                 is_later_turn
-                and rollout == held_rollout
+                and rollout == pending_rollout
                 and not isinstance(item, Fault)
                 and isinstance(pending, Recorded)
             ):
                 item = replace(item, prompt=pending.prompt)
             else:
                 yield pending
-        pending, held_rollout = item, rollout
+        pending, pending_rollout = item, rollout
     if pending is not None:
         yield pending
 
 
 def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recorded | Fault:
     try:
-        reward = chosen_reward(fields, options.reward, "score" if fields.get("acc") is None else "acc")
+        reward = get_reward(fields, options.reward, "score" if fields.get("acc") is None else "acc")
         return Recorded(
             line=line,
-            prompt=text(fields, "input"),
-            response=response_text(fields, "output", reward),
-            gold=optional_text(fields, "gts"),
+            prompt=get_text(fields, "input"),
+            response=get_response(fields, "output", reward),
+            gold=get_optional_text(fields, "gts"),
             reward=reward,
-            step=whole(fields, "step"),
-            answer=optional_text(fields, "pred"),
-            task=optional_text(fields, "data_source"),
+            step=get_whole(fields, "step"),
+            answer=get_optional_text(fields, "pred"),
+            task=get_optional_text(fields, "data_source"),
         )
     except BadField as bad:
         return Fault(line, str(bad))
 
 
 def _rollout(uid: object) -> tuple[str | None, bool]:
-    """Return the id of a line's rollout, None without one, and whether the line is a later turn of it."""
+    """Return the id of a line's rollout, or None, and whether the line is a later turn of it."""
     parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
     if len(parts) < 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return None, False

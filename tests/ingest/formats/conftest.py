@@ -1,4 +1,4 @@
-"""Tools whose dumps are read. Where one is missing its tests are skipped; REQUIRE_IMPORTERS=1 insists."""
+"""Tools that write dumps for tests. Tests of a missing tool are skipped, or fail with REQUIRE_IMPORTERS=1."""
 
 from __future__ import annotations
 

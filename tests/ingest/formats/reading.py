@@ -1,4 +1,4 @@
-"""What the tests of all importers share: files of JSON Lines, and readers whose every item is looked at."""
+"""Helpers of importer tests: write JSON Lines, and read and check all items of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.ingest.formats.fields import LARGEST_WHOLE
 
 
 def reader(importer: ModuleType) -> Callable[..., list[Recorded | Fault]]:
-    """``read(path, reward, fields)`` of an importer's module."""
+    """Return ``read(path, reward, fields)`` for an importer's module."""
 
     def read(path: Path, reward: str | None = None, fields: Mapping[str, str] | None = None) -> list[Recorded | Fault]:
         return checked(importer.read_samples(path, ReadOptions(reward=reward, fields=fields or {})))
@@ -33,7 +33,7 @@ def write_lines(path: Path, *records: Mapping[str, Any]) -> Path:
 
 
 def checked(read: Iterable[Recorded | Fault]) -> list[Recorded | Fault]:
-    """All items, after a look at everything that the rest of the program relies on."""
+    """Return all items after checks of what the rest of the program assumes."""
     items = list(read)
     assert [one.line for one in items] == sorted(one.line for one in items)
     for item in items:

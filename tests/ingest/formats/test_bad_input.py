@@ -1,5 +1,7 @@
-"""Whatever is in a file: every record becomes a sample or a fault, in its place, and nothing is raised but
-``ImportFileError``. Records of every tool have one value somewhere in them replaced by anything."""
+"""Bad input: every record becomes a sample or a fault, in order, and only ``ImportFileError`` is raised.
+
+In records of every tool, a value anywhere is replaced by an arbitrary one.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,13 @@ from oversharp.diagnostics.ingest.formats.rows import LONG_NUMBER, NESTED, NOT_A
 from oversharp.diagnostics.records.errors import ImportFileError
 from tests.ingest.formats.reading import checked
 
-#: With halves of surrogate pairs, which JSON can hold and no file of text.
+#: With lone surrogates, which JSON can contain but UTF-8 cannot.
 TEXT = st.text(st.characters(categories=["L", "N", "P", "Z", "Cc", "Cs"]), max_size=6)
 NUMBER = st.integers() | st.floats() | st.sampled_from([10**400, -(10**25), 2**31, 2**63])
 
 
 def values(text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    """Anything that JSON can say, with such texts."""
+    """Any JSON value, with such texts."""
     return st.recursive(
         st.none() | st.booleans() | NUMBER | text,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
@@ -59,7 +61,7 @@ SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[Healt
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A tool's importer and a good record of its own."""
+    """A tool's importer with a good record."""
 
     importer: Importer
     record: dict[str, Any]
@@ -157,7 +159,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def changed(draw: st.DrawFn, record: dict[str, Any], by: st.SearchStrategy[Any] = JSON) -> dict[str, Any]:
-    """``record`` with one value replaced or taken away."""
+    """Return ``record`` with a value replaced or removed."""
     copy = json.loads(json.dumps(record))
     *way, last = draw(st.sampled_from(list(_places(copy))))
     holder = copy
@@ -171,7 +173,7 @@ def changed(draw: st.DrawFn, record: dict[str, Any], by: st.SearchStrategy[Any] 
 
 
 def write(folder: Path, case: Case, *records: Any) -> Path:
-    """A file of the case's name and kind with such records, its own where none are given."""
+    """Write a file of the case with these records, by default with its good record."""
     path = folder / case.name
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
@@ -353,13 +355,13 @@ def test_a_quote_that_is_left_open_stops_a_csv_file_at_its_line(tmp_path: Path) 
     path.write_text('q,a,s\n1+1?,2,1\nragged\n1+1?,3,0\n1+1?,"open,1\n1+1?,2,1\n')
     items = mapped.read_samples(path, CSV_NAMES)
     assert [type(next(items)) for _ in range(3)] == [Recorded, Fault, Recorded]
-    with pytest.raises(ImportFileError, match=r"40\.csv: .* stopped at line 5: unexpected end of data \(a quote left"):
+    with pytest.raises(ImportFileError, match=r"40\.csv: .* line 5: unexpected end of data \(an unclosed quote"):
         next(items)
 
 
 @pytest.mark.parametrize("case", [*OF_LINES, *OF_ROWS], ids=by_importer)
 def test_a_good_record_of_every_tool_is_a_sample(tmp_path: Path, case: Case) -> None:
-    """What the cases above change is right before it is changed."""
+    """The records of the cases are good before they are changed."""
     path = write(tmp_path, case)
     assert {type(one) for one in read(case, path)} == {Recorded}
     assert case.importer.name == "mapped" or case.importer.recognises(path, case.record)

@@ -1,4 +1,4 @@
-"""Counts of correct samples become samples without texts, in an order of their own."""
+"""Counts of correct samples become samples without texts, in random order."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_a_share_of_the_samples_is_a_count_too_if_it_is_one(tmp_path: Path) -> N
     assert sum(one.reward for one in samples(items) if one.line == 1) == 24
     assert sum(one.reward for one in samples(items) if one.line == 2) == 7  # 0.109375, rounded to four decimals
     assert [one for one in items if isinstance(one, Fault)] == [
-        Fault(3, "avg is 0.37, no share of 64 samples"),
-        Fault(4, "avg is 1.5, no share of 64 samples"),
+        Fault(3, "avg is 0.37, which is not a share of 64 samples"),
+        Fault(4, "avg is 1.5, which is not a share of 64 samples"),
         Fault(5, "no avg"),
     ]
     with pytest.raises(ConfigError, match="needs n=…, correct=… or share=…"):

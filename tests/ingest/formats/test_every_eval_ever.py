@@ -1,4 +1,4 @@
-"""Responses in the shared schema: those of our own export come back as they were, of others what they say."""
+"""Responses in the shared schema: our exports are imported unchanged, and those of others completely."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(folder: Path, *lines: dict[str, Any], **options: Any) -> list[Recorded 
 
 
 def test_what_we_export_comes_back(tmp_path: Path) -> None:
-    assert every_eval_ever.recognises(tmp_path, LINE)
+    assert every_eval_ever.IMPORTER.recognises(tmp_path, LINE)
     assert read(tmp_path, LINE) == [
         Recorded(
             1, "6*12?", "#### 72", gold="72", reward=1.0, step=40, problem="q7", index=3, n_tokens=4,

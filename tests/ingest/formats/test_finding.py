@@ -1,4 +1,4 @@
-"""Which files of a folder are read, by whom, and what is said of the others: nothing is lost without a word."""
+"""Files of a folder: their importers, and reasons for those that are not read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPLETION = {"step": 3, "prompt": "q", "completion": "2", "right": 1.0, "advant
 DAMAGED = {
     "empty.jsonl": (b"", "is empty"),
     "blank.jsonl": (b" \n\n", "is empty"),
-    "nul.jsonl": (bytes(9000), "holds NUL bytes and no text; copy it again"),
+    "nul.jsonl": (bytes(9000), "has only NUL bytes; copy it again"),
     "utf16.jsonl": (GOOD.encode("utf-16"), "not UTF-8 text (UTF-16?); save it as UTF-8"),
     "utf16_without_mark.jsonl": (GOOD.encode("utf-16-le"), "not UTF-8 text (UTF-16?); save it as UTF-8"),
     "cut.jsonl": (GOOD[:40].encode(), f"no readable record; line 1: {NOT_JSON}"),
@@ -42,7 +42,7 @@ DAMAGED = {
         "is a Git LFS pointer, not the file; run `git lfs pull` in its repository",
     ),
     "page.jsonl": (b"\n<!DOCTYPE html>\n<html>", "is a web page (HTML), not the file; download the file itself"),
-    "cut.eval": (b"PK\x03\x04 and no end", "a ZIP archive without its end; cut short? copy it again"),
+    "cut.eval": (b"PK\x03\x04 and no end", "a truncated ZIP archive; copy it again"),
     "empty.pt": (b"", "is empty"),
     "40.jsonl.gz": (b"no gzip", "not a readable .gz file (Not a gzipped file (b'no')); copy it again"),
     "cut.jsonl.gz": (
@@ -75,7 +75,7 @@ def test_a_parquet_file_that_is_cut_short_has_the_same_cause_with_and_without_it
     parquet.write_table(pa.Table.from_pylist([COMPLETION] * 100), cut)
     cut.write_bytes(cut.read_bytes()[:-50])
     for name in (None, "trl"):
-        with pytest.raises(ImportFileError, match=r"00003\.parquet: not a readable Parquet file \(.+\); cut short\?"):
+        with pytest.raises(ImportFileError, match=r"00003\.parquet: not a readable Parquet file \(.+\); copy it again"):
             find_files([tmp_path], name=name)
     parquet.write_table(pa.Table.from_pylist([COMPLETION]), tmp_path / "completions_00004.parquet")
     inside = find_files([tmp_path])

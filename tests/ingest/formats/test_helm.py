@@ -123,7 +123,7 @@ def test_what_is_no_sample_is_told(tmp_path: Path, change: dict[str, Any], why: 
 def test_a_file_that_is_cut_short_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, [request(1, "6.")], None)
     path.write_text(path.read_text()[:-40])
-    with pytest.raises(ImportFileError, match=r"scenario_state\.json: .*cut short\? copy it again"):
+    with pytest.raises(ImportFileError, match=r"scenario_state\.json: .*copy it again"):
         read(path)
 
 

@@ -35,7 +35,7 @@ read = reader(inspect_eval)
 
 
 def members(path: Path) -> dict[str, Any]:
-    """What the archive holds, without the journal and without events."""
+    """Return the members of the archive, without journal and events."""
     with Archive(path) as held:
         parsed = {name: json.loads(held.content(name)) for name in held.names if name[0] != "_"}
     for name, member in parsed.items():
@@ -56,7 +56,7 @@ def samples_of(parts: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def edited(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> Path:
-    """The first log with its samples changed."""
+    """Write the first log with changed samples."""
     parts = members(LOGS[0])
     change(samples_of(parts))
     return archived(path, parts)
@@ -78,7 +78,7 @@ def test_every_epoch_of_every_problem_is_read(log: Path) -> None:
     assert (len(found), len(expected)) == (12, 12)
     assert {one.prompt for one in found} == {"6 7 12 = 54 :", "1 2 3 = 6 :", "2 3 5 = 1 :"}
     for one in found:
-        assert one.reward == float(str(one.gold) in one.response)  # what inspect's `includes` looks for
+        assert one.reward == float(str(one.gold) in one.response)  # searched by inspect's `includes`
         # this provider counts padding, and notes the likeliest tokens instead of the response's
         assert (one.n_tokens, one.logp_sum, one.finish_reason, one.greedy) == (None, None, None, False)
     assert {one.reward for one in found} == {0.0, 1.0}
@@ -143,14 +143,14 @@ def test_a_member_that_unpacks_to_more_than_is_read_is_said_to(tmp_path: Path, m
     assert sorted(one.why for one in items if isinstance(one, Fault)) == ["a sample that unpacks to more than 512 MiB"]
     assert len(samples(items)) == len(others)
     parts["header.json"]["x"] = "a" * (2 << 20)
-    with pytest.raises(ImportFileError, match=r"log\.eval: header\.json unpacks to more than 1 MiB, and is not read"):
+    with pytest.raises(ImportFileError, match=r"log\.eval: header\.json unpacks to more than 1 MiB and is not read"):
         read(archived(tmp_path / "log.eval", parts, zipfile.ZIP_DEFLATED))
 
 
 def test_a_log_of_a_newer_format_is_said_to_be(tmp_path: Path) -> None:
     parts = members(LOGS[0])
     parts["header.json"]["version"] = 3
-    with pytest.raises(ImportFileError, match=r"log format 3 of a newer inspect, read is up to 2"):
+    with pytest.raises(ImportFileError, match=r"log format 3 of a newer inspect; supported up to 2"):
         read(archived(tmp_path / "log.eval", parts))
 
 
@@ -275,7 +275,7 @@ def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> N
 
     items = read(edited(tmp_path / "log.eval", change))
     assert [one.gold if isinstance(one, Recorded) else one.why for one in items[:4]] == [
-        None, "no output", "its input holds more than text", "the sample was declared invalid"]  # fmt: skip
+        None, "no output", "its input has more than text", "the sample was declared invalid"]  # fmt: skip
     assert isinstance(items[4], Recorded)
     assert items[4].reward is None
     assert len(items) == 12
@@ -307,7 +307,7 @@ def test_a_log_that_is_cut_short_is_said_to_be(tmp_path: Path, n_bytes: int) -> 
     path = tmp_path / "log.eval"
     path.write_bytes(LOGS[0].read_bytes()[:n_bytes])
     assert (inspect_eval.place(path), inspect_eval.settings(path)) == (FilePlace(), {})
-    with pytest.raises(ImportFileError, match=r"log\.eval: not a readable archive \(.+\); cut short\? copy it again"):
+    with pytest.raises(ImportFileError, match=r"log\.eval: not a readable archive \(.+\); copy it again"):
         read(path)
 
 
@@ -332,7 +332,7 @@ def test_no_field_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
 @pytest.mark.usefixtures("few_measures")
 @pytest.mark.parametrize("names", [("a.eval", "b.eval"), ("b.eval", "a.eval")])
 def test_a_scored_log_is_read_in_place_of_its_unscored_copy(tmp_path: Path, names: tuple[str, str]) -> None:
-    """The second name is that of the copy whose scores were taken out."""
+    """The second name is that of the copy without scores."""
     parts = members(LOGS[0])
     log = archived(tmp_path / names[0], parts)
     for one in samples_of(parts):

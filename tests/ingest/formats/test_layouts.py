@@ -1,4 +1,4 @@
-"""Dumps as they come: lists of samples in a record, JSON documents, compressed text, tables, chats."""
+"""Layouts of dumps: lists of samples in a record, JSON documents, compressed text, tables, chats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READ = [("2+2?", "4", "4", 1.0), ("2+2?", "5", "4", 0.0)]
 
 
 def told(path: Path, fields: dict[str, str]) -> list[tuple[str, str, str | None, float | None]]:
-    """Prompt, response, gold and reward of every item of a file, all of them samples."""
+    """Return prompt, response, gold and reward of every item of a file, all of them samples."""
     items = read(path, fields=fields)
     assert len(samples(items)) == len(items)
     return [(one.prompt, one.response, one.gold, one.reward) for one in samples(items)]
@@ -100,7 +100,7 @@ def test_one_element_of_a_list_is_named_by_its_index(tmp_path: Path, path: str, 
         ({"oks": [1]}, "oks and texts are lists of unequal length"),
         ({"oks": [1, 0, 1]}, "oks and texts are lists of unequal length"),
         ({"texts": []}, "texts is an empty list"),
-        ({"oks": 1}, "oks is one value, texts are several"),
+        ({"oks": 1}, "oks is a single value, texts a list"),
         ({"oks": [[1, 0], ["no"]]}, "oks is text, not a number"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_record_that_would_fill_the_memory_is_not_unpacked(
     monkeypatch.setattr(opening, "MOST_BYTES", 1000)
     path = tmp_path / f"any.jsonl{suffix}"
     path.write_bytes(PACKERS[suffix](text))
-    with pytest.raises(ImportFileError, match=r"one record or JSON document in it unpacks to more than 512 MiB"):
+    with pytest.raises(ImportFileError, match=r"a record or JSON document in it unpacks to more than 512 MiB"):
         read(path, fields=FLAT)
 
 
@@ -235,7 +235,7 @@ def test_of_a_chat_the_last_turn_of_the_assistant_is_the_response(
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        (ASKED, "messages is prompt and response, and no chat with a turn of the assistant"),
+        (ASKED, "messages is prompt and response, but not a chat with a turn of the assistant"),
         ([{"role": "assistant", "content": "4"}], "messages has no message before the last turn of the assistant"),
     ],
 )
@@ -292,7 +292,7 @@ def test_true_and_false_say_whether_a_response_was_truncated(
 
 def test_true_under_a_name_that_does_not_say_what_is_a_fault(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "any.jsonl", {"q": "1", "a": "1", "flag": True})
-    why = "flag is true or false, and its name does not say of what; rename it to truncated or finished"
+    why = "flag is true or false, but it is unclear of what; rename it to truncated or finished"
     assert read(path, fields={"prompt": "q", "response": "a", "finish_reason": "flag"}) == [Fault(1, why)]
 
 
@@ -335,7 +335,7 @@ def test_decimals_are_numbers(tmp_path: Path, by_columns: bool) -> None:
         assert [(one.step, one.gold) for one in read_samples] == [(20, "1.5"), (40, "3")]
 
 
-# ---------------------------------------------------------------- what is no dump
+# ---------------------------------------------------------------- files that are not dumps
 
 
 def test_files_without_the_response_are_of_no_known_format(tmp_path: Path) -> None:

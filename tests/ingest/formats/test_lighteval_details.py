@@ -162,6 +162,6 @@ def test_no_row_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
     except pa.ArrowException:  # no column holds both kinds
         reject()
     lighteval.settings(path)
-    lighteval.recognises(path, first_record(path))
+    lighteval.IMPORTER.recognises(path, first_record(path))
     with suppress(ImportFileError):  # of text that is not UTF-8
         read(path)

@@ -58,7 +58,7 @@ def test_outputs_of_the_older_scripts_have_no_finish_reason(tmp_path: Path) -> N
 def test_lists_that_do_not_agree_are_a_fault(tmp_path: Path) -> None:
     path = dump(tmp_path, LINE | {"score": [True]}, LINE | {"code": "2"}, LINE | {"score": [True, "no"]})
     assert read(path)[:2] == [
-        Fault(1, "score has not one entry per response"),
+        Fault(1, "score does not have one entry per response"),
         Fault(2, "code is not a list of responses"),
     ]
     assert read(path)[3] == Fault(3, "score is text, not a number")

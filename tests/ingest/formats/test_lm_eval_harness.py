@@ -64,7 +64,7 @@ def test_metric_and_filter_can_be_chosen() -> None:
     other = samples(read(DIGITS, "exact_match,flexible-extract"))
     assert [(one.line, one.reward, one.answer) for one in other] == [(4, 0.0, None), (5, 0.0, None), (6, 0.0, None)]
     assert read(DIGITS, "f1")[0] == Fault(1, "no metric f1")
-    with pytest.raises(ImportFileError, match=r"no filter 'loose' for --reward; there are flexible-extract"):
+    with pytest.raises(ImportFileError, match=r"no filter 'loose' for --reward; use one of: flexible-extract"):
         read(DIGITS, "exact_match,loose")
 
 
@@ -204,6 +204,6 @@ def test_no_row_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
     path = written(tmp_path, *rows, {**ROW, "doc_id": 10**6})
     items = read(path)
     lm_eval.settings(path)
-    lm_eval.recognises(path, first_record(path))
+    lm_eval.IMPORTER.recognises(path, first_record(path))
     assert isinstance(items[-1], Recorded)
     assert items[-1].line == len(rows) + 1

@@ -146,7 +146,7 @@ def test_a_field_that_one_record_of_one_file_has_is_known(tmp_path: Path) -> Non
     assert len(plan_import([tmp_path], ImportConfig(map=fields)).files) == 2
 
 
-#: Columns of Parquet: read at once where all values are usual, row by row where one is not.
+#: Columns of Parquet: converted at once if all values are usual, else row by row.
 COLUMNS: dict[str, Any] = {
     "q": pa.array(["1+1?", "1+2?"]), "a": pa.array(["2", ""]), "right": pa.array([True, None]),
     "step": pa.array([0, 40], pa.uint16()), "gold": pa.array([2, None]), "greedy": pa.array([0.0, 1.0]),

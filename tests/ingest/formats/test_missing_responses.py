@@ -23,7 +23,7 @@ from tests.ingest.formats import test_lighteval_details as of_lighteval
 from tests.ingest.formats import test_lm_eval_harness as of_lm_eval
 from tests.ingest.formats.reading import checked, write_lines
 
-#: Where the response of each case of ``good`` is, and what takes its place; MISSING takes the field away.
+#: Place of the response in each case of ``good``, and its replacement; MISSING removes the field.
 MISSING = object()
 CASES = {case.importer.name: case for case in [*good.OF_ROWS, *good.OF_LINES]}
 NULLS: list[tuple[str, tuple[Any, ...], Any]] = [
@@ -171,7 +171,7 @@ def test_a_line_says_how_many_and_a_loss_stays(tmp_path: Path, kind: str) -> Non
         write_lines(path, *rows)
     names = {"prompt": "q", "response": "a", "reward": "ok", "step": "s"}
     config = ImportConfig(store=tmp_path / "audit.duckdb", map=names)
-    says = "40 of 160 samples have a score and no text: they count as empty responses"
+    says = "40 of 160 samples have a score but no text: counted as empty responses"
     (shown,) = preview(plan_import([path], config), config)
     assert says in shown.notes
     (series,) = import_samples([path], config).series

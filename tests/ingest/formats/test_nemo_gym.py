@@ -87,7 +87,7 @@ def test_the_id_of_the_task_counts_before_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"_ng_failure_class": "timeout"}, "an attempt that failed"),
+        ({"_ng_failure_class": "timeout"}, "a failed attempt"),
         ({"responses_create_params": {"input": []}}, "no input"),
         ({"response": None, "reward": None}, "no output"),
     ],

@@ -43,7 +43,7 @@ def traces(run: Path) -> Path:
 
 
 def edited(tmp_path: Path, edit: Edit) -> Recorded | Fault:
-    """The first real episode, changed, and read from a file that lies nowhere in particular."""
+    """Read the first real episode with changes, from a file outside a run directory."""
     episode = json.loads(REAL.read_text().splitlines()[0])
     edit(episode)
     (item,) = read(write_lines(tmp_path / "traces.jsonl", episode))
@@ -124,7 +124,7 @@ def test_a_conversation_is_read_along_its_last_branch(tmp_path: Path) -> None:
     sample = edited(tmp_path, branch)
     assert sample.prompt == "system: Add.\n\nuser: What is 0+1?"
     assert sample.response == "assistant: 1\n\ntool: ok\n\nassistant: hm\n\n2"
-    assert sample.logp_sum is None  # of the last message nobody wrote any
+    assert sample.logp_sum is None  # the last message has none
 
 
 def test_a_judge_is_passed_over(tmp_path: Path) -> None:

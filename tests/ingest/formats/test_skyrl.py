@@ -29,7 +29,7 @@ def read(folder: Path, *entries: dict[str, Any], **options: Any) -> list[Recorde
 
 def test_an_evaluation_is_recognised_and_read(tmp_path: Path) -> None:
     path = tmp_path / "dumped_evals" / "global_step_20_evals" / "openai_gsm8k.jsonl"
-    assert skyrl.recognises(path, ENTRY)
+    assert skyrl.IMPORTER.recognises(path, ENTRY)
     assert skyrl.place(path).step == 20
     assert skyrl.place(tmp_path / "dumped_evals" / "eval_only" / "openai_gsm8k.jsonl").step is None
     assert read(tmp_path, ENTRY) == [
@@ -52,7 +52,7 @@ def test_the_gold_answer_of_data_made_for_verl(tmp_path: Path) -> None:
 def test_averages_are_no_samples(tmp_path: Path) -> None:
     path = tmp_path / "aggregated_results.jsonl"
     path.write_text('{"eval/all/avg_score": 0.5}\n')
-    assert not skyrl.recognises(path, {"eval/all/avg_score": 0.5})
+    assert not skyrl.IMPORTER.recognises(path, {"eval/all/avg_score": 0.5})
     assert list(skyrl.read_samples(path, ReadOptions())) == []
 
 

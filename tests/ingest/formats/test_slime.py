@@ -54,7 +54,7 @@ def test_other_archives_are_not_taken_for_dumps(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("rollout_id")
     trained = dump(tmp_path / "train_data" / "7.pt", SAMPLE)
     assert not any(slime.recognises(path, {}) for path in (tmp_path / "7.pt", tmp_path / "text.pt", trained, tmp_path))
-    with pytest.raises(ImportFileError, match=r"7.pt: a .pt file without samples; is it a checkpoint\?"):
+    with pytest.raises(ImportFileError, match=r"7.pt: a .pt file without samples \(a checkpoint"):
         read(tmp_path / "7.pt")
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_loaded_is_said(tmp_path: Path, monkeypatch: pytes
 
 
 class Touch:
-    """What runs code when it is unpickled."""
+    """Runs code when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -21,7 +21,7 @@ read = reader(trl_completions)
 
 
 def test_a_dump_of_trl_is_recognised_and_read() -> None:
-    assert trl_completions.recognises(TEXT, first_record(TEXT))
+    assert trl_completions.IMPORTER.recognises(TEXT, first_record(TEXT))
     assert (trl_completions.place(TEXT).run, trl_completions.place(TEXT).step) == ("text", 2)
     samples = read(TEXT)
     assert len(samples) == 8
@@ -38,7 +38,7 @@ def test_chat_messages_become_one_text() -> None:
 
 
 def test_among_several_rewards_the_user_chooses() -> None:
-    with pytest.raises(ImportFileError, match=r"pass --reward with one of is_right, size; TRL's sum"):
+    with pytest.raises(ImportFileError, match=r"pass --reward with one of is_right, size .TRL's weighted sum"):
         read(TWO)
     sizes = [one.reward for one in read(TWO, reward="size")]
     assert sizes == pytest.approx([0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.5])

@@ -1,4 +1,4 @@
-"""A line that is read as a class of its fields gives what it gives field by field."""
+"""A line decoded to a class gives the same sample as field by field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Re
 from oversharp.diagnostics.ingest.formats.rows import NOT_UTF8, records, typed_records
 from tests.ingest.formats.test_bad_input import VERL
 
-#: Our names and, for lines that are flat, theirs.
+#: Our names and those of flat lines.
 MAP = {
     "prompt": "q", "response": "r", "gold": "a", "reward": "s", "step": "n", "problem": "p", "index": "i",
     "answer": "x", "n_tokens": "t", "finish_reason": "f", "task": "k", "greedy": "g",

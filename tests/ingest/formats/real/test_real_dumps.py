@@ -1,4 +1,4 @@
-"""Every sample of dumps that the tools write on the spot comes through, with its text, in its place."""
+"""Every sample of freshly written dumps is imported with its text, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[int | None, str | None, str | None, int | None]
 
 
 def imported(folder: Path, tool: str) -> dict[Key, Recorded]:
-    """Everything that is found in an output folder, by step, task, problem and index."""
+    """Return all samples in an output folder, by step, task, problem and index."""
     inside = find_files([folder])
     assert {one.importer.name for one in inside.files} == {tool}
     assert all(path.name.startswith("results_") for path in inside.unknown)

@@ -1,8 +1,8 @@
-"""The tools themselves, run on untrained Countdown models: each writes the dumps of a run of two checkpoints.
+"""Run the tools on untrained Countdown models: each writes the dumps of a run of two checkpoints.
 
-``python -m tests.ingest.formats.real.tools TOOL`` writes tests/ingest/formats/data anew; ``--python`` names an
-interpreter that has the tool. lighteval cannot be installed beside oversharp (it pins a latex2sympy2_extended that
-math-verify does not take, and needs xxhash below 4), so that only its dumps are tested.
+``python -m tests.ingest.formats.real.tools TOOL`` writes tests/ingest/formats/data again; ``--python`` is an
+interpreter with the tool. lighteval cannot be installed together with oversharp (it pins a latex2sympy2_extended that
+math-verify rejects, and needs xxhash below 4), so only its dumps are tested.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ TOOLS: dict[str, tuple[Callable[[Path, str], list[Path]], str]] = {
 
 
 def main() -> None:
-    """Write the dumps of one tool anew."""
+    """Write the dumps of one tool again."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("tool", choices=TOOLS)
     parser.add_argument("--python", default=sys.executable)

@@ -1,44 +1,167 @@
-"""Join the samples of a series with their grades once, for many queries, as narrow tables of one connection.
+"""Results that one connection computes once for many queries: samples joined with grades, and counts of samples.
 
-Every view of graded samples repeats that join, which is most of the cost of measures, verdict and report. While a
-series is kept, these views read its samples from here, and those of other series as usual; ``graded_samples`` then has
-only ``KEPT_COLUMNS``. The join is done in parts of bounded size, to bound its memory; the result is in an in-memory
-database, which is compressed after each part.
+Every view of graded samples joins samples and grades, which is most of the cost of measures, verdict and report.
+``KeptSamples.keep`` joins a series once, into narrow tables of an in-memory database. Meanwhile the views query these
+tables for the kept series, and the store for others; ``graded_samples`` then has only ``KEPT_COLUMNS``.
+``KeptSamples.count`` counts all samples of a store for the count views. Both process the samples in parts, to limit
+memory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from pathlib import Path
 from secrets import token_hex
+from typing import TypeAlias
 
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.kept.counts import (
-    COUNTED_FROM,
-    NAMES_COUNTS,
-    OF_COUNTED,
-    Stage,
-    count_samples,
-    problem_ranges,
-)
+from oversharp.diagnostics.store.schema import script
 
-#: Samples joined at once.
+#: Starts a progress stage of a number of samples; the context's value advances it.
+Stage: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+#: Above this number of samples, a user's query on counts first counts all samples.
+COUNTED_FROM = 1_000_000
+#: Samples processed at once.
 SAMPLES_PER_PART = 3_000_000
 
-#: Columns of the kept ``graded_samples``: none as long as a response.
+#: Count view → its query on the counted samples, with columns in the view's order.
+_COUNT_VIEWS = {
+    "sampled_counts": """
+        SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, n_planned
+        FROM counted_samples""",
+    "problem_counts": """
+        SELECT
+            series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
+            n_of_common AS n, correct_of_common AS n_correct, n_common AS n_planned
+        FROM counted_samples
+        WHERE n_of_common > 0""",
+    "read_counts": """
+        SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, wrong_cut AS n_cut,
+            wrong_unread AS n_unread, n_planned
+        FROM counted_samples""",
+}
+_NAMES_COUNTS = re.compile(rf"\b(?:{'|'.join(_COUNT_VIEWS)})\b", re.IGNORECASE)
+_COUNTED = """
+CREATE OR REPLACE TEMP TABLE counted_samples (
+    series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
+    problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n BIGINT, n_correct BIGINT, n_of_common BIGINT,
+    correct_of_common BIGINT,
+    n_cut BIGINT,                       -- truncated at the token limit; NULL if unknown
+    n_lenient BIGINT,                   -- correct with several boxes, or rejected by the problem's own verifier
+    wrong_cut BIGINT,                   -- as n_cut and n_unread of read_counts
+    wrong_unread BIGINT
+)
+"""
+_COUNTED_CELLS = """
+CREATE OR REPLACE TEMP TABLE counted_cells AS
+SELECT
+    row_number() OVER (ORDER BY w.series, w.step, w.problem_id)::INTEGER AS cell,
+    w.*,
+    p.task,
+    p.verifier AS own_verifier,
+    coalesce(a.verifier, p.verifier) AS verifier
+FROM planned_samples AS w
+JOIN current_audits AS a USING (audit_id)
+JOIN problems AS p USING (problem_id)
+"""
+# Only graded samples, as in the view. Grouped by number: grouping by names and ids takes three times as long.
+_COUNT_PART = """
+INSERT INTO counted_samples
+WITH counts AS (
+    SELECT
+        c.cell,
+        count(*) AS n,
+        count(*) FILTER (g.correct) AS n_correct,
+        count(*) FILTER (s.sample_index < c.n_common) AS n_of_common,
+        count(*) FILTER (g.correct AND s.sample_index < c.n_common) AS correct_of_common,
+        CASE WHEN count(s.finish_reason) > 0 THEN count(*) FILTER (s.finish_reason = 'length') END AS n_cut,
+        CASE WHEN count(g.n_boxed) > 0 OR bool_or({refused} IS NOT NULL) THEN
+            count(*) FILTER (g.correct AND (g.n_boxed > 1 OR {refused})) END AS n_lenient,
+        CASE WHEN count(s.finish_reason) = count(*)
+            THEN count(*) FILTER (why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) = 'cut') END AS wrong_cut,
+        count(*) FILTER (why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) = 'unread') AS wrong_unread
+    FROM samples AS s
+    JOIN counted_cells AS c
+        ON c.checkpoint_id = s.checkpoint_id
+        AND c.problem_id = s.problem_id
+        AND c.settings_id = s.settings_id
+        AND c.n_planned > s.sample_index
+    JOIN grades AS g
+        ON g.problem_id = s.problem_id
+        AND g.response_id = s.response_id
+        AND g.verifier = c.verifier
+    {own}
+    WHERE NOT s.greedy
+      AND s.problem_id BETWEEN $first AND $last
+      AND g.problem_id BETWEEN $first AND $last
+    GROUP BY c.cell
+)
+SELECT
+    c.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, c.task, c.problem_id, c.n_planned, c.n_common,
+    n.n, n.n_correct, n.n_of_common, n.correct_of_common, n.n_cut, n.n_lenient, n.wrong_cut,
+    CASE WHEN c.verifier NOT LIKE 'recorded:%' THEN n.wrong_unread END AS wrong_unread  -- unknown for imported rewards
+FROM counts AS n
+JOIN counted_cells AS c USING (cell)
+"""
+#: Only for regraded audits: it is a second pass over all grades.
+_OWN_GRADES = """
+LEFT JOIN grades AS own
+    ON own.problem_id = s.problem_id
+    AND own.response_id = s.response_id
+    AND own.verifier = c.own_verifier
+    AND c.verifier <> c.own_verifier
+"""
+
+
+def count_samples(database: Database, stage: Stage, most: int) -> None:
+    """Create ``counted_samples`` from parts of at most ``most`` samples, or of one problem."""
+    run = database.rows
+    run(_COUNTED)
+    run(_COUNTED_CELLS)
+    regraded = run("SELECT 1 FROM current_audits WHERE verifier IS NOT NULL LIMIT 1")
+    chosen = {"own": _OWN_GRADES, "refused": "(NOT own.correct)"} if regraded else {"own": "", "refused": "NULL"}
+    planned = run("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM counted_cells")[0][0]
+    with stage(planned) as advance:
+        for first, last, n in _problem_ranges(database, "counted_cells", most):
+            run(_COUNT_PART.format(**chosen), {"first": first, "last": last})
+            advance(n)
+    run("DROP TABLE temp.counted_cells")
+
+
+def _problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple[str, str, int]]:
+    """Yield first problem, last problem and number of samples of parts of at most ``most`` samples.
+
+    ``cells`` is a relation with ``problem_id`` and ``n_planned``. A problem with more samples is a separate part.
+    """
+    part: list[str] = []
+    n = 0
+    for problem_id, n_planned in database.rows(
+        f"SELECT problem_id, sum(n_planned)::BIGINT FROM {cells} GROUP BY problem_id ORDER BY problem_id"
+    ):
+        if part and n + n_planned > most:
+            yield part[0], part[-1], n
+            part, n = [], 0
+        part.append(problem_id)
+        n += n_planned
+    if part:
+        yield part[0], part[-1], n
+
+
+# ---------------------------------------------------------------- joined samples
+
+#: Columns of the kept ``graded_samples``, all short.
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
     "reconsiders", "common", "n_planned", "n_common", "reward",
 )  # fmt: skip
-#: Columns derived from texts, which take two thirds of a join: only on request.
+#: Columns derived from texts. They take two thirds of the join's time, so they are optional.
 OF_TEXTS = ("strategy", "looped", "reconsiders")
-#: Columns it lacks.
+#: Columns of ``graded_samples`` that are not kept.
 NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reason")
-#: Views on top of the kept views.
+#: Views that query a kept view.
 _ON_TOP = ("problem_counts", "sampled_counts", "read_counts")
 
 _CELLS = """
@@ -65,10 +188,10 @@ CREATE TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOL
 CREATE TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
 CREATE TABLE {base} (cell INTEGER, response_id VARCHAR, correct BOOLEAN, logp_sum_raw DOUBLE, n BIGINT);
 """
-# Texts are dropped before the join with the grades, to keep the join's memory to a few words per sample.
+# Texts are dropped before the join with the grades, to limit its memory to a few words per sample.
 _PART = """
 CREATE OR REPLACE TEMP TABLE kept_part AS
-WITH said AS (
+WITH drawn AS (
     SELECT
         c.cell, c.is_base, c.n_common, c.verifier, s.problem_id, s.response_id, s.greedy, s.sample_index, s.n_tokens,
         s.finish_reason, s.logp_sum_raw, {of_texts}
@@ -84,7 +207,7 @@ SELECT
     s.* EXCLUDE (problem_id, verifier), g.answer, g.mode, g.correct, g.n_boxed, g.answer_style, g.lenient,
     g.reward,
     CASE WHEN s.verifier NOT LIKE 'recorded:%' THEN g.state END AS state
-FROM said AS s
+FROM drawn AS s
 JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
@@ -121,7 +244,7 @@ _FROM_PART = (
     GROUP BY cell, response_id
     """,
 )
-#: View → its query on one kept series, with columns in the view's order.
+#: View → its query on a kept series, with columns in the view's order.
 _KEPT = {
     "graded_samples": """
         SELECT {columns}
@@ -153,10 +276,7 @@ _NAMES = ("cells", "samples", "answers", "greedy", "base")
 
 
 class KeptSamples:
-    """Kept series of one connection.
-
-    The views do not show samples or grades written in the meantime.
-    """
+    """Kept series of one connection. Its views do not show samples or grades written meanwhile."""
 
     def __init__(self, database: Database, *, for_user: bool) -> None:
         self._database = database
@@ -170,7 +290,7 @@ class KeptSamples:
     def keep(self, series: str, *, texts: bool = True) -> Iterator[None]:
         """Keep ``series`` inside the block; no effect if an outer block keeps it.
 
-        Without ``texts`` no text is read, and ``graded_samples`` lacks ``OF_TEXTS``. Raises ``StoreError`` where the
+        Without ``texts``, texts are not read and ``graded_samples`` lacks ``OF_TEXTS``. Raises ``StoreError`` if the
         store cannot be read.
         """
         if series in self._kept:
@@ -187,42 +307,42 @@ class KeptSamples:
 
     @contextmanager
     def bypass(self) -> Iterator[None]:
-        """Make the views read everything inside the block, with all columns."""
+        """Make the views query the store inside the block, with all columns."""
         kept, self._kept = self._kept, {}
         try:
             if kept:
-                self._see()
+                self._refresh_views()
             yield
         finally:
             self._kept = kept
             if kept:
-                self._see()
+                self._refresh_views()
 
     def count(self, stage: Stage) -> None:
         """Count all samples once, for the count views until the store is closed.
 
-        ``counted_samples`` has the counts with ``n_cut`` and ``n_lenient``. Must not be called while a series is kept.
-        ``stage`` gets the number of samples and returns the progress function. Raises ``StoreError``.
+        Creates the table ``counted_samples``, which also has ``n_cut`` and ``n_lenient``. Must not be called while a
+        series is kept. Raises ``StoreError``.
         """
         with self._database.explain_errors():
             count_samples(self._database, stage, SAMPLES_PER_PART)
-            for view, query in OF_COUNTED.items():
-                self._make(view, query)
+            for view, query in _COUNT_VIEWS.items():
+                self._create_view(view, query)
             self._counted = True
 
     def count_for(self, sql: str) -> None:
-        """Count all samples first if a user's query names counts of more than ``COUNTED_FROM`` of them.
+        """Count all samples first if a user queries counts of more than ``COUNTED_FROM`` samples.
 
-        The views would join all at once: with ten million samples that took eleven times the memory.
+        The views would join all at once, which took eleven times the memory with ten million samples.
         """
-        if not self._for_user or self._counted or self._kept or not NAMES_COUNTS.search(sql):
+        if not self._for_user or self._counted or self._kept or not _NAMES_COUNTS.search(sql):
             return
         ((planned,),) = self._database.rows("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM planned_samples")
         if planned > COUNTED_FROM:
             self.count(lambda n: nullcontext(lambda counted: None))
 
     def _keep(self, series: str, *, texts: bool) -> None:
-        # connections of one process to one file share attached databases
+        # connections of one process to one file share attached databases, so the name must be unique
         home = f"kept_{token_hex(8)}"
         tables = {name: f"{home}.{name}" for name in _NAMES}
         run = self._database.rows
@@ -236,24 +356,24 @@ class KeptSamples:
         pattern = "'" + str(patterns[0][0]).replace("'", "''") + "'" if patterns else "''"
         # a pattern passed as parameter would be compiled for every sample
         part = _PART.format(**tables, of_texts=_OF_TEXTS.format(pattern=pattern) if texts else _NO_TEXTS)
-        for first, last, _ in problem_ranges(self._database, tables["cells"], SAMPLES_PER_PART):
+        for first, last, _ in _problem_ranges(self._database, tables["cells"], SAMPLES_PER_PART):
             run(part, {"first": first, "last": last})
             for statement in _FROM_PART:
                 run(statement.format(**tables))
             run(f"CHECKPOINT {home}")
         run("DROP TABLE IF EXISTS temp.kept_part")
-        self._see()
+        self._refresh_views()
 
     def _drop(self, series: str) -> None:
-        if self._kept.pop(series, None) is None:  # keeping failed before
+        if self._kept.pop(series, None) is None:  # _keep failed
             return
         self._without_texts.discard(series)
-        self._see()
+        self._refresh_views()
         self._database.rows("DROP TABLE IF EXISTS temp.kept_part")
         self._database.rows(f"DETACH {self._homes.pop(series)}")
 
-    def _see(self) -> None:
-        """Make the views read the kept tables."""
+    def _refresh_views(self) -> None:
+        """Make the views query the kept tables."""
         if not self._kept:
             for view in (*_ON_TOP, *_KEPT):
                 self._database.rows(f"DROP VIEW IF EXISTS temp.{view}")
@@ -262,21 +382,21 @@ class KeptSamples:
         for view, kept in _KEPT.items():
             columns = self._columns()
             parts = [kept.format(**tables, columns=columns) for tables in self._kept.values()]
-            self._make(view, " UNION ALL BY NAME ".join([*parts, self._others(view)]))
+            self._create_view(view, " UNION ALL BY NAME ".join([*parts, self._query_of_others(view)]))
         for view in _ON_TOP:
-            self._make(view, _view_queries()[view])
+            self._create_view(view, _view_queries()[view])
 
-    def _make(self, view: str, query: str) -> None:
+    def _create_view(self, view: str, query: str) -> None:
         self._database.rows(f"CREATE OR REPLACE TEMP VIEW {view} AS {query}")
 
     def _columns(self) -> str:
-        """Return the columns of ``graded_samples``, without those that one kept series lacks."""
+        """Return the columns of ``graded_samples`` that all kept series have."""
         return ", ".join(name for name in KEPT_COLUMNS if not (self._without_texts and name in OF_TEXTS))
 
-    def _others(self, view: str) -> str:
-        """Return the query of the rows of all series that are not kept."""
+    def _query_of_others(self, view: str) -> str:
+        """Return a query of the view's rows of all series that are not kept."""
         columns = self._columns() if view == "graded_samples" else "*"
-        # the name refers to the kept view: here it must be all series, with all columns
+        # the name refers to the kept view, but here all series with all columns are needed
         whole = _view_queries()["graded_samples"]
         query = _view_queries()[view].replace("FROM graded_samples", f"FROM ({whole})")
         return f"SELECT {columns} FROM ({query}) WHERE series NOT IN ({_texts(list(self._kept))})"
@@ -285,8 +405,8 @@ class KeptSamples:
 @cache
 def _view_queries() -> dict[str, str]:
     """Return the query of every view in ``views.sql``, by name."""
-    script = (Path(__file__).parents[1] / "views.sql").read_text(encoding="utf-8")
-    return dict(re.findall(r"^CREATE OR REPLACE (?:TEMP )?VIEW (\w+) AS\n(.*?);$", script, re.MULTILINE | re.DOTALL))
+    pattern = r"^CREATE OR REPLACE (?:TEMP )?VIEW (\w+) AS\n(.*?);$"
+    return dict(re.findall(pattern, script("views.sql"), re.MULTILINE | re.DOTALL))
 
 
 def _texts(values: Sequence[str]) -> str:

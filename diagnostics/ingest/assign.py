@@ -1,4 +1,4 @@
-"""Assigns samples to checkpoints and problems, numbers them, and chooses the verifier."""
+"""Assign samples to checkpoints and problems, number them, and choose the verifier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oversharp.diagnostics.ingest.batch import SAMPLES_PER_BLOCK, Placed, PlacedRows, SampleBatch, storable
+from oversharp.diagnostics.ingest.batch import SAMPLES_PER_BLOCK, AssignedRows, AssignedSamples, SampleBatch, storable
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats import BY_NAME_ONLY
 from oversharp.diagnostics.ingest.formats.columns import differs
@@ -32,12 +32,12 @@ NO_STEP = "no step in its fields or name; pass --step, or --base PATH if it is t
 NO_REWARD = "no reward, though others of this run have one"
 NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (
-    "verifier {} cannot read its gold answer: import with another --verifier, and see that its grades are the tool's"
+    "verifier {} cannot parse its gold answer; pass another --verifier and check that its grades match the tool's"
 )
-DUPLICATE = "a (problem, sample) that was read before"
+DUPLICATE = "duplicate of an earlier (problem, sample)"
 TOO_LARGE_INDEX = f"a sample number above {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
-OTHER_STEP = "of a step that is not among --steps"
+OTHER_STEP = "its step is not among --steps"
 
 #: Checkpoint, problem, and whether greedy.
 Where = tuple[str, str, bool]
@@ -45,10 +45,10 @@ Where = tuple[str, str, bool]
 
 @dataclass(kw_only=True)
 class Reading:
-    """Progress of one file. ``faults``: records that cannot be used, by reason.
+    """Progress of one file. ``faults`` counts unusable records by reason.
 
-    ``n_otherwise`` samples have another reward than the same response to their problem had before, ``n_empty`` a reward
-    and no text.
+    ``n_conflicting`` samples have another reward than the same response to their problem had before; ``n_empty`` have a
+    reward but no text.
     """
 
     file: PlannedFile
@@ -60,47 +60,47 @@ class Reading:
     part: SampleBatch
     notes: list[str] = field(default_factory=list)
     highest_step: int = -1
-    n_otherwise: int = 0
+    n_conflicting: int = 0
     n_empty: int = 0
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def count(self, steps: Mapping[str, int]) -> None:
-        """Count the part's samples by step and problem; ``steps`` are those of the checkpoints."""
+        """Count the part's samples by step and problem; ``steps`` maps checkpoint ids to steps."""
         places = (self.part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
         self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
 
     def skip(self, line: int, why: str) -> None:
-        """Count a record that cannot be used."""
+        """Count an unusable record."""
         counted = self.faults.get(why)
         n, first_line = (0, line) if counted is None else (counted.n, min(counted.first_line, line))
         self.faults[why] = FaultCount(n=n + 1, first_line=first_line)
 
     def note_step(self, item: Recorded) -> None:
-        """Add one note where the steps of the file go backwards, or differ from the step in its name."""
+        """Add a note if the steps of the file decrease, or differ from the step in its name."""
         if item.step is None or self.file.fixed or self.file.importer.name in BY_NAME_ONLY:
-            return  # where the user named the field of the step, it counts, and the order of rows means nothing
+            return  # the user named the field of the step, and rows may have any order
         if item.step < self.highest_step and not self.notes:
             backwards = f"from {self.highest_step} to {item.step}"
-            self.notes.append(f"line {item.line}: the step goes back {backwards}; a restarted run?")
+            self.notes.append(f"line {item.line}: the step decreases {backwards}; a restarted run?")
         elif self.file.step not in (None, item.step) and not self.notes:
-            named = f"step {self.file.step} by the file's name and {item.step} by its field"
-            self.notes.append(f"line {item.line}: {named}, which counts; --step names another")
+            both = f"the file's name has step {self.file.step}, its field {item.step}"
+            self.notes.append(f"line {item.line}: {both}, which is used; pass --step for another")
         self.highest_step = max(self.highest_step, item.step)
 
     def note_rewards(self) -> None:
-        """Add a note where one response has several rewards: the store has one grade per text."""
-        if self.n_otherwise:
+        """Add a note if a response has several rewards: the store has one grade per text."""
+        if self.n_conflicting:
             self.notes.append(
-                f"{plural(self.n_otherwise, 'sample')} of {self.n_samples:,} came before with another reward: the same "
-                "response to the same problem has one grade, its first, so that pass@k is not that of these rewards; "
-                "import dumps that hold whole responses"
+                f"{plural(self.n_conflicting, 'sample')} of {self.n_samples:,} repeat an earlier response with another "
+                "reward. Only the first reward of a response to a problem is used, so pass@k differs from these "
+                "rewards; import dumps with whole responses"
             )
 
 
-class Places:
-    """Checkpoints, problems and sample numbers of one series. ``verifier`` None: the first samples decide.
+class SampleAssigner:
+    """Checkpoints, problems and sample numbers of one series. ``verifier`` None: the first samples determine it.
 
-    ``steps``: the steps of the samples so far, with the first file of each.
+    ``steps`` maps the steps of the samples so far to their first file.
     """
 
     def __init__(self, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -110,13 +110,13 @@ class Places:
         self._config = config
         self._only_steps = frozenset(config.steps)
         self.problems = KnownProblems(by_id=config.match == "id")
-        self._faults: dict[bytes, Fault] = {}  # of problems that cannot be used
-        self._seen: dict[Where, int] = {}  # bit i: sample i is there
+        self._faults: dict[bytes, Fault] = {}  # of unusable problems
+        self._seen: dict[Where, int] = {}  # bit i is set if sample i exists
         self._checkpoint_ids: dict[int, str] = {}
 
     @property
     def counts(self) -> Iterator[tuple[int, str, str, bool, int]]:
-        """Step, label, problem, whether greedy, and number of samples, including those of earlier imports."""
+        """Step, label, problem, whether greedy, and number of samples, earlier imports included."""
         steps = {checkpoint_id: step for step, checkpoint_id in self._checkpoint_ids.items()}
         for (checkpoint_id, problem_id, greedy), seen in self._seen.items():
             if checkpoint_id in steps:
@@ -124,13 +124,13 @@ class Places:
                 yield step, f"step {step}", problem_id, greedy, seen.bit_count()
 
     def add_stored_samples(self, where: Where, indices: Iterable[int]) -> None:
-        """Add the numbers of the samples of an earlier import."""
+        """Add the sample numbers of an earlier import."""
         self._seen[where] = sum(1 << int(index) for index in indices)
 
-    def place(self, block: Sequence[Recorded], reading: Reading) -> Placed:
-        """Return the usable samples of a block; count the others by reason in ``reading``."""
+    def assign(self, block: Sequence[Recorded], reading: Reading) -> AssignedSamples:
+        """Return the usable samples of a block; count the others in ``reading``."""
         self._choose_verifier(block, reading.file)
-        placed = Placed()
+        placed = AssignedSamples()
         for run in _runs(block):
             where = self._locate(run[0], reading)
             if isinstance(where, str):
@@ -143,10 +143,10 @@ class Places:
                 placed.add(where[0], where[1], items, indices)
         return placed
 
-    def place_rows(self, rows: RecordedRows, reading: Reading) -> PlacedRows:
-        """Return the usable rows, as ``place``."""
+    def assign_rows(self, rows: RecordedRows, reading: Reading) -> AssignedRows:
+        """Return the usable rows; count the others in ``reading``."""
         self._choose_verifier(list(rows.rows(0, SAMPLES_PER_BLOCK).records()), reading.file)
-        placed = PlacedRows(rows=rows)
+        placed = AssignedRows(rows=rows)
         starts = _starts(rows)
         index = rows.columns.get("index")
         numbers = [None] * len(rows) if index is None else index.to_pylist()
@@ -164,7 +164,7 @@ class Places:
         return placed
 
     def _choose_verifier(self, block: Sequence[Recorded], file: PlannedFile) -> None:
-        """Choose the tool's rewards where any of the first samples has one, else the configured verifier."""
+        """Choose the tool's rewards if any of the first samples has one, else the configured verifier."""
         if self.verifier is not None:
             return
         usable = [item for item in block if self._step_fault(step_of(item, file, self._config)) is None]
@@ -178,7 +178,7 @@ class Places:
         return OTHER_STEP if self._only_steps and step not in self._only_steps else None
 
     def _locate(self, item: Recorded, reading: Reading) -> Where | str:
-        """Return checkpoint and problem of a sample, or why it cannot be used."""
+        """Return checkpoint and problem of a sample, or why it is unusable."""
         step = step_of(item, reading.file, self._config)
         why = self._step_fault(step) or self._reward_fault(item)
         if step is None or why is not None:
@@ -199,15 +199,15 @@ class Places:
         fault = self.problems.fault_of(item, task, step)
         if fault is not None:
             return fault
-        found_before = self.problems.find(item, task) or self._faults.get(text_key(item.prompt, item.gold, task))
-        return found_before or self._new_problem(item, task, step, reading)
+        known = self.problems.find(item, task) or self._faults.get(text_key(item.prompt, item.gold, task))
+        return known or self._new_problem(item, task, step, reading)
 
     def _new_problem(self, item: Recorded, task: str, step: int, reading: Reading) -> str | Fault:
         fault = self._problem_fault(item, reading)
         if fault is not None:
             self._faults[text_key(item.prompt, item.gold, task)] = fault
             return fault
-        assert self.verifier is not None  # the first samples chose it
+        assert self.verifier is not None  # chosen from the first samples
         problem = problem_of(item, reading.file, self.verifier, self._config.gold)
         source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
         reading.part.add_problem(
@@ -217,8 +217,8 @@ class Places:
         return problem.problem_id
 
     def _problem_fault(self, item: Recorded, reading: Reading) -> Fault | None:
-        """Return why a problem cannot be graded; None where it can."""
-        assert self.verifier is not None  # the first samples chose it
+        """Return why a problem cannot be graded, or None."""
+        assert self.verifier is not None  # chosen from the first samples
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
         problem = problem_of(item, reading.file, self.verifier, self._config.gold)
@@ -234,15 +234,15 @@ class Places:
     def _number_samples(
         self, where: Where, given: Sequence[int | None], lines: Sequence[int], reading: Reading
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the places of the samples that are no duplicates, and their numbers.
+        """Return the places of the samples that are not duplicates, and their numbers.
 
-        ``given``: the tool's numbers of the samples, None where it has none; ``lines``: their lines.
+        ``given`` are the tool's numbers of the samples or None, ``lines`` their lines.
         """
         seen = self._seen.get(where, 0)
         start = seen.bit_length() if given[0] is None else given[0]
         here = range(start, start + len(given))
         in_order = given.count(None) == len(given) if given[0] is None else given == list(here)
-        if in_order and start >= 0 and here[-1] <= LARGEST_INDEX:  # as most runs are
+        if in_order and start >= 0 and here[-1] <= LARGEST_INDEX:  # the common case
             bits = ((1 << len(given)) - 1) << start
             if not seen & bits:
                 self._seen[where] = seen | bits
@@ -268,12 +268,12 @@ class Places:
 
 
 def step_of(item: Recorded, file: PlannedFile, config: ImportConfig) -> int | None:
-    """Return the step that a sample counts for; None where it is unknown."""
+    """Return the step of a sample, merged by ``--window``; None if unknown."""
     return _windowed(file.step if file.fixed or item.step is None else item.step, config)
 
 
 def step_of_file(file: PlannedFile, config: ImportConfig) -> int | None:
-    """Return the step that samples without a step field count for; None where it is unknown."""
+    """Return the step of samples without a step field, merged by ``--window``; None if unknown."""
     return _windowed(file.step, config)
 
 
@@ -282,12 +282,12 @@ def _windowed(step: int | None, config: ImportConfig) -> int | None:
 
 
 def task_of(item: Recorded, file: PlannedFile) -> str:
-    """Return the task of a sample: from its record, else its file, else the series' name."""
+    """Return the task of a sample: from its record, else its file, else the name of the series."""
     return item.task or file.task or file.series
 
 
 def problem_of(item: Recorded, file: PlannedFile, verifier: str, gold_list: GoldList) -> Problem:
-    """Return the problem of a sample; ``gold_list``: whether any or all members of a list of golds are required."""
+    """Return the problem of a sample; ``gold_list``: whether any or all golds of a list are required."""
     task, gold = storable(task_of(item, file)), storable(item.gold or "")
     gold = all_of(gold) if gold_list == "all" else gold
     return Problem(task=task, prompt=storable(item.prompt), gold=gold, verifier=verifier)
@@ -317,7 +317,7 @@ def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
 
 
 def _starts(rows: RecordedRows) -> list[int]:
-    """Return the start of each run of rows, as ``_runs``."""
+    """Return the start of each run of rows, as in ``_runs``."""
     differs_N = np.zeros(len(rows) - 1, dtype=bool)
     for name in ("prompt", "step", "gold", "task", "greedy"):
         differs_N |= differs(rows, name)

@@ -1,23 +1,28 @@
-"""Read and write the ways of correct responses.
-
-First their signatures, then the way of each.
-"""
+"""Read and write the ways of correct responses: signatures, and the way of each response."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.ways.contract import Signature
 
-#: Texts read at a time (fewer if long), and responses whose ways are merged at a time.
+#: Most texts per block, and responses whose ways are merged at a time.
 TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000
-#: Texts read first, before their lengths are known, and characters read at a time.
-FIRST_TEXTS, CHARACTERS_AT_ONCE = 512, 1 << 25
 
-#: Via the grades that count, which have each response once: there are many more samples.
+#: Responses in the first block, before text lengths are known; then characters per block.
+FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25
+_TEXTS = """
+    SELECT rowid AS place, problem_id, response_id, text
+    FROM samples
+    -- the bounds let DuckDB skip parts of the table without such rows
+    WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
+    ORDER BY rowid
+"""
+#: Selects from grades first, which have each response once: there are many more samples.
 _PENDING = """
 WITH unread AS (
     SELECT g.problem_id, g.response_id
@@ -39,13 +44,6 @@ JOIN unread USING (problem_id, response_id)
 GROUP BY problem_id, response_id
 ORDER BY place
 """
-_TEXTS = """
-SELECT problem_id, response_id, text
-FROM samples
--- the bounds let DuckDB skip parts of the table without such rows
-WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
-ORDER BY rowid
-"""
 _UNJOINED = """
 SELECT problem_id, count(*) AS n
 FROM response_ways
@@ -55,7 +53,7 @@ WHERE reader = $reader AND problem_id IN (
 GROUP BY problem_id
 ORDER BY problem_id
 """
-#: With the number of draws at any checkpoint of any series, so that ways are the same for all.
+#: Samples are counted at all checkpoints of all series, so that ways are the same for all.
 _SIGNED = """
 WITH drawn AS (
     SELECT problem_id, response_id, count(*) AS n
@@ -71,6 +69,23 @@ ORDER BY problem_id, response_id
 """
 
 
+def text_blocks(
+    frame: Callable[..., pd.DataFrame], places: Sequence[int] | np.ndarray, most: int
+) -> Iterator[pd.DataFrame]:
+    """Yield ``place, problem_id, response_id, text`` of samples at ascending row positions, in blocks of similar size.
+
+    ``frame`` runs a query. A block has at most ``most`` rows, fewer if texts are long.
+    """
+    first, size = 0, min(most, FIRST_BLOCK)
+    while first < len(places):
+        block = [int(place) for place in places[first : first + size]]
+        texts = frame(_TEXTS, first=block[0], last=block[-1], places=block)
+        yield texts
+        first += size
+        characters = max(1.0, float(texts["text"].str.len().mean()))
+        size = max(1, min(most, int(BLOCK_CHARACTERS / characters)))
+
+
 class WaysTable:
     """The table ``response_ways`` of a store."""
 
@@ -82,41 +97,32 @@ class WaysTable:
         return bool(self._database.rows("SELECT 1 FROM response_ways LIMIT 1"))
 
     def find_unread(self, series: str, reader: str) -> list[int]:
-        """Return the row positions of correct responses of a series' problems without a signature.
+        """Return row positions of correct responses without a signature, each text once.
 
-        Each text once.
-
-        Includes responses of other series to the same problems. Raises ``StoreError``.
+        Includes responses of other series to the problems of ``series``. Raises ``StoreError``.
         """
         return [int(row[0]) for row in self._database.rows(_PENDING, {"series": series, "reader": reader})]
 
     def texts(self, places: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Yield frames ``problem_id, response_id, text`` of these row positions, in order, some at a time."""
-        start, size = 0, FIRST_TEXTS
-        while start < len(places):
-            block = list(places[start : start + size])
-            rows = self._database.frame(_TEXTS, {"first": block[0], "last": block[-1], "places": block})
-            yield rows
-            start += size
-            characters = max(1.0, float(rows["text"].str.len().mean()))
-            size = max(1, min(TEXTS_AT_ONCE, int(CHARACTERS_AT_ONCE / characters)))
+        """Yield frames with ``problem_id, response_id, text`` of these row positions, in order."""
+        return text_blocks(lambda sql, **values: self._database.frame(sql, values), places, TEXTS_AT_ONCE)
 
     def keep_only(self, reader: str) -> None:
-        """Delete the ways of other readers or versions: their classes are not comparable."""
+        """Delete the ways of other readers and versions, whose classes are not comparable."""
         if self._database.rows("SELECT 1 FROM response_ways WHERE reader <> ? LIMIT 1", [reader]):
             with self._database.transaction():
                 self._database.rows("DELETE FROM response_ways WHERE reader <> ?", [reader])
 
     def add(self, reader: str, rows: pd.DataFrame, signatures: Sequence[Signature]) -> None:
-        """Commit signatures; the names of the ways follow with ``join``."""
+        """Commit signatures; ``join`` adds the names of the ways."""
         frame = rows[["problem_id", "response_id"]].assign(
             strategy=[signature.strategy for signature in signatures],
-            operations=[item.operations or None for item in signatures],
-            final_step=[entry.final or None for entry in signatures],
-            written=[element.written or None for element in signatures],
-            steps=[None if member.why else list(member.steps) for member in signatures],
-            parts=[None if candidate.why else list(candidate.parts) for candidate in signatures],
-            why=[current.why for current in signatures],
+            operations=[signature.operations or None for signature in signatures],
+            final_step=[signature.final or None for signature in signatures],
+            written=[signature.written or None for signature in signatures],
+            steps=[None if signature.why else list(signature.steps) for signature in signatures],
+            parts=[None if signature.why else list(signature.parts) for signature in signatures],
+            why=[signature.why for signature in signatures],
         )
         with self._database.transaction():
             self._database.insert(
@@ -131,19 +137,19 @@ class WaysTable:
             )
 
     def find_unjoined(self, reader: str) -> list[list[str]]:
-        """Return problems with a response whose way has no name yet, in groups that may be merged at once."""
+        """Return groups of problems with unnamed ways; each group is small enough to be merged at once."""
         groups: list[list[str]] = []
-        held = JOINED_AT_ONCE
+        group_size = JOINED_AT_ONCE
         for problem_id, n in self._database.rows(_UNJOINED, {"reader": reader}):
-            if held + n > JOINED_AT_ONCE:
+            if group_size + n > JOINED_AT_ONCE:
                 groups.append([])
-                held = 0
+                group_size = 0
             groups[-1].append(str(problem_id))
-            held += int(n)
+            group_size += int(n)
         return groups
 
     def load_signatures(self, reader: str, problem_ids: Sequence[str]) -> pd.DataFrame:
-        """Return ``problem_id, response_id, signature, n`` of every known response of some problems; n: times drawn."""
+        """Return ``problem_id, response_id, signature, n`` of the known responses; ``n`` is the number of samples."""
         frame = self._database.frame(_SIGNED, {"reader": reader, "problem_ids": list(problem_ids)})
         signatures = [
             Signature(strategy=row.strategy, steps=tuple(row.steps), parts=tuple(row.parts), written=row.written or "")
@@ -152,7 +158,7 @@ class WaysTable:
         return frame[["problem_id", "response_id", "n"]].assign(signature=signatures)
 
     def join(self, reader: str, rows: pd.DataFrame, names: Mapping[int, str]) -> None:
-        """Commit the name of the way of each row of ``rows``, by the row's label."""
+        """Commit the name of the way of each row; ``names`` is by row label."""
         frame = rows[["problem_id", "response_id"]].assign(way=[names[label] for label in rows.index])
         with self._database.transaction():
             self._database.insert(

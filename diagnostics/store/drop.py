@@ -1,7 +1,7 @@
-"""Build a store without some of its series, replace the old one with it, and keep a copy of the old one.
+"""Remove series from a store: build a store without them, and replace the old one, of which a copy is kept.
 
-Rows that a remaining series uses stay: checkpoints, samples, grades, scores and kernels. The new file is complete
-before it replaces the old one, so a killed process leaves one or the other.
+Rows that a remaining series uses are kept: checkpoints, samples, grades, scores and kernels. The new file is complete
+before it replaces the old one, so a killed process leaves either of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oversharp.diagnostics.records.names import nearest_names, require_store_fil
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE, sql_list, tokens_beside
 
-#: Rows to remove, as temporary tables; a later one may use earlier ones.
+#: Temporary tables of the rows to remove; each may use the ones before.
 _GONE = {
     "gone_audits": "SELECT audit_id FROM other.audits SEMI JOIN gone_series USING (series)",
     "gone_checkpoints": """
@@ -30,7 +30,7 @@ _GONE = {
         UNION SELECT audit_id, panel_settings_id FROM other.audits WHERE panel_settings_id IS NOT NULL
         UNION SELECT audit_id, settings_id FROM other.audit_controls
         UNION SELECT audit_id, settings_id FROM other.confirmations""",
-    # an imported series that was not audited has settings that no audit refers to
+    # no audit refers to the settings of an imported series that was not audited
     "gone_settings": """
         SELECT settings_id FROM audit_settings SEMI JOIN gone_audits USING (audit_id)
         EXCEPT SELECT settings_id FROM audit_settings ANTI JOIN gone_audits USING (audit_id)
@@ -57,47 +57,33 @@ _GONE = {
 }
 _DRAWN = "checkpoint_id IN (FROM gone_checkpoints) OR settings_id IN (FROM gone_settings)"
 _RESPONSE = "(problem_id, response_id) IN (FROM gone_responses)"
-_OF_SERIES, _OF_AUDIT = "series IN (FROM gone_series)", "audit_id IN (FROM gone_audits)"
-_OF_KERNEL = "kernel_id IN (FROM gone_kernels)"
-#: Table → condition of the rows to remove.
-_GOES = {
-    "checkpoints": "checkpoint_id IN (FROM gone_checkpoints)",
-    "series": _OF_SERIES,
-    "series_checkpoints": _OF_SERIES,
-    "training_metrics": _OF_SERIES,
-    "training_responses": _OF_SERIES,
-    "problems": "problem_id IN (FROM gone_problems)",
-    "modes": "problem_id IN (FROM gone_problems)",
-    "settings": "settings_id IN (FROM gone_settings)",
-    "samples": _DRAWN,
-    "grades": f"{_RESPONSE} OR verifier IN (FROM gone_verifiers)",
-    "response_ways": _RESPONSE,
-    "response_logps": f"{_DRAWN} OR {_RESPONSE}",
-    "second_logps": f"{_DRAWN} OR {_RESPONSE}",
-    "audits": _OF_AUDIT,
-    "audit_problems": _OF_AUDIT,
-    "allocations": _OF_AUDIT,
-    "audit_controls": _OF_AUDIT,
-    "audit_findings": _OF_AUDIT,
-    "audit_verdicts": _OF_AUDIT,
-    "verdict_looks": _OF_SERIES,
-    "confirmations": _OF_AUDIT,
-    "events": _OF_AUDIT,
-    "kernels": _OF_KERNEL,
-    "audit_kernels": _OF_AUDIT,
-    "kernel_rows": _OF_KERNEL,
-    "kernel_roles": _OF_KERNEL,
-    "kernel_values": _OF_KERNEL,
-    "imports": _OF_SERIES,
-    "import_faults": _OF_SERIES,
-}
+#: Condition of the rows to remove → its tables.
+_TABLES = {
+    "checkpoint_id IN (FROM gone_checkpoints)": ("checkpoints",),
+    "series IN (FROM gone_series)": (
+        "series", "series_checkpoints", "training_metrics", "training_responses", "verdict_looks", "imports",
+        "import_faults",
+    ),
+    "problem_id IN (FROM gone_problems)": ("problems", "modes"),
+    "settings_id IN (FROM gone_settings)": ("settings",),
+    _DRAWN: ("samples",),
+    f"{_RESPONSE} OR verifier IN (FROM gone_verifiers)": ("grades",),
+    _RESPONSE: ("response_ways",),
+    f"{_DRAWN} OR {_RESPONSE}": ("response_logps", "second_logps"),
+    "audit_id IN (FROM gone_audits)": (
+        "audits", "audit_problems", "allocations", "audit_controls", "audit_findings", "audit_verdicts",
+        "confirmations", "events", "audit_kernels",
+    ),
+    "kernel_id IN (FROM gone_kernels)": ("kernels", "kernel_rows", "kernel_roles", "kernel_values"),
+}  # fmt: skip
+_CONDITIONS = {table: condition for condition, tables in _TABLES.items() for table in tables}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropResult:
-    """Rows removed from a store (or to be removed), and the path of the copy of the old store.
+    """Rows removed from a store, or to be removed, and the copy of the old store.
 
-    ``copy_path`` is None if nothing was removed. ``checkpoints`` and ``samples`` are those that no other series has.
+    ``copy_path`` is None if nothing was removed. ``checkpoints`` and ``samples`` count those that no other series uses.
     """
 
     store_path: Path
@@ -112,7 +98,7 @@ class DropResult:
 
 
 def drop_preview(path: Path, series: Sequence[str]) -> DropResult:
-    """Count what ``without_series`` would remove, without changes. Raises as it does."""
+    """Count the rows that ``without_series`` would remove. Raises the same errors."""
     left = _series_left(path, series, read_only=True)
     with closing(Database(Path(":memory:"), read_only=False, others=[path])) as database, database.attach(path):
         _mark_gone(database, series)
@@ -121,13 +107,13 @@ def drop_preview(path: Path, series: Sequence[str]) -> DropResult:
 
 @contextmanager
 def without_series(path: Path, series: Sequence[str], *, replace: bool = False) -> Iterator[tuple[Path, DropResult]]:
-    """Build a store without ``series``, which replaces the one at ``path`` if the block ends without an error.
+    """Build a store without ``series``; it replaces the one at ``path`` if the block ends without an error.
 
-    Inside the block it is at the yielded path. The old store is kept next to it, as audit.before-drop.duckdb.
+    Yields its path inside the block. The old store is kept as audit.before-drop.duckdb.
 
     Raises:
-        ConfigError: these are all of its series, or a copy of an earlier drop exists and ``replace`` is not set.
-        StoreError: the store or series does not exist, or another process uses the store.
+        ConfigError: ``series`` are all of its series, or a copy of an earlier drop exists and ``replace`` is not set.
+        StoreError: the store or a series does not exist, or another process uses the store.
     """
     copy = path.with_name(f"{path.stem}.before-drop{path.suffix}")
     left = _series_left(path, series, read_only=False)
@@ -139,10 +125,9 @@ def without_series(path: Path, series: Sequence[str], *, replace: bool = False) 
         with closing(Database(made, read_only=False, others=[path])) as database, database.attach(path):
             _mark_gone(database, series)
             with database.transaction():
-                for table, goes in _GOES.items():
-                    database.rows(
-                        f"INSERT INTO {table} BY NAME SELECT * FROM other.{table} WHERE NOT coalesce({goes}, false)"
-                    )
+                for table, condition in _CONDITIONS.items():
+                    rows = f"SELECT * FROM other.{table} WHERE NOT coalesce({condition}, false)"
+                    database.rows(f"INSERT INTO {table} BY NAME {rows}")
                 _take_tokens(database, tokens_beside(path))
             result = _count_dropped(database, path, series, left, copy)
         yield made, result
@@ -153,22 +138,22 @@ def without_series(path: Path, series: Sequence[str], *, replace: bool = False) 
 
 
 def _series_left(path: Path, series: Sequence[str], *, read_only: bool) -> tuple[str, ...]:
-    """Return the other series.
+    """Return the series of the store that are not in ``series``.
 
     Opening the store to write also replays the log of a killed process.
     """
     require_store_place(path)
     require_store_file(path)
     with closing(Database(path, read_only=read_only)) as database:
-        held = [str(row[0]) for row in database.rows("SELECT series FROM series ORDER BY series")]
+        stored = [str(row[0]) for row in database.rows("SELECT series FROM series ORDER BY series")]
     if not series:
-        raise ConfigError(f"name the series to remove; series in {path}: {', '.join(held) or 'none'}")
-    unknown = next((name for name in series if name not in held), None)
+        raise ConfigError(f"name the series to remove; series in {path}: {', '.join(stored) or 'none'}")
+    unknown = next((name for name in series if name not in stored), None)
     if unknown is not None:
-        raise StoreError(f"{path} has no series {unknown!r}; {nearest_names(unknown, held)}")
-    left = tuple(name for name in held if name not in series)
+        raise StoreError(f"{path} has no series {unknown!r}; {nearest_names(unknown, stored)}")
+    left = tuple(name for name in stored if name not in series)
     if not left:
-        raise ConfigError(f"{path} has no other series than {', '.join(held)}; remove the file itself")
+        raise ConfigError(f"{path} has no other series than {', '.join(stored)}; remove the file itself")
     return left
 
 
@@ -199,24 +184,23 @@ def _count_dropped(
 
 
 def _take_tokens(database: Database, folder: Path) -> None:
-    """Copy token files of the remaining series.
-
-    Files shared with removed series are filtered by row.
-    """
-    goes = f"coalesce({_DRAWN} OR {_RESPONSE}, false)"
+    """Copy the token scores of the remaining series. Files shared with removed series are filtered by row."""
+    is_gone = f"coalesce({_DRAWN} OR {_RESPONSE}, false)"
     for name, checksum in database.rows("SELECT file, checksum FROM other.token_files ORDER BY file"):
         if not OWN_TOKEN_FILE.fullmatch(name) or not (folder / name).exists():
             continue
         rows = f"read_parquet({sql_list([folder / name])})"
-        ((gone, kept),) = database.rows(f"SELECT count(*) FILTER ({goes}), count(*) FILTER (NOT {goes}) FROM {rows}")
+        ((gone, kept),) = database.rows(
+            f"SELECT count(*) FILTER ({is_gone}), count(*) FILTER (NOT {is_gone}) FROM {rows}"
+        )
         if gone and kept:
-            database.write_tokens(database.frame(f"FROM {rows} WHERE NOT {goes}", {}))
+            database.write_tokens(database.frame(f"FROM {rows} WHERE NOT {is_gone}", {}))
         elif kept:
             database.rows("INSERT INTO token_files VALUES (?, ?)", [name, checksum])
 
 
 def _replace(path: Path, made: Path, copy: Path) -> None:
-    """Keep the store as ``copy`` and move the one at ``made`` to its place, in one atomic rename."""
+    """Keep the store as ``copy``, and move the one at ``made`` to its place by an atomic rename."""
     if path.with_name(f"{path.name}.wal").exists():
         raise StoreError(f"{path}: another process writes to it; end that process, and run the same command again")
     _remove(copy)
@@ -233,10 +217,7 @@ def _replace(path: Path, made: Path, copy: Path) -> None:
 
 
 def _link(file: Path, place: Path) -> None:
-    """Hard-link a file that is never changed in place.
-
-    Copy it where the file system has no links.
-    """
+    """Hard-link a file that is never changed in place; copy it if the file system has no links."""
     try:
         os.link(file, place)
     except OSError:

@@ -1,1 +1,0 @@
-"""Remove series from a store."""

@@ -1,4 +1,0 @@
-"""Results computed once for many queries of a connection.
-
-Samples of a series, counts of a store.
-"""

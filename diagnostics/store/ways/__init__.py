@@ -1,1 +1,0 @@
-"""Ways of correct responses in the store: signatures, pending responses, and relations."""
