@@ -810,7 +810,7 @@ COMMENT ON COLUMN shipping.worst_change IS 'its pass@k minus the base''s at wors
 COMMENT ON COLUMN shipping.worst_low IS 'lower end of the band at worst_k [probability]';
 COMMENT ON COLUMN shipping.worst_high IS 'upper end of that band [probability]';
 COMMENT ON COLUMN shipping.loss_at_most IS 'upper bound of the drop of its pass@k at any k; NULL for the base [probability]';
-COMMENT ON COLUMN shipping.out_by IS 'criterion that excludes it: band, verdict, estimate, reach or veto; NULL for others';
+COMMENT ON COLUMN shipping.out_by IS 'criterion that excludes it: band, verdict, estimate, expected, reach or veto; NULL for others';
 COMMENT ON COLUMN shipping.why IS 'why it is out or unknown; NULL for others';
 COMMENT ON COLUMN shipping.path IS 'path of its weights when they were last read; NULL for imported samples';
 

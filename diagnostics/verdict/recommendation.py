@@ -1,24 +1,26 @@
-"""Which checkpoint to ship: the record that says it, with what every other checkpoint would trade."""
+"""Record of the checkpoint to ship, with the trade-off of every other checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
 from oversharp.diagnostics.records.cells import short_repr
 
-#: candidate: not shown to lose more than allowed, and not chosen; out: shown to.
+#: candidate: eligible, and not recommended; out: not eligible.
 Role = Literal["recommended", "candidate", "out"]
-#: How that is shown: surely by the band; by the verdict's own test of the checkpoint; in the estimate alone; not at
-#: all, because a control's samples do not reach as far; by the held-out problems.
-OutBy = Literal["band", "verdict", "estimate", "reach", "veto"]
+_ELIGIBLE: Sequence[Role] = ("recommended", "candidate")
+#: Why a checkpoint is out: a significant fall in the band; the verdict's test of this checkpoint; a large fall in the
+#: estimate; a control with too few samples for the largest k; a large fall in posterior expectation; a significant fall
+#: on the held-out problems.
+OutBy = Literal["band", "verdict", "estimate", "reach", "expected", "veto"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BandedChange:
-    """The change of pass@``k`` since the base (probability), with a 95 % band over all checkpoints and k compared."""
+    """Change of pass@``k`` since the base (probability), with a 95 % band over all compared checkpoints and k."""
 
     k: int
     change: float
@@ -28,15 +30,25 @@ class BandedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ShippingStep:
-    """One checkpoint as something to ship, or what a control drew of it: then ``temperature`` is not the audit's.
+    """A checkpoint as an option to ship, or a control of it at another temperature.
 
-    ``role`` is None where nothing can be said, and ``why`` says why; of one that is out, ``why`` says what it lost and
-    ``out_by`` what shows it.
-    ``may_be_best``: nothing that may be shipped surely has a higher pass@1; with 95 % confidence the truly best is one
-    of these. ``first`` is the change of pass@1, ``worst`` that of pass@k at the k with the lowest estimate;
-    ``loss_at_most`` bounds the fall at every k. All of these are None at the base, from which they count, and where
-    they are unknown. ``path`` is where the weights were read last; None where nobody has seen them. ``temperature`` is
-    None for the audit's own, ``is_base`` true at every temperature. All numbers are of the problems that choose.
+    All changes count from the base. They are None at the base itself and where they are unknown, and they are of the
+    problems that choose.
+
+    Attributes:
+        role: None if there is no recommendation, with the reason in ``why``.
+        may_be_best: No candidate has a significantly higher pass@1; the best one is among these in 95 %.
+        pass_at_1: Probability.
+        first: Change of pass@1.
+        worst: Change of pass@k at the k with the lowest estimate.
+        loss_at_most: Upper bound of the fall of pass@k over all k, in probability.
+        expected_gain: Posterior mean of the change of pass@1, shrunk over the checkpoints.
+        expected_loss: Posterior mean of the largest fall of pass@k over all k, in probability.
+        better: Posterior probability that pass@1 is above the base's.
+        why: Why it is out, or why there is no recommendation.
+        out_by: The same reason as a code.
+        path: Directory of the weights when they were last read; None if unknown.
+        temperature: None for the audit's. ``is_base`` is true at every temperature.
     """
 
     series: str
@@ -49,6 +61,9 @@ class ShippingStep:
     first: BandedChange | None = None
     worst: BandedChange | None = None
     loss_at_most: float | None = None
+    expected_gain: float | None = None
+    expected_loss: float | None = None
+    better: float | None = None
     why: str | None = None
     out_by: OutBy | None = None
     path: str | None = None
@@ -56,22 +71,27 @@ class ShippingStep:
 
     @property
     def is_own_base(self) -> bool:
-        """Whether it is the base as the audit drew it, from which all changes count."""
+        """Whether it is the base at the audit's temperature, from which all changes count."""
         return self.is_base and self.temperature is None
 
     @classmethod
     def from_fields(cls, first: Any, worst: Any, **fields: Any) -> ShippingStep:
-        """The step that these fields, as JSON holds them, describe."""
+        """Return the step of these fields of JSON."""
         return cls(first=_change(first), worst=_change(worst), **fields)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What is sure of the recommended checkpoint, over problems like these, all of it together at ``confidence``.
+    """Bounds for the recommended checkpoint, valid together at ``confidence`` for the population of the problems.
 
-    pass@1, from ``base_pass_at_1`` to ``pass_at_1`` on these problems, rose by at least ``gain`` (below 0: it may have
-    fallen by that much), and no pass@k fell by more than ``loss``, the bound at ``k``. Probabilities. ``over`` names
-    what the band is simultaneous over; ``n_units`` counts the problems, or clusters of them, that it rests on.
+    Attributes:
+        gain: Lower bound of the change of pass@1, in probability.
+        loss: Upper bound of the fall of pass@k at every k, in probability.
+        k: The k with that bound.
+        base_pass_at_1: Measured pass@1 of the base.
+        pass_at_1: Measured pass@1 of the checkpoint.
+        over: The comparisons that the band covers.
+        n_units: Number of problems, or of clusters.
     """
 
     gain: float
@@ -86,11 +106,38 @@ class Guarantee:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeyondSharpening:
-    """pass@1 beyond that of the base drawn at a lower temperature with the same pass@``k`` (probability, 95 %).
+class TossUp:
+    """The eligible checkpoint with the highest pass@1, if it may be no better than the base.
 
-    ``gain`` and its bounds are None where they are unknown. ``is_better``: surely above 0, as the verdict asks for it.
-    Of this one checkpoint, and not corrected for its having been chosen.
+    Attributes:
+        series: Its series.
+        step: Its step.
+        checkpoint: Its label.
+        is_base: Whether it is the base at another temperature.
+        temperature: Its temperature, None for that of the audit.
+        gain: Measured change of its pass@1 since the base, in probability.
+        expected_gain: Posterior mean of that change, shrunk over the checkpoints because it is the highest of them.
+        better: Posterior probability that its pass@1 is above the base's.
+        needed: Posterior probability needed to recommend it.
+    """
+
+    series: str
+    step: int
+    checkpoint: str
+    is_base: bool
+    temperature: float | None
+    gain: float
+    expected_gain: float
+    better: float
+    needed: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeyondSharpening:
+    """pass@1 above that of the base at the lower temperature with the same pass@``k`` (probability, 95 %).
+
+    ``gain`` and its bounds are None if unknown. ``is_better``: significantly above 0 by the verdict's test. Not
+    corrected for the choice of the checkpoint.
     """
 
     k: int
@@ -102,16 +149,22 @@ class BeyondSharpening:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """Which of the checkpoints of ``series``, which share base and problems, to ship, and at which temperature.
+    """Checkpoint to ship, and its temperature, among series that share base and problems.
 
-    ``recommended`` is None where nothing can be said, and ``why`` says why; else ``why`` says why it is the base, as it
-    is or drawn colder, None for another. ``steps`` are all checkpoints, the base first, each followed by what was drawn
-    of it at other temperatures. ``guarantee`` is None for the base as it is, of which there is nothing to guarantee,
-    and where ``why_no_guarantee`` says why. A fall of up to ``allowed_loss`` (probability) does not exclude a
-    checkpoint. ``ks`` are those that were looked at. ``n_problems`` are all problems; with ``held_out`` the choice, and
-    every number in ``steps``, rests on ``n_choosing`` of them, as ``steps_of`` says, and the guarantee on the others.
-    ``without_training`` says what the base drawn colder gives as well, None where it was not drawn or gives less;
-    ``cannot_tell`` that no checkpoint could have qualified with so few problems, None where one could.
+    Attributes:
+        series: Names of the compared series.
+        sentence: The recommendation in words.
+        recommended: None if there is no recommendation.
+        why: Why there is none, or why it is the base, at any temperature; None for a trained checkpoint.
+        steps: All checkpoints, the base first, each followed by its controls at other temperatures.
+        guarantee: None for the base at the audit's temperature, and with a reason in ``why_no_guarantee``.
+        ks: Compared k.
+        allowed_loss: Fall of pass@k that does not exclude a checkpoint, in probability.
+        held_out: ``n_choosing`` of the ``n_problems`` choose; the others give the guarantee.
+        steps_of: The problems of all numbers in ``steps``.
+        without_training: That the base at a lower temperature may be as good; None if not sampled or not as good.
+        cannot_tell: That no checkpoint could have qualified with this number of problems; None if one could.
+        toss_up: The checkpoint with the highest pass@1, if the base is recommended because it may be as good.
     """
 
     series: tuple[str, ...]
@@ -130,47 +183,50 @@ class Recommendation:
     beyond: BeyondSharpening | None = None
     without_training: str | None = None
     cannot_tell: str | None = None
+    toss_up: TossUp | None = None
 
     __repr__ = short_repr
 
     @property
     def n_certifying(self) -> int:
-        """Problems that the guarantee rests on."""
+        """Number of problems of the guarantee."""
         return self.n_problems - self.n_choosing if self.held_out else self.n_problems
 
     @property
     def best_trained(self) -> ShippingStep | None:
-        """The checkpoint after the base, at the audit's temperature, to ship where no other temperature is wanted."""
-        may = [one for one in (self.recommended, *self.steps) if one and one.role in ("recommended", "candidate")]
-        trained = [one for one in may if not one.is_base and one.temperature is None]
-        return max(trained, key=lambda one: one.pass_at_1 or 0.0, default=None)
+        """The best eligible trained checkpoint at the audit's temperature."""
+        eligible = [step for step in (self.recommended, *self.steps) if step and step.role in _ELIGIBLE]
+        trained = [step for step in eligible if not step.is_base and step.temperature is None]
+        return max(trained, key=lambda step: step.pass_at_1 or 0.0, default=None)
 
     @property
     def alternatives(self) -> tuple[ShippingStep, ...]:
-        """What else may be shipped and may have as high a pass@1."""
-        return tuple(one for one in self.steps if one.may_be_best and one.role == "candidate")
+        """Candidates whose pass@1 may be as high."""
+        return tuple(step for step in self.steps if step.may_be_best and step.role == "candidate")
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Recommendation:
-        """The recommendation that ``dataclasses.asdict`` and JSON made these fields of. ``KeyError``, ``TypeError``."""
-        chosen, sure, beyond = fields["recommended"], fields["guarantee"], fields.get("beyond")
+        """Return the recommendation of these fields of ``dataclasses.asdict``. Raises ``KeyError`` or ``TypeError``."""
+        chosen, guarantee, beyond = fields["recommended"], fields["guarantee"], fields.get("beyond")
+        toss_up = fields.get("toss_up")
         nested = {
             "series": tuple(fields["series"]),
             "recommended": None if chosen is None else ShippingStep.from_fields(**chosen),
-            "steps": tuple(ShippingStep.from_fields(**one) for one in fields["steps"]),
-            "guarantee": None if sure is None else Guarantee(**sure),
+            "steps": tuple(ShippingStep.from_fields(**step) for step in fields["steps"]),
+            "guarantee": None if guarantee is None else Guarantee(**guarantee),
             "ks": tuple(fields["ks"]),
             "beyond": None if beyond is None else BeyondSharpening(**beyond),
+            "toss_up": None if toss_up is None else TossUp(**toss_up),
         }
         return cls(**{**fields, **nested})
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the sentence, and what every checkpoint trades, in points."""
+        """Return the sentence and the table of checkpoints, in percentage points, for a notebook."""
         rows = "".join(
-            f"<tr><td>{escape(one.series)}</td><td>{one.step}</td>"
-            f"<td>{'' if one.temperature is None else f'{one.temperature:g}'}</td><td>{one.role or ''}</td>"
-            f"<td>{_points(one.first)}</td><td>{_points(one.worst)}</td><td>{escape(one.why or '')}</td></tr>"
-            for one in self.steps
+            f"<tr><td>{escape(step.series)}</td><td>{step.step}</td>"
+            f"<td>{'' if step.temperature is None else f'{step.temperature:g}'}</td><td>{step.role or ''}</td>"
+            f"<td>{_points(step.first)}</td><td>{_points(step.worst)}</td><td>{escape(step.why or '')}</td></tr>"
+            for step in self.steps
         )
         head = "".join(f"<th>{name}</th>" for name in ("series", "step", "T", "role", "pass@1", "worst pass@k", "why"))
         return f"<div><p>{escape(self.sentence)}</p><table><thead><tr>{head}</tr></thead>{rows}</table></div>"

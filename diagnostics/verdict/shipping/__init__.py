@@ -1,1 +1,1 @@
-"""Which checkpoint to ship: what there is to choose from, the choice, and its words. Pure."""
+"""Which checkpoint to ship: the options, the choice, and its sentences. Pure."""

@@ -1,8 +1,8 @@
-"""Which checkpoint to ship: from counts to a recommendation. Nothing is read here and nothing written.
+"""Choice of the checkpoint to ship, from counts to a recommendation. Pure.
 
-One band around the change of pass@k since the base holds at all checkpoints of all series, at all that controls drew
-at other temperatures, and at all k at once, so what it says of the one that was chosen by looking at all of them is as
-sure as if that had been chosen beforehand.
+One simultaneous band around the change of pass@k since the base covers all checkpoints of all series, all samples at
+other temperatures and all k, so its bounds are valid for the checkpoint that was chosen by comparing all of them. A
+posterior that is shrunk over the checkpoints decides whether the choice is better than the base.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from oversharp.diagnostics.verdict.recommendation import (
     OutBy,
     Recommendation,
     ShippingStep,
+    TossUp,
 )
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
@@ -32,22 +33,26 @@ from oversharp.diagnostics.verdict.shipping.options import (
     JudgedSeries,
     NoOption,
     Option,
+    Prospect,
     Stack,
-    change_at,
-    loss_at_most,
-    options_of,
-    stacked,
+    banded_change,
+    estimate_prospects,
+    largest_loss,
+    list_options,
+    stack_options,
 )
 from oversharp.diagnostics.verdict.steps import rule_steps
 
-#: Where all randomness of a recommendation starts.
+#: Seed of a recommendation.
 SEED = 20_261_122
+#: Posterior probability of a higher pass@1 than the base's, below which the base is recommended.
+NEEDED = 0.8
 
 
 def certifying(names: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    """Which problems certify, where the others choose: a bit of the hash of each name (its cluster, or its id).
+    """Return which problems certify; the others choose. One bit of the hash of each name (its cluster, or its id).
 
-    The same problem is on the same side in every set of problems.
+    A problem is on the same side in every set of problems.
 
     >>> certifying(["a", "b", "e", "a"]).tolist()
     [False, False, True, False]
@@ -61,72 +66,87 @@ def recommend(
     allowed_loss: float = 0.0,
     certifying_P: Bool[np.ndarray, " problem"] | None = None,
 ) -> Recommendation:
-    """Which checkpoint to ship, of one or several series that share the base and, in one order, the problems.
+    """Recommend a checkpoint of one or several series with the same base and, in the same order, the same problems.
 
-    What controls drew at other temperatures can be shipped too: the base colder, a checkpoint hotter. Out is what some
-    pass@k of surely fell by more than ``allowed_loss`` (probability), at 0 also a checkpoint that its verdict calls
-    lost, and what some pass@k of is estimated to have fallen by more than ``MARGIN``, or by more than ``allowed_loss``
-    where that is larger: few data show nothing surely, and what is surely lost is half lost before. A control of fewer
-    samples is out where they do not show that much at the largest k. Of the others, and the base, the one with the
-    highest pass@1. With ``certifying_P`` these problems have no part in the choice: they alone say what is sure of it,
-    and veto it where some pass@k surely fell on them. A series whose label is *format* gets no
-    recommendation: ``judged_series`` gives it a reason. Of other labels there is none either where only the base is
-    eligible and unread answers explain a checkpoint's loss.
+    Samples at other temperatures are options too. The choice has three steps:
 
-    Raises ``ValueError`` without a series.
+    1. An option is out if some pass@k fell significantly by more than ``allowed_loss``; at 0 also if its verdict calls
+       it lost. It is out if its fall of pass@k at the worst k is above max(``MARGIN``, ``allowed_loss``) in the
+       estimate or in posterior expectation: a significant loss begins as one that is not yet significant. A control is
+       out if its few samples do not exclude such a fall at the largest k.
+    2. Of the others take the one with the highest pass@1.
+    3. Recommend the base instead if the posterior probability that this pass@1 is above the base's is below ``NEEDED``.
+
+    A series with the label *format* has a reason from ``judged_series`` and gets no recommendation. With
+    other labels there is none if only the base is eligible and unparsed answers explain a checkpoint's loss.
+
+    Args:
+        series: Series to choose from.
+        allowed_loss: Fall of pass@k that does not exclude a checkpoint, in probability.
+        certifying_P: Problems that have no part in the choice. They give the guarantee, and veto the choice if some
+            pass@k fell significantly on them. None: all problems choose and give the guarantee.
+
+    Raises:
+        ValueError: ``series`` is empty.
     """
-    first = next((one for one in series if one.why is None), series[0]).counts
-    said = Recommendation(
-        series=tuple(one.counts.series for one in series),
+    first = next((judged for judged in series if judged.why is None), series[0]).counts
+    result = Recommendation(
+        series=tuple(judged.counts.series for judged in series),
         allowed_loss=allowed_loss,
         held_out=certifying_P is not None,
         steps_of="all problems" if certifying_P is None else "the problems that choose",
         n_problems=len(first.base.correct_P),
     )
-    choosing_P = np.ones(said.n_problems, dtype=bool) if certifying_P is None else ~certifying_P
-    said = replace(said, n_choosing=int(choosing_P.sum()))
-    options, left_out = options_of(series)
+    choosing_P = np.ones(result.n_problems, dtype=bool) if certifying_P is None else ~certifying_P
+    result = replace(result, n_choosing=int(choosing_P.sum()))
+    options, left_out = list_options(series)
     why = _why_none(series, first, choosing_P, certifying_P)
     if why is not None:
-        return _nothing(said, series, first, why)
-    stack = stacked(series, options, choosing_P)
-    choose_rng, best_rng, certify_rng, lost_rng, beyond_rng = np.random.default_rng(SEED).spawn(5)
+        return _recommend_nothing(result, series, first, why)
+    stack = stack_options(series, options, choosing_P)
+    choose_rng, best_rng, certify_rng, lost_rng, beyond_rng, loss_rng = np.random.default_rng(SEED).spawn(6)
     band = stack.band(choose_rng)
-    lost = [one.lost for one in options] if certifying_P is None else _lost(stack, lost_rng)
-    steps = _ruled(stack, band, lost, allowed_loss)
-    chosen = _highest(steps)
-    said = replace(said, ks=stack.ks)
+    is_lost = [option.lost for option in options] if certifying_P is None else _find_lost(stack, lost_rng)
+    steps = _list_steps(stack, band, estimate_prospects(stack, loss_rng), is_lost, allowed_loss)
+    chosen = _find_highest(steps)
+    result = replace(result, ks=stack.ks)
+    toss_up = None if chosen is None else _find_toss_up(steps[chosen])
+    if toss_up is not None:
+        result, chosen = replace(result, toss_up=toss_up, why=words.toss_up_text(toss_up, result.series)), None
     if chosen is not None and certifying_P is None:
-        said = _with_guarantee(said, stack, band, row=chosen, chosen=chosen, over=f"{_counted(options)} and all k")
+        over = f"{_options_text(options)} and all k"
+        result = _add_guarantee(result, stack, band, row=chosen, chosen=chosen, over=over)
     elif chosen is not None and certifying_P is not None:
-        said = _certified(said, stacked(series, options, certifying_P), chosen, certify_rng)
-        if said.why is not None:
-            steps[chosen], chosen = replace(steps[chosen], role="out", out_by="veto", why=said.why), None
-    base, *told = _with_best(stack, [_base_step(first, stack), *steps], best_rng)
-    if chosen is None and said.why is None and any(one.cause == "format" for one in options):
-        return _nothing(said, series, first, words.NOT_READ)
+        result = _certify(result, stack_options(series, options, certifying_P), chosen, certify_rng)
+        if result.why is not None:
+            steps[chosen], chosen = replace(steps[chosen], role="out", out_by="veto", why=result.why), None
+    base, *trained = _mark_best(stack, [_base_step(first, stack), *steps], best_rng)
+    if chosen is None and result.why is None and any(option.cause == "format" for option in options):
+        return _recommend_nothing(result, series, first, words.NOT_READ)
     if chosen is None:
         recommended = base = replace(base, role="recommended")
-        doubt = None if said.why else _cannot_tell(stack, band, steps, said)  # a veto is sure
-        said = replace(said, why=said.why or _why_base(told, said), cannot_tell=doubt)
+        # A veto is significant, and a toss-up is eligible.
+        doubt = None if result.why else _cannot_tell(stack, band, steps, result)
+        result = replace(result, why=result.why or _why_base(trained, result), cannot_tell=doubt)
     else:
-        recommended = told[chosen] = replace(told[chosen], role="recommended")
-        said = _beside_the_colder_base(said, options[chosen], told, chosen, beyond_rng)
-    told += [_unknown(one) for one in left_out]
-    told.sort(key=lambda one: _place(one, said.series))
-    return _told(replace(said, recommended=recommended, steps=(base, *told)))
+        recommended = trained[chosen] = replace(trained[chosen], role="recommended")
+        result = _compare_with_sampled_base(result, options[chosen], trained, beyond_rng)
+    trained += [_unknown_step(option) for option in left_out]
+    trained.sort(key=lambda step: _sort_key(step, result.series))
+    return _add_sentence(replace(result, recommended=recommended, steps=(base, *trained)))
 
 
-def _place(one: ShippingStep, series: Sequence[str]) -> tuple[object, ...]:
-    """The base's temperatures first, then each checkpoint before what was drawn of it at others."""
-    own = one.temperature is not None
-    return (not one.is_base, one.is_base or series.index(one.series), one.step, own, one.temperature or 0.0)
+def _sort_key(step: ShippingStep, series: Sequence[str]) -> tuple[object, ...]:
+    """Sort the base's temperatures first, then each checkpoint before its samples at other temperatures."""
+    is_control = step.temperature is not None
+    place = step.is_base or series.index(step.series)
+    return (not step.is_base, place, step.step, is_control, step.temperature or 0.0)
 
 
-def _counted(options: Sequence[Option]) -> str:
-    n_controls = sum(one.temperature is not None for one in options)
+def _options_text(options: Sequence[Option]) -> str:
+    n_controls = sum(option.temperature is not None for option in options)
     checkpoints = plural(len(options) - n_controls, "checkpoint")
-    return f"{checkpoints}, {plural(n_controls, 'draw')} at other temperatures" if n_controls else checkpoints
+    return f"{checkpoints}, {plural(n_controls, 'control')} at other temperatures" if n_controls else checkpoints
 
 
 def _why_none(
@@ -135,31 +155,34 @@ def _why_none(
     choosing_P: Bool[np.ndarray, " problem"],
     certifying_P: Bool[np.ndarray, " problem"] | None,
 ) -> str | None:
-    """Why nothing can be recommended; None where something can."""
-    if all(one.why is not None for one in series):
+    """Return why nothing can be recommended; None if something can."""
+    if all(judged.why is not None for judged in series):
         return series[0].why
     where = "" if certifying_P is None else " on one side of the split"
     for part_P in (choosing_P,) if certifying_P is None else (choosing_P, certifying_P):
-        if len(_units(first, part_P)) < 2:
+        n_units = int(part_P.sum()) if first.cluster_P is None else len(np.unique(first.cluster_P[part_P]))
+        if n_units < 2:
             return f"fewer than two {'problems' if first.cluster_P is None else 'clusters of problems'}{where}"
         if not first.base.correct_P[part_P].any():
-            return f"the base solved nothing{where}, and what is out of reach cannot be lost"
+            return f"the base solved nothing{where}, so that no loss can be measured"
     return None
 
 
-def _nothing(said: Recommendation, series: Sequence[JudgedSeries], first: SeriesCounts, why: str) -> Recommendation:
-    """Without a recommendation, and all checkpoints with the reason."""
-    trained = [NoOption(of=of, drawn=one, why=of.why or one.why or why) for of in series for one in of.counts.trained]
+def _recommend_nothing(
+    result: Recommendation, series: Sequence[JudgedSeries], first: SeriesCounts, why: str
+) -> Recommendation:
+    """Return no recommendation, and all checkpoints with the reason."""
+    trained = [
+        NoOption(of=judged, drawn=late, why=judged.why or late.why or why)
+        for judged in series
+        for late in judged.counts.trained
+    ]
     base = replace(_base_step(first, None), why=why)
-    return _told(replace(said, why=why, steps=(base, *map(_unknown, trained))))
+    return _add_sentence(replace(result, why=why, steps=(base, *map(_unknown_step, trained))))
 
 
-def _units(counts: SeriesCounts, part_P: Bool[np.ndarray, " problem"]) -> np.ndarray:
-    return np.flatnonzero(part_P) if counts.cluster_P is None else np.unique(counts.cluster_P[part_P])
-
-
-def _lost(stack: Stack, rng: np.random.Generator) -> list[bool]:
-    """Which checkpoints surely lost something, by the verdict's rule on these problems alone; no control did."""
+def _find_lost(stack: Stack, rng: np.random.Generator) -> list[bool]:
+    """Return which checkpoints the verdict's rule calls lost on these problems alone; False for controls."""
     if stack.few is not None:
         return [False] * len(stack.options)
     rulings = iter(
@@ -173,167 +196,190 @@ def _lost(stack: Stack, rng: np.random.Generator) -> list[bool]:
             cluster_P=stack.cluster_P,
         )
     )
-    return [one.temperature is None and next(rulings).lost for one in stack.options]
+    return [option.temperature is None and next(rulings).lost for option in stack.options]
 
 
-def _ruled(stack: Stack, band: Band, lost: Sequence[bool], allowed_loss: float) -> list[ShippingStep]:
-    """Every option, as a candidate or out."""
+def _list_steps(
+    stack: Stack, band: Band, prospects: Sequence[Prospect], is_lost: Sequence[bool], allowed_loss: float
+) -> list[ShippingStep]:
+    """Return every option, as a candidate or out."""
     steps = []
-    for t, one in enumerate(stack.options):
-        out_by, why = _why_out(stack, band, t, lost[t], allowed_loss)
+    for t, option in enumerate(stack.options):
+        out_by, why = _why_out(stack, band, t, is_lost[t], prospects[t].loss, allowed_loss)
+        lowest = int(band.mean_TK[t, : option.count_ks(stack.ks)].argmin())
         step = ShippingStep(
-            series=one.of.counts.series,
-            step=one.drawn.step,
-            checkpoint=one.drawn.checkpoint,
-            is_base=one.is_base,
+            series=option.of.counts.series,
+            step=option.drawn.step,
+            checkpoint=option.drawn.checkpoint,
+            is_base=option.is_base,
             role="candidate" if why is None else "out",
-            pass_at_1=stack.mean_pass_at_1(one.drawn),
-            first=change_at(band, t, 0, stack.ks),
-            worst=change_at(band, t, int(band.mean_TK[t, : _seen(stack, one)].argmin()), stack.ks),
-            loss_at_most=loss_at_most(band, t),
+            pass_at_1=stack.mean_pass_at_1(option.drawn),
+            first=banded_change(band, t, 0, stack.ks),
+            worst=banded_change(band, t, lowest, stack.ks),
+            loss_at_most=largest_loss(band, t),
+            expected_gain=prospects[t].gain,
+            expected_loss=prospects[t].loss,
+            better=prospects[t].better,
             why=why,
             out_by=out_by,
-            temperature=one.temperature,
+            temperature=option.temperature,
         )
         steps.append(step)
     return steps
 
 
-def _seen(stack: Stack, option: Option) -> int:
-    """How many of the ks the option's own samples say something of; beyond them the band holds a lower bound."""
-    return sum(k <= option.reach_k for k in stack.ks)
-
-
 def _why_out(
-    stack: Stack, band: Band, t: int, lost: bool, allowed_loss: float
+    stack: Stack, band: Band, t: int, is_lost: bool, expected_loss: float, allowed_loss: float
 ) -> tuple[OutBy, str] | tuple[None, None]:
-    """Why an option is not to be shipped, and what shows it; nothing where it may be."""
-    seen = _seen(stack, stack.options[t])
-    surely = _surely_fell(band, t, stack.ks[:seen], allowed_loss)
-    why_else = words.cause_text(stack.options[t].cause)
-    if surely is not None:
-        return "band", surely + why_else
-    if lost and allowed_loss == 0.0:
-        return "verdict", words.VERDICT_LOST + why_else
+    """Return why an option is out, as a code and as text; twice None if it is eligible."""
+    option = stack.options[t]
+    n_ks = option.count_ks(stack.ks)
+    fell = _significant_fall(band, t, stack.ks[:n_ks], allowed_loss)
+    cause = words.cause_text(option.cause)
+    if fell is not None:
+        return "band", fell + cause
+    if is_lost and allowed_loss == 0.0:
+        return "verdict", words.VERDICT_LOST + cause
     most = max(MARGIN, allowed_loss)
-    lowest = int(band.mean_TK[t, :seen].argmin())
+    lowest = int(band.mean_TK[t, :n_ks].argmin())
     if band.mean_TK[t, lowest] < -most:
-        return "estimate", words.estimated_text(change_at(band, t, lowest, stack.ks), most)
+        return "estimate", words.estimated_text(banded_change(band, t, lowest, stack.ks), most)
     if band.mean_TK[t].min() < -most:
-        return "reach", words.unseen_text(stack.ks[-1], stack.ks[seen - 1], stack.options[t].drawn.n, most)
+        return "reach", words.unseen_text(stack.ks[-1], stack.ks[n_ks - 1], option.drawn.n, most)
+    if expected_loss > most:
+        return "expected", words.expected_text(expected_loss, most)
     return None, None
 
 
-def _surely_fell(band: Band, t: int, ks: Sequence[int], allowed_loss: float) -> str | None:
+def _significant_fall(band: Band, t: int, ks: Sequence[int], allowed_loss: float) -> str | None:
     worst = int(band.high_TK[t, : len(ks)].argmin())
-    return words.fell_text(change_at(band, t, worst, ks)) if band.high_TK[t, worst] < -allowed_loss else None
+    return words.fell_text(banded_change(band, t, worst, ks)) if band.high_TK[t, worst] < -allowed_loss else None
+
+
+def _find_toss_up(step: ShippingStep) -> TossUp | None:
+    """Return the record of a checkpoint whose pass@1 may be no higher than the base's; None if it probably is."""
+    assert step.first is not None
+    assert step.expected_gain is not None
+    assert step.better is not None
+    if step.better >= NEEDED:
+        return None
+    return TossUp(
+        series=step.series,
+        step=step.step,
+        checkpoint=step.checkpoint,
+        is_base=step.is_base,
+        temperature=step.temperature,
+        gain=step.first.change,
+        expected_gain=step.expected_gain,
+        better=step.better,
+        needed=NEEDED,
+    )
 
 
 def _base_step(counts: SeriesCounts, stack: Stack | None) -> ShippingStep:
-    """The base as it is, a candidate where something can be said."""
-    base = counts.base
+    """Return the base at the audit's temperature, a candidate unless there is no recommendation."""
     return ShippingStep(
         series=counts.series,
-        step=base.step,
-        checkpoint=base.checkpoint,
+        step=counts.base.step,
+        checkpoint=counts.base.checkpoint,
         is_base=True,
         role=None if stack is None else "candidate",
-        pass_at_1=None if stack is None else stack.mean_pass_at_1(base),
+        pass_at_1=None if stack is None else stack.mean_pass_at_1(counts.base),
     )
 
 
-def _unknown(one: NoOption) -> ShippingStep:
+def _unknown_step(option: NoOption) -> ShippingStep:
     return ShippingStep(
-        series=one.of.counts.series,
-        step=one.drawn.step,
-        checkpoint=one.drawn.checkpoint,
+        series=option.of.counts.series,
+        step=option.drawn.step,
+        checkpoint=option.drawn.checkpoint,
         is_base=False,
         role=None,
-        why=one.why,
+        why=option.why,
     )
 
 
-def _highest(steps: Sequence[ShippingStep]) -> int | None:
-    """The candidate with the highest pass@1, the earliest of equals; None where none lies above the base."""
+def _find_highest(steps: Sequence[ShippingStep]) -> int | None:
+    """Return the candidate with the highest pass@1, the earliest of equals; None if none is above the base."""
     better = {
-        t: one.pass_at_1
-        for t, one in enumerate(steps)
-        if one.role == "candidate" and one.pass_at_1 is not None and one.first is not None and one.first.change > 0
+        t: step.pass_at_1
+        for t, step in enumerate(steps)
+        if step.role == "candidate" and step.pass_at_1 is not None and step.first is not None and step.first.change > 0
     }
     return min(better, key=lambda t: (-better[t], steps[t].step), default=None)
 
 
-def _why_base(steps: Sequence[ShippingStep], said: Recommendation) -> str:
-    reasons = [one.why for one in steps if not one.is_base and one.temperature is None]
-    return words.base_text(reasons, said.allowed_loss)
+def _why_base(steps: Sequence[ShippingStep], result: Recommendation) -> str:
+    reasons = [step.why for step in steps if not step.is_base and step.temperature is None]
+    return words.base_text(reasons, result.allowed_loss)
 
 
-def _cannot_tell(stack: Stack, band: Band, steps: Sequence[ShippingStep], said: Recommendation) -> str | None:
-    """That no checkpoint could have qualified at this size; None where one could, or surely fell."""
-    trained = [t for t, one in enumerate(stack.options) if one.temperature is None]
-    most = max(MARGIN, said.allowed_loss)
-    sure = any(one.lost for one in stack.options) or any((band.high_TK[t] < -said.allowed_loss).any() for t in trained)
+def _cannot_tell(stack: Stack, band: Band, steps: Sequence[ShippingStep], result: Recommendation) -> str | None:
+    """Return that no checkpoint could have qualified at this size; None if one could, or a fall is significant."""
+    trained = [t for t, option in enumerate(stack.options) if option.temperature is None]
+    most = max(MARGIN, result.allowed_loss)
+    fell = any((band.high_TK[t] < -result.allowed_loss).any() for t in trained)
     width = min(float((band.mean_TK - band.low_TK)[t].max()) for t in trained)
-    if sure or width <= most or all(steps[t].role == "candidate" for t in trained):
+    if fell or any(option.lost for option in stack.options) or width <= most:
+        return None
+    if all(steps[t].role == "candidate" for t in trained):
         return None
     units = "problems" if stack.cluster_P is None else "clusters of problems"
     return words.cannot_tell_text(n_units=stack.n_units, units=units, width=width, most=most)
 
 
-def _beside_the_colder_base(
-    said: Recommendation, chosen: Option, steps: Sequence[ShippingStep], place: int, rng: np.random.Generator
+def _compare_with_sampled_base(
+    result: Recommendation, chosen: Option, steps: Sequence[ShippingStep], rng: np.random.Generator
 ) -> Recommendation:
-    """With what the base drawn colder gives as well, where it was: the choice is that itself, or held against it."""
-    where = f" on the {said.n_choosing} problems that chose" if said.held_out else ""
+    """Add whether the base at a lower temperature may be as good as the choice, or why it is the choice."""
+    where = f" on the {result.n_choosing} problems that chose" if result.held_out else ""
     if chosen.is_base:
-        best = replace(said, recommended=None, steps=tuple(steps)).best_trained
-        why = _why_base(steps, said) if best is None else words.trained_text(best, said.series, where=where)
-        return replace(said, why=why)
-    colder = [one for one in steps if one.is_base and one.role == "candidate" and one.may_be_best]
-    beyond = _beyond(chosen, rng) if not said.held_out and chosen.temperature is None else None
-    if colder:
-        best = max(colder, key=lambda one: one.pass_at_1 or 0.0)
-        text: str | None = words.same_text(best, where=where)
+        best = replace(result, recommended=None, steps=tuple(steps)).best_trained
+        why = _why_base(steps, result) if best is None else words.trained_text(best, result.series, where=where)
+        return replace(result, why=why)
+    sampled = [step for step in steps if step.is_base and step.role == "candidate" and step.may_be_best]
+    beyond = _compare_beyond(chosen, rng) if not result.held_out and chosen.temperature is None else None
+    if sampled:
+        text: str | None = words.same_text(max(sampled, key=lambda step: step.pass_at_1 or 0.0), where=where)
     else:
         text = None if beyond is None else words.beyond_text(beyond)
-    return replace(said, beyond=beyond, without_training=text)
+    return replace(result, beyond=beyond, without_training=text)
 
 
-def _beyond(chosen: Option, rng: np.random.Generator) -> BeyondSharpening | None:
-    """The chosen checkpoint alone against the base at every lower temperature, those between the drawn ones too."""
+def _compare_beyond(chosen: Option, rng: np.random.Generator) -> BeyondSharpening | None:
+    """Compare the chosen checkpoint alone with the base at every lower temperature, also between the sampled ones."""
     counts = chosen.of.counts
-    window = [one for one in counts.trained if one.step == chosen.drawn.step]
-    found = sharpening_of(counts, window, rng)
-    if found is None:
+    sharpening = sharpening_of(counts, [late for late in counts.trained if late.step == chosen.drawn.step], rng)
+    if sharpening is None:
         return None
-    gain = found.gain
-    return BeyondSharpening(k=found.k, gain=gain.value, low=gain.low, high=gain.high, is_better=found.label == "better")
+    gain, is_better = sharpening.gain, sharpening.label == "better"
+    return BeyondSharpening(k=sharpening.k, gain=gain.value, low=gain.low, high=gain.high, is_better=is_better)
 
 
-def _certified(said: Recommendation, stack: Stack, chosen: int, rng: np.random.Generator) -> Recommendation:
-    """With what the held-out problems say of the choice alone, or why they veto it."""
-    stack = replace(stack, ks=said.ks)
+def _certify(result: Recommendation, stack: Stack, chosen: int, rng: np.random.Generator) -> Recommendation:
+    """Add the guarantee of the held-out problems for the choice alone, or their veto."""
+    stack = replace(stack, ks=result.ks)
     option = stack.options[chosen]
     band = stack.band(rng, [option])
-    why = _surely_fell(band, 0, stack.ks[: _seen(stack, option)], said.allowed_loss)
-    if why is not None:
+    fell = _significant_fall(band, 0, stack.ks[: option.count_ks(stack.ks)], result.allowed_loss)
+    if fell is not None:
         name = f"{option.drawn.checkpoint} of {option.of.counts.series}"
         name += "" if option.temperature is None else f" at T = {option.temperature:g}"
-        return replace(said, why=f"the {said.n_certifying} held-out problems veto {name}, {why}")
+        return replace(result, why=f"the {result.n_certifying} held-out problems veto {name}, {fell}")
     over = "all k, on problems that had no part in the choice"
-    return _with_guarantee(said, stack, band, row=0, chosen=chosen, over=over)
+    return _add_guarantee(result, stack, band, row=0, chosen=chosen, over=over)
 
 
-def _with_guarantee(
-    said: Recommendation, stack: Stack, band: Band, *, row: int, chosen: int, over: str
+def _add_guarantee(
+    result: Recommendation, stack: Stack, band: Band, *, row: int, chosen: int, over: str
 ) -> Recommendation:
-    """With what ``row`` of the band says of the choice."""
+    """Add the bounds of ``row`` of the band."""
     if stack.few is not None:
-        return replace(said, why_no_guarantee=f"{stack.few}, which say nothing of others like them")
+        return replace(result, why_no_guarantee=f"{stack.few}, too few for the population they were sampled from")
     option = stack.options[chosen]
-    sure = Guarantee(
+    guarantee = Guarantee(
         gain=float(band.low_TK[row, 0]),
-        loss=loss_at_most(band, row),
+        loss=largest_loss(band, row),
         k=stack.ks[int(band.low_TK[row].argmin())],
         base_pass_at_1=stack.mean_pass_at_1(option.of.counts.base),
         pass_at_1=stack.mean_pass_at_1(option.drawn),
@@ -341,26 +387,27 @@ def _with_guarantee(
         n_units=stack.n_units,
         units="problems" if stack.cluster_P is None else "clusters",
     )
-    return replace(said, guarantee=sure)
+    return replace(result, guarantee=guarantee)
 
 
-def _with_best(stack: Stack, steps: Sequence[ShippingStep], rng: np.random.Generator) -> list[ShippingStep]:
-    """The base and the options, those marked of which no other surely has a higher pass@1.
+def _mark_best(stack: Stack, steps: Sequence[ShippingStep], rng: np.random.Generator) -> list[ShippingStep]:
+    """Mark the base and the options with no candidate significantly above them in pass@1.
 
-    Each that may be shipped is held against all others at once, paired over problems. For the truly best to be passed
-    over, one of its own differences must be misjudged, so nothing is to be paid for how many are held against others.
+    Each candidate is compared with all others in one band, paired over problems. The best one is missed only if one of
+    its own differences is misjudged, so the number of comparisons needs no further correction.
+
     Source: Hsu 1984 (Ann. Stat. 12:1136), multiple comparisons with the best.
     """
-    value_SP = np.stack([stack.pass_at_1(one) for one in (stack.base, *(one.drawn for one in stack.options))])
-    contenders = [s for s, one in enumerate(steps) if one.role == "candidate"]
+    value_SP = np.stack([stack.pass_at_1(drawn) for drawn in (stack.base, *(option.drawn for option in stack.options))])
+    candidates = [s for s, step in enumerate(steps) if step.role == "candidate"]
     marked = list(steps)
-    for s in contenders:
-        others = [other for other in contenders if other != s]
+    for s in candidates:
+        others = [other for other in candidates if other != s]
         ahead_SUK = [by_cluster((value_SP[s] - value_SP[other])[:, None], stack.cluster_P) for other in others]
-        best = not others or simultaneous_band(np.stack(ahead_SUK), rng=rng).alarm is None
-        marked[s] = replace(steps[s], may_be_best=best)
+        may_be_best = not others or simultaneous_band(np.stack(ahead_SUK), rng=rng).alarm is None
+        marked[s] = replace(steps[s], may_be_best=may_be_best)
     return marked
 
 
-def _told(said: Recommendation) -> Recommendation:
-    return replace(said, sentence=words.shipping_sentence(said))
+def _add_sentence(result: Recommendation) -> Recommendation:
+    return replace(result, sentence=words.shipping_sentence(result))

@@ -1,4 +1,4 @@
-"""What there is to choose from: checkpoints, the base drawn colder and checkpoints drawn hotter, side by side."""
+"""Options to ship: checkpoints, and controls of the base and of checkpoints at other temperatures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from oversharp.diagnostics.statistics.units import by_cluster, too_few_to_genera
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.recommendation import BandedChange
+from oversharp.diagnostics.verdict.shipping.posterior import change_posterior, expected_worst_losses, sampling_floor
 from oversharp.diagnostics.verdict.words.caveats import FEW_PROBLEMS
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedSeries:
-    """The counts of a series, its lost steps, and why none of its checkpoints can be recommended (None if one can).
+    """Counts of a series with its verdict.
 
-    ``causes``: what else explains the loss of a step, where something does.
+    Attributes:
+        counts: Counts of the base, the checkpoints and the controls.
+        lost: Steps that the verdict calls lost.
+        causes: Other possible causes of the loss, by step.
+        why: Why no checkpoint of it can be recommended; None if one can.
     """
 
     counts: SeriesCounts
@@ -33,9 +38,13 @@ class JudgedSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Something to ship besides the base as it is: a checkpoint, or what a control drew at another temperature.
+    """Alternative to the base: a checkpoint, or samples of a checkpoint or of the base at another temperature.
 
-    ``lost``: a verdict calls the checkpoint lost; ``cause``: what else explains that. Of controls no verdict speaks.
+    Attributes:
+        of: Its series.
+        drawn: Its counts.
+        lost: The verdict calls the checkpoint lost. Always False for controls, which have no verdict.
+        cause: Another possible cause of the loss.
     """
 
     of: JudgedSeries
@@ -45,26 +54,30 @@ class Option:
 
     @property
     def temperature(self) -> float | None:
-        """At which it was drawn; None for the audit's own."""
+        """Temperature of a control; None for the audit's."""
         return self.drawn.temperature if isinstance(self.drawn, ControlCounts) else None
 
     @property
     def is_base(self) -> bool:
-        """Whether it is the base, at another temperature."""
+        """Whether it is the base at another temperature."""
         return self.drawn.step == self.of.counts.base.step
 
     @property
     def reach_k(self) -> int:
-        """The largest k that its own samples say something of.
+        """Largest k that its samples give.
 
-        Of a checkpoint half of them, as in the verdict. A control is drawn less, and all of its samples are taken: the
-        estimate is unbiased up to there, and the band counts its noise, over problems.
+        Half of the samples of a checkpoint, as in the verdict. Controls have fewer samples, and all are used: the
+        estimate is unbiased up to n, and the band includes its noise over problems.
         """
         n = self.drawn.n if self.temperature is None else 2 * self.drawn.n
         return inference_ks(min(self.of.counts.base.n, n))[-1]
 
+    def count_ks(self, ks: Sequence[int]) -> int:
+        """Return the number of ``ks`` up to ``reach_k``; for larger ones the band has a lower bound."""
+        return sum(k <= self.reach_k for k in ks)
+
     def changes(self, ks: Sequence[int], part_P: Bool[np.ndarray, " problem"]) -> Float[np.ndarray, "problem k"]:
-        """Change of pass@k since the base; beyond ``reach_k`` a lower bound, for pass@k does not fall as k grows."""
+        """Return the change of pass@k since the base; a lower bound for k above ``reach_k``, as pass@k rises with k."""
         base, late_ks = self.of.counts.base, [min(k, self.reach_k) for k in ks]
         late_PK = pass_at_k_table(self.drawn.n, late_ks)[self.drawn.correct_P[part_P]]
         return late_PK - pass_at_k_table(base.n, ks)[base.correct_P[part_P]]
@@ -72,42 +85,42 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class NoOption:
-    """A checkpoint that is no option, and why."""
+    """Checkpoint that is no option, with the reason."""
 
     of: JudgedSeries
     drawn: CheckpointCounts
     why: str
 
 
-def options_of(series: Sequence[JudgedSeries]) -> tuple[list[Option], list[NoOption]]:
-    """What there is to choose from, and which checkpoints are not: the same weights at one temperature count once.
+def list_options(series: Sequence[JudgedSeries]) -> tuple[list[Option], list[NoOption]]:
+    """Return the options, and the checkpoints that are none; the same weights at one temperature count once.
 
-    Controls of the base come first. A checkpoint that stands in two series stands in the first, and is lost if either's
-    verdict says so.
+    Controls of the base come first. A checkpoint of two series counts in the first, and is lost if either verdict calls
+    it lost.
     """
     options: dict[tuple[object, ...], Option] = {}
     left_out: list[NoOption] = []
     for of in series:
-        for one in of.counts.controls if of.why is None else ():
-            key = _identity(of, one, one.temperature)
-            if one.step == of.counts.base.step and (key not in options or one.n > options[key].drawn.n):
-                options[key] = Option(of=of, drawn=one)
+        for control in of.counts.controls if of.why is None else ():
+            key = _identity(of, control, control.temperature)
+            if control.step == of.counts.base.step and (key not in options or control.n > options[key].drawn.n):
+                options[key] = Option(of=of, drawn=control)
     for of in series:
         for late in of.counts.trained:
             why = of.why or late.why
             key = _identity(of, late, None)
             if why is None and key in options:
-                held = options[key]
-                lost, cause = held.lost or late.step in of.lost, held.cause or of.causes.get(late.step)
-                options[key] = Option(of=held.of, drawn=held.drawn, lost=lost, cause=cause)
-                why = f"the same weights as {held.drawn.checkpoint} of {held.of.counts.series}, which stands for both"
+                same = options[key]
+                lost, cause = same.lost or late.step in of.lost, same.cause or of.causes.get(late.step)
+                options[key] = Option(of=same.of, drawn=same.drawn, lost=lost, cause=cause)
+                why = f"the same weights as {same.drawn.checkpoint} of {same.of.counts.series}, compared once"
             if why is not None:
                 left_out.append(NoOption(of=of, drawn=late, why=why))
                 continue
             options[key] = Option(of=of, drawn=late, lost=late.step in of.lost, cause=of.causes.get(late.step))
-            for hot in of.counts.controls:
-                if hot.step == late.step:
-                    options.setdefault(_identity(of, hot, hot.temperature), Option(of=of, drawn=hot))
+            for control in of.counts.controls:
+                if control.step == late.step:
+                    options.setdefault(_identity(of, control, control.temperature), Option(of=of, drawn=control))
     return list(options.values()), left_out
 
 
@@ -119,9 +132,14 @@ def _identity(
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """All options as arrays over some of the problems.
+    """All options as arrays over a part of the problems.
 
-    ``ks`` are those of the checkpoints. ``base`` is the base as it is.
+    Attributes:
+        base: Counts of the base at the audit's temperature.
+        options: The options, in the order of the arrays' first axis.
+        ks: Compared k of the checkpoints.
+        part_P: The problems.
+        cluster_P: Their clusters, None without clusters.
     """
 
     base: CheckpointCounts
@@ -132,64 +150,105 @@ class Stack:
 
     @property
     def pairs(self) -> list[PairedCounts]:
-        """The checkpoints, each beside its base: what a verdict's rule asks for."""
+        """Counts of the checkpoints, each paired with its base, as the verdict's rule takes them."""
         return [
             PairedCounts(
-                base_P=one.of.counts.base.correct_P[self.part_P],
-                late_P=one.drawn.correct_P[self.part_P],
-                n_base=one.of.counts.base.n,
-                n_late=one.drawn.n,
+                base_P=option.of.counts.base.correct_P[self.part_P],
+                late_P=option.drawn.correct_P[self.part_P],
+                n_base=option.of.counts.base.n,
+                n_late=option.drawn.n,
             )
-            for one in self.options
-            if one.temperature is None
+            for option in self.options
+            if option.temperature is None
         ]
 
+    def changes(self, option: Option) -> Float[np.ndarray, "unit k"]:
+        """Return the change of pass@k since the base per problem, or per cluster."""
+        return by_cluster(option.changes(self.ks, self.part_P), self.cluster_P)
+
     def band(self, rng: np.random.Generator, options: Sequence[Option] | None = None) -> Band:
-        """One band over all options and k, or over some options alone."""
-        changes = [one.changes(self.ks, self.part_P) for one in options or self.options]
-        return simultaneous_band(np.stack([by_cluster(one, self.cluster_P) for one in changes]), rng=rng)
+        """Return one band over all k and all options, or over ``options``."""
+        return simultaneous_band(np.stack([self.changes(option) for option in options or self.options]), rng=rng)
 
     def pass_at_1(self, drawn: CheckpointCounts | ControlCounts) -> Float[np.ndarray, " problem"]:
-        """Of every problem."""
+        """Return the pass@1 of every problem."""
         return drawn.correct_P[self.part_P] / drawn.n
 
     def mean_pass_at_1(self, drawn: CheckpointCounts | ControlCounts) -> float:
-        """Over the problems."""
+        """Return the pass@1 averaged over the problems."""
         return float(self.pass_at_1(drawn).mean())
 
     @property
     def n_units(self) -> int:
-        """Problems, or clusters of them."""
+        """Number of problems, or of clusters."""
         return int(self.part_P.sum()) if self.cluster_P is None else len(np.unique(self.cluster_P))
 
     @property
     def few(self) -> str | None:
-        """Why nothing is said of problems like these; None where there are enough of them."""
+        """Why there is no guarantee for the population of the problems; None if there are enough problems."""
         if max(int((pair.base_P > 0).sum()) for pair in self.pairs) < FEW_PROBLEMS:
             return f"the base solved fewer than {FEW_PROBLEMS} of the problems"
         why = too_few_to_generalise(self.cluster_P)
         return None if why is None else f"there are {why}"
 
 
-def stacked(series: Sequence[JudgedSeries], options: Sequence[Option], part_P: Bool[np.ndarray, " problem"]) -> Stack:
-    """The options side by side on the problems of ``part_P``; k up to half of what every checkpoint was drawn."""
-    first = next(one for one in series if one.why is None).counts
-    trained = [one for one in options if one.temperature is None]
+def stack_options(
+    series: Sequence[JudgedSeries], options: Sequence[Option], part_P: Bool[np.ndarray, " problem"]
+) -> Stack:
+    """Return the options on the problems of ``part_P``, with k up to half of the samples of every checkpoint."""
+    first = next(judged for judged in series if judged.why is None).counts
+    trained = [option for option in options if option.temperature is None]
     return Stack(
         base=first.base,
         options=options,
-        ks=inference_ks(min(min(one.of.counts.base.n, one.drawn.n) for one in trained)),
+        ks=inference_ks(min(min(option.of.counts.base.n, option.drawn.n) for option in trained)),
         part_P=part_P,
         cluster_P=None if first.cluster_P is None else first.cluster_P[part_P],
     )
 
 
-def change_at(band: Band, option: int, j: int, ks: Sequence[int]) -> BandedChange:
-    """The change of ``option`` at the ``j``-th k, with the band."""
-    mean, low, high = (float(of[option, j]) for of in (band.mean_TK, band.low_TK, band.high_TK))
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """Posterior of one option, shrunk over the options; in probability.
+
+    Attributes:
+        gain: Expected change of pass@1 since the base.
+        better: Probability that pass@1 is above the base's.
+        loss: Expected largest fall of pass@k over all k that its samples reach; below 0 if a rise at each is expected.
+    """
+
+    gain: float
+    better: float
+    loss: float
+
+
+def estimate_prospects(stack: Stack, rng: np.random.Generator) -> list[Prospect]:
+    """Return the posterior of every option; checkpoints and controls are shrunk separately.
+
+    A control changes pass@k by its temperature, so its change says little about those of checkpoints.
+    """
+    prospects: dict[int, Prospect] = {}
+    for is_control in (False, True):
+        places = [t for t, option in enumerate(stack.options) if (option.temperature is not None) == is_control]
+        if not places:
+            continue
+        options = [stack.options[t] for t in places]
+        change_TUK = np.stack([stack.changes(option) for option in options])
+        floor_K = sampling_floor(stack.ks, stack.base.n, min(option.drawn.n for option in options))
+        n_ks = [option.count_ks(stack.ks) for option in options]
+        gains = change_posterior(change_TUK[:, :, 0], floor=float(floor_K[0]))
+        losses_T = expected_worst_losses(change_TUK, floor_K=floor_K, n_ks=n_ks, rng=rng)
+        for place, gain, better, loss in zip(places, gains.means, gains.better, losses_T, strict=True):
+            prospects[place] = Prospect(gain=float(gain), better=float(better), loss=float(loss))
+    return [prospects[t] for t in range(len(stack.options))]
+
+
+def banded_change(band: Band, option: int, j: int, ks: Sequence[int]) -> BandedChange:
+    """Return the change of ``option`` at the ``j``-th k, with the band."""
+    mean, low, high = (float(values_TK[option, j]) for values_TK in (band.mean_TK, band.low_TK, band.high_TK))
     return BandedChange(k=ks[j], change=mean, low=low, high=high)
 
 
-def loss_at_most(band: Band, option: int) -> float:
-    """By so much pass@k fell at most, at every k of the band."""
+def largest_loss(band: Band, option: int) -> float:
+    """Return the upper bound of the fall of pass@k over all k of the band, in probability."""
     return max(0.0, -float(band.low_TK[option].min()))
