@@ -23,6 +23,7 @@ class Choice:
         worst: Change of pass@k at the k with the lowest estimate, None if unknown.
         lost: Number of problems that the base solved and that have no correct sample here, None if unknown.
         sure: Number of lost problems with a significant change, None if unknown.
+        is_toss_up: It has the highest pass@1, which may be no higher than the base's.
         by_itself: The CIs are pointwise, because the simultaneous band does not include this checkpoint.
         of: Name of its series if the report does not include that series.
     """
@@ -40,6 +41,7 @@ class Choice:
     lost: int | None = None
     sure: int | None = None
     n_problems: int = 0
+    is_toss_up: bool = False
     by_itself: bool = False
     of: str | None = None
 
@@ -101,12 +103,20 @@ def list_choices(
         last = next((step for step in steps if step.step == series.last_step and step.temperature is None), None)
         if last is not None and last.first is None:
             last = _find_same_weights(context, recommendation, last) or last
-        if best is not None and best != last:
-            yield _of_step(context, [series], best)
-        if last is not None and last.role != "recommended" and last.first is not None:
-            yield _of_step(context, [series], last)
-        elif last is None or last.role != "recommended":
+        for step in dict.fromkeys((best, last)):
+            if step is not None and step.role != "recommended" and step.first is not None:
+                yield replace(_of_step(context, [series], step), is_toss_up=_is_toss_up(recommendation, step))
+        if last is None or (last.role != "recommended" and last.first is None):
             yield from _of_findings(context, series)
+
+
+def _is_toss_up(recommendation: Recommendation | None, step: ShippingStep) -> bool:
+    toss_up = None if recommendation is None else recommendation.toss_up
+    return toss_up is not None and (toss_up.series, toss_up.step, toss_up.temperature) == (
+        step.series,
+        step.step,
+        step.temperature,
+    )
 
 
 def _find_same_weights(

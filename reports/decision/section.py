@@ -221,7 +221,7 @@ def _verdict_text(context: Context, choice: Choice) -> str:
         by = f", graded by {choice.series[0].verifier}" if is_graded_again(context, choice.series[0]) else ""
         parts.append(f"recommended{by}")
     elif choice.may_be_shipped:
-        parts.append("eligible")
+        parts.append("eligible, toss-up with the base" if choice.is_toss_up else "eligible")
     if choice.is_last and choice.temperature is None:
         parts.append("No verdict" if verdict is None else f"{LOOKS[verdict.label][0]} {verdict.title}")
     return "; ".join(parts)

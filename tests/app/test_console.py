@@ -17,7 +17,7 @@ from oversharp.diagnostics.audit.plan import plan
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import Confirmation, Problem
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep, TossUp
 from tests.audit.test_counts import plant
 
 
@@ -36,6 +36,28 @@ def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     print_confirmations(result, Console(file=out, width=width, highlight=False))
     for said in ("1000/1024", "0/1024", "1.2e-10", "8e-10", "confirmed", "yes"):
         assert said in out.getvalue()
+
+
+def test_a_toss_up_is_printed_with_its_numbers() -> None:
+    base = ShippingStep(
+        series="run", step=0, checkpoint="checkpoint-0", is_base=True, role="recommended", pass_at_1=0.5
+    )
+    toss_up = TossUp(
+        series="run", step=20, checkpoint="checkpoint-20", is_base=False, temperature=None, gain=0.012,
+        expected_gain=0.004, better=0.67, needed=0.8,
+    )  # fmt: skip
+    said = Recommendation(
+        series=("run",), sentence="Ship the base.", recommended=base, why="toss-up", steps=(base,), ks=(1, 32),
+        n_problems=40, n_choosing=40, toss_up=toss_up,
+    )  # fmt: skip
+    out = io.StringIO()
+    print_shipping([said], out=Console(file=out, width=80, highlight=False))
+    printed = " ".join(out.getvalue().split())
+    assert "checkpoint-20 is a toss-up with the base (pass@1 +1.2 points, probability 0.67)" in printed
+    assert "expected +0.4 points, as the highest of several; a probability of 0.8 is needed" in printed
+    print_shipping([replace(said, toss_up=None)], out=Console(file=(plain := io.StringIO()), width=80))
+    assert "toss-up toss-up" not in " ".join(plain.getvalue().split())
+    assert "is needed" not in plain.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

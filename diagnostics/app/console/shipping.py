@@ -37,6 +37,7 @@ OUT: Mapping[OutBy | None, tuple[str, str]] = {
     "band": ("significant", "some pass@k fell significantly by more than is allowed"),
     "verdict": ("verdict", "the verdict's own test of this checkpoint shows a fall of pass@k"),
     "estimate": ("estimate", "some pass@k fell by more than is allowed, not significantly"),
+    "expected": ("expected", "the expected fall at the worst k is more than is allowed"),
     "reach": ("unseen", "too few samples at this temperature for the largest k (--control-n)"),
     "veto": ("veto", "pass@k fell significantly on the held-out problems"),
 }
@@ -96,6 +97,10 @@ def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
         beyond = recommendation.beyond
         change = change_text(beyond.gain or 0.0, beyond.low, beyond.high)
         yield number_row("frontier", None, None, change, f"pass@1, base at equal pass@{beyond.k}")
+    if recommendation.toss_up is not None:
+        toss_up = recommendation.toss_up
+        expected = f"expected {change_text(toss_up.expected_gain, None, None)} points, as the highest of several"
+        yield OutputRow(label="toss-up", value=f"{expected}; a probability of {toss_up.needed:g} is needed")
     yield from _guarantee_rows(recommendation)
     others = [step for step in recommendation.alternatives if step != chosen]
     if others:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from oversharp.diagnostics.verdict.explanations import Cause
     from oversharp.diagnostics.verdict.headings import Heading, Kind, VerdictLabel
-    from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep
+    from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep, TossUp
     from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict
     from oversharp.diagnostics.verdict.steps import Accuracy
 
@@ -148,7 +148,7 @@ def guarantee_text(sure: Guarantee) -> str:
     return f"{unbroken(f'pass@1 {gain},')} {unbroken(f'every pass@k {loss}')} {unbroken(confidence)}"
 
 
-def place_text(step: ShippingStep, recommendation: Recommendation) -> str:
+def place_text(step: ShippingStep | TossUp, recommendation: Recommendation) -> str:
     """Return a checkpoint's label, with its series if there are several, and its temperature if it is a control."""
     name = step.checkpoint if len(recommendation.series) == 1 else f"{step.checkpoint} of {step.series}"
     if step.is_base:
@@ -162,6 +162,10 @@ def shipping_text(recommendation: Recommendation) -> str:
     if chosen is None:
         return f"no recommendation: {recommendation.why}"
     place = place_text(chosen, recommendation)
+    toss_up = recommendation.toss_up
+    if toss_up is not None:
+        numbers = f"(pass@1 {change_text(toss_up.gain, None, None)} points, probability {toss_up.better:.2f})"
+        return f"{place}: {place_text(toss_up, recommendation)} is a toss-up with the base {unbroken(numbers)}"
     if recommendation.guarantee is not None:
         return f"{place}: {guarantee_text(recommendation.guarantee)}"
     return f"{place}: {recommendation.why or f'no guarantee, {recommendation.why_no_guarantee}'}"

@@ -41,7 +41,7 @@ def judged(context: Context, recommend: Callable[[ShippingStep], ShippingStep] =
     of = " of iac" if len(names) > 1 else ""
     said = Recommendation(
         series=names, recommended=chosen, guarantee=GUARANTEE, ks=(1, 4), n_problems=12, n_choosing=12,
-        sentence=f"Ship checkpoint-{chosen.step}{of}: pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more.",
+        sentence=f"Ship checkpoint-{chosen.step}{of}: pass@1 25.0 % → 40.0 %; up by at least 5.0 points.",
     )  # fmt: skip
     for place, name in enumerate(names):
         out = [shipping_step(name, step, "out") for of, step in CHANGES if of == family(name)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oversharp.diagnostics.verdict.recommendation import ShippingStep
+from oversharp.diagnostics.verdict.recommendation import ShippingStep, TossUp
 from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
 from oversharp.diagnostics.verdict.words.sentence import sharpening_text
 from oversharp.reports.context import Context
@@ -32,7 +32,7 @@ def hotter(one: ShippingStep) -> ShippingStep:
 def test_series_that_were_compared_have_one_advice_in_the_words_of_ship(context: Context) -> None:
     (advice,) = decision(judged(context)).advice
     assert advice.title == "Ship checkpoint-20 of iac"
-    assert advice.text == "pass@1 25.0 % → 40.0 %; surely up by 5.0 points or more."
+    assert advice.text == "pass@1 25.0 % → 40.0 %; up by at least 5.0 points."
     equal = judged(context)
     verdict = equal.series[1].verdict
     assert verdict is not None
@@ -40,7 +40,7 @@ def test_series_that_were_compared_have_one_advice_in_the_words_of_ship(context:
     other = shipping_step("iac", 30, "candidate", may_be_best=True)
     said = replace(verdict.shipping, steps=(*verdict.shipping.steps[:-1], other))
     (advice,) = decision(with_series(equal, 1, verdict=replace(verdict, shipping=said))).advice
-    assert advice.text.endswith(" As good in pass@1, for all these data say: checkpoint-30 of iac.")
+    assert advice.text.endswith(" Pass@1 may be as high at checkpoint-30 of iac.")
 
 
 def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(context: Context) -> None:
@@ -65,6 +65,24 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
             "? Not shown",
         ],
     ]
+
+
+def test_a_toss_up_with_the_base_is_marked_in_its_row_and_no_other(context: Context) -> None:
+    made = judged(context)
+    verdict = made.source.series[1].verdict
+    assert verdict is not None
+    assert verdict.shipping is not None
+    *earlier, last = verdict.shipping.steps
+    toss_up = TossUp(
+        series="iac", step=30, checkpoint="checkpoint-30", is_base=False, temperature=None, gain=0.2,
+        expected_gain=0.1, better=0.7, needed=0.8,
+    )  # fmt: skip
+    said = replace(verdict.shipping, steps=(*earlier, replace(last, role="candidate")), toss_up=toss_up)
+    table = decision(with_series(made, 1, verdict=replace(verdict, shipping=said))).table
+    assert texts(table)[-1][-1] == "eligible, toss-up with the base; ? Inconclusive"
+    other = replace(said, toss_up=replace(toss_up, step=20))
+    table = decision(with_series(made, 1, verdict=replace(verdict, shipping=other))).table
+    assert texts(table)[-1][-1] == "eligible; ? Inconclusive"
 
 
 def test_a_last_checkpoint_that_may_be_shipped_says_so_beside_its_verdict(context: Context) -> None:
@@ -119,7 +137,7 @@ def test_the_same_weights_in_another_series_have_the_band_that_holds_them(contex
 
 def test_a_base_drawn_colder_is_of_all_series_and_nobody_counted_what_it_lost(context: Context) -> None:
     made = decision(judged(context, colder))
-    assert made.advice[0].title == "Ship the base drawn at T = 0.6, without any training"
+    assert made.advice[0].title == "Ship the base sampled at T = 0.6, without any training"
     assert texts(made.table)[0][:2] == ["all", "base at T = 0.6"]
     assert texts(made.table)[0][4] == "–"
 

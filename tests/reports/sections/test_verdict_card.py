@@ -176,7 +176,7 @@ def test_the_checkpoint_to_ship_is_the_one_that_is_recommended_with_those_as_goo
     late = replace(base, step=10, checkpoint="checkpoint-10", is_base=False, role="recommended")
     shipping = Recommendation(series=("grpo",), sentence="Ship checkpoint-10.", recommended=late, steps=(base, late))
     told = said(context.source, shipping=shipping).ship
-    assert told == "Ship checkpoint-10. As good in pass@1, for all these data say: the base, base."
+    assert told == "Ship checkpoint-10. Pass@1 may be as high at the base, base."
     assert said(context.source, shipping=replace(shipping, recommended=None)).ship == ""
 
 
