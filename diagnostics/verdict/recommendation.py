@@ -151,20 +151,42 @@ class BeyondSharpening:
 class Recommendation:
     """Checkpoint to ship, and its temperature, among series that share base and problems.
 
-    Attributes:
-        series: Names of the compared series.
-        sentence: The recommendation in words.
-        recommended: None if there is no recommendation.
-        why: Why there is none, or why it is the base, at any temperature; None for a trained checkpoint.
-        steps: All checkpoints, the base first, each followed by its controls at other temperatures.
-        guarantee: None for the base at the audit's temperature, and with a reason in ``why_no_guarantee``.
-        ks: Compared k.
-        allowed_loss: Fall of pass@k that does not exclude a checkpoint, in probability.
-        held_out: ``n_choosing`` of the ``n_problems`` choose; the others give the guarantee.
-        steps_of: The problems of all numbers in ``steps``.
-        without_training: That the base at a lower temperature may be as good; None if not sampled or not as good.
-        cannot_tell: That no checkpoint could have qualified with this number of problems; None if one could.
-        toss_up: The checkpoint with the highest pass@1, if the base is recommended because it may be as good.
+    Attributes
+    ----------
+    series
+        Names of the compared series.
+    sentence
+        The recommendation in words.
+    recommended
+        None if there is no recommendation.
+    why
+        Why there is none, or why it is the base, at any temperature; None for a trained checkpoint.
+    steps
+        All checkpoints, the base first, each followed by its controls at other temperatures.
+    guarantee
+        None for the base at the audit's temperature, and with a reason in ``why_no_guarantee``.
+    why_no_guarantee
+        Why a recommended checkpoint has no guarantee.
+    ks
+        Compared k.
+    allowed_loss
+        Fall of pass@k that does not exclude a checkpoint, in probability.
+    held_out
+        ``n_choosing`` of the ``n_problems`` choose; the others give the guarantee.
+    n_problems
+        Number of problems.
+    n_choosing
+        Number of problems that choose.
+    steps_of
+        The problems of all numbers in ``steps``.
+    beyond
+        pass@1 of the choice above the base at a lower temperature with the same pass@k.
+    without_training
+        That the base at a lower temperature may be as good; None if not sampled or not as good.
+    cannot_tell
+        That no checkpoint could have qualified with this number of problems; None if one could.
+    toss_up
+        The checkpoint with the highest pass@1, if the base is recommended because it may be as good.
     """
 
     series: tuple[str, ...]

@@ -119,10 +119,12 @@ def ship(
     """Recommend a checkpoint: the eligible one with the highest pass@1, with its guarantee.
 
     A checkpoint is not eligible if pass@k fell significantly at some k, if the verdict tested it as lost, or if the
-    estimate fell by more than 2 points. Control samples are candidates too: the base at a lower temperature, which
-    needs no training, and checkpoints at a higher one. The guarantee bounds the gain of pass@1 and the loss of pass@k,
-    and accounts for the choice among all checkpoints. The recommendation may be the base. Series with the same base,
-    problems and sampling settings are compared with each other. Reads the store only. Exit code 3: no recommendation.
+    fall at the worst k is above 2 points in the estimate or in expectation. The base is recommended in a toss-up: if
+    the posterior probability that the best checkpoint has a higher pass@1 is below 0.8. Control samples are candidates
+    too: the base at a lower temperature, which needs no training, and checkpoints at a higher one. The guarantee bounds
+    the gain of pass@1 and the loss of pass@k, and accounts for the choice among all checkpoints. The recommendation may
+    be the base. Series with the same base, problems and sampling settings are compared with each other. Reads the store
+    only. Exit code 3: no recommendation.
 
     Parameters
     ----------
