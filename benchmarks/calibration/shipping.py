@@ -1,21 +1,23 @@
-"""Whether what ``oversharp ship`` guarantees is true, and what its choice costs beside other rules.
+"""How often the guarantee of ``oversharp ship`` is true, and the regret of its choice compared with other rules.
 
-``python -m benchmarks.calibration.shipping`` (some five minutes of one core) draws series of 6 to 10 checkpoints of 100
-problems by courses of training whose truth is known, over all problems of the kind, and asks ``recommend`` which to
-ship.
+``python -m benchmarks.calibration.shipping`` (some five minutes of one core) samples series of 6 to 10 checkpoints and
+100 problems from simulated training with known success rates, and calls ``recommend``.
 
-*Guarantee*: pass@1 rose by at least x and pass@k fell at no k by more than y, both true at the chosen checkpoint; held
-to every k from 1 to n / 2, not only to those that were looked at. Counted over series in which one is given.
+*Guarantee*: pass@1 rose by at least x and pass@k fell at no k by more than y. It counts as true if both are true at the
+chosen checkpoint at every k from 1 to n / 2, also at k that were not compared. The share is over series with one.
 
-*Regret* in points, against the exact best: the highest true pass@1 among the base and the checkpoints of which no true
-pass@k lies more than 2 points below the base's. A choice that lost more than that has the excess as its regret, another
-what its pass@1 lacks.
+*Regret* in points, against the exact best: the highest true pass@1 among the base and the checkpoints with no true
+pass@k more than 2 points below the base's. A choice that lost more than that has the excess as its regret, any other
+choice the difference of pass@1.
 
-Writes ``benchmarks/results/shipping.json`` and ``.md``; ends with 1 where the guarantee is true in less than 95 %.
+Writes ``benchmarks/results/shipping.json`` and ``.md``; ends with 1 if the guarantee is true in less than 95 %.
 
-``--controls`` lets every audit draw its base at three lower temperatures and its last checkpoint at two higher ones,
-half as many samples of each, so that these are answers too; fewer series, ``shipping_controls.json`` and ``.md``.
-``--series`` names another number a cell: then the result is printed and nothing is written.
+``--choices`` simulates the cells in which sampling noise makes a worse checkpoint look best, and cells with a true
+gain. Writes ``shipping_choices.json`` and ``.md``.
+
+``--controls`` adds the base at three lower temperatures and the last checkpoint at two higher ones to every audit, with
+half the samples, as further options. Fewer series; writes ``shipping_controls.json`` and ``.md``.
+``--series`` sets the number of series per cell, prints the result and writes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
-from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
+from oversharp.diagnostics.verdict.shipping.choice import NEEDED, certifying, recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
@@ -94,6 +96,17 @@ COURSES: Mapping[str, Course] = {
 }
 
 
+#: Courses that test the choice itself, with the number of checkpoints: all lose pass@1; pass@1 rises but pass@k falls
+#: (by 4.6 points at k = 32); pass@k rises everywhere. The last is the power of the rule.
+CHOICES: Mapping[str, tuple[Course, int]] = {
+    "40 checkpoints, each 0.8 points worse": (lambda p, _, s: p * (1 - 0.0438) if s else p, 40),
+    "the tail is halved, the others rise": (lambda p, _, s: np.where(p < 0.05, p / 2, _moved(p, 0.4)) if s else p, 10),
+    "each 3 points better": (lambda p, _, s: _moved(p, 0.356) if s else p, 10),
+    "each 1.5 points better": (lambda p, _, s: _moved(p, 0.182) if s else p, 10),
+}
+CHOICES_SAMPLES, CHOICES_SERIES = 64, 200
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One course of training, with so many samples and checkpoints; ``controls``: drawn at other temperatures too."""
@@ -128,6 +141,10 @@ class Truth:
             return float(excess_T[chosen])
         return float(self.pass_at_TK[excess_T <= 0, 0].max() - self.pass_at_TK[chosen, 0])
 
+    def is_wrong(self, chosen: int) -> bool:
+        """Return whether pass@1 lies below the base's, or pass@k by more than 2 points."""
+        return bool(self.pass_at_TK[chosen, 0] < self.pass_at_TK[0, 0] - 1e-9 or self.fall[chosen] > MARGIN)
+
     def holds(self, said: Recommendation, chosen: int) -> bool:
         """Whether what is guaranteed is true."""
         sure = said.guarantee
@@ -145,7 +162,7 @@ def problems(n_problems: int, rng: np.random.Generator) -> tuple[np.ndarray, np.
 
 def courses(cell: Cell, success_P: np.ndarray, own_PU: np.ndarray) -> np.ndarray:
     """Chances of success at the base and every checkpoint, then of every control."""
-    course = COURSES[cell.course]
+    course = CHOICES[cell.course][0] if cell.course in CHOICES else COURSES[cell.course]
     own = [course(success_P, own_PU, t / cell.checkpoints) for t in range(cell.checkpoints + 1)]
     if cell.controls:
         own += [_apart(own[0], strength, CONTROL_PIVOT) for strength in COLDER.values()]
@@ -230,12 +247,15 @@ def _chosen(cell: Cell, said: Recommendation) -> int:
     return cell.row(said.recommended)
 
 
+#: The rule before toss-ups and expected losses.
+BEFORE = "ship, before"
 #: What says how sure it is.
 CERTIFIED = ("ship", "ship --held-out")
 #: The shipped rule first.
 RULES: Mapping[str, Callable[[Asked], int]] = {
     "ship": lambda asked: _chosen(asked.cell, asked.said),
     "ship --held-out": lambda asked: _chosen(asked.cell, asked.held_out),
+    BEFORE: partial(_within, most=MARGIN),
     "out only what surely fell": partial(_within, most=1.0),
     "out by 1 point in the estimate": partial(_within, most=0.01),
     "out by 3 points in the estimate": partial(_within, most=0.03),
@@ -250,7 +270,9 @@ RULES: Mapping[str, Callable[[Asked], int]] = {
 class Row:
     """One cell: how often a guarantee is given and true, its mean x and y, and the regret of every rule; points.
 
-    ``other_temperature``: of those given, how many are of what a control drew.
+    ``other_temperature``: of those given, how many are of what a control drew. ``wrong``: choices of a checkpoint whose
+    true pass@1 is below the base's, or that truly lost more than 2 points of pass@k; ``trained``: choices of a
+    checkpoint.
     """
 
     cell: Cell
@@ -262,12 +284,14 @@ class Row:
     loss: Mapping[str, float | None]
     mean_regret: Mapping[str, float]
     largest_regret: Mapping[str, float]
+    wrong: Mapping[str, int]
+    trained: Mapping[str, int]
 
 
 def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
     """Ask all rules of so many series."""
     truth, rng = truth_of(cell), np.random.default_rng(seed)
-    regrets: dict[str, list[float]] = {name: [] for name in RULES}
+    choices: dict[str, list[int]] = {name: [] for name in RULES}
     held: dict[str, list[bool]] = {name: [] for name in CERTIFIED}
     gain: dict[str, list[float]] = {name: [] for name in CERTIFIED}
     loss: dict[str, list[float]] = {name: [] for name in CERTIFIED}
@@ -284,13 +308,14 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
             rulings=rulings,
         )
         for name, rule in RULES.items():
-            regrets[name].append(100 * truth.regret(rule(asked)))
+            choices[name].append(rule(asked))
         for name, said in zip(CERTIFIED, (asked.said, asked.held_out), strict=True):
             if said.guarantee is not None:
                 held[name].append(truth.holds(said, _chosen(cell, said)))
                 other[name] += said.recommended is not None and said.recommended.temperature is not None
                 gain[name].append(100 * said.guarantee.gain)
                 loss[name].append(100 * said.guarantee.loss)
+    regrets = {name: [100 * truth.regret(chosen) for chosen in own] for name, own in choices.items()}
     return Row(
         cell=cell,
         series=series,
@@ -301,6 +326,8 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
         loss={name: round(float(np.mean(one)), 2) if one else None for name, one in loss.items()},
         mean_regret={name: round(float(np.mean(one)), 3) for name, one in regrets.items()},
         largest_regret={name: round(float(np.max(one)), 2) for name, one in regrets.items()},
+        wrong={name: sum(truth.is_wrong(chosen) for chosen in own) for name, own in choices.items()},
+        trained={name: sum(chosen > 0 for chosen in own) for name, own in choices.items()},
     )
 
 
@@ -318,6 +345,12 @@ def many_cells() -> Iterator[Cell]:
     """As many checkpoints as one chooses from where runs and repaired weights are compared."""
     for course in ("a little sharpened", "problems go up and down"):
         yield Cell(course=course, n=64, checkpoints=MANY)
+
+
+def choice_cells() -> Iterator[Cell]:
+    """Yield the cells that test the choice itself."""
+    for course, (_, checkpoints) in CHOICES.items():
+        yield Cell(course=course, n=CHOICES_SAMPLES, checkpoints=checkpoints)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
@@ -467,6 +500,32 @@ def _controlled_row(course: str, rows: Sequence[Row]) -> str:
     return f"| {course} | {other} of {given} | {' | '.join(regrets)} |"
 
 
+def choices_text(rows: Sequence[Row]) -> str:
+    """Return the page of the cells that test the choice, before and after toss-ups and expected losses."""
+    lines = [
+        "# Which checkpoint to ship: is the choice right?",
+        "",
+        f"{rows[0].series} simulated series a row, {PROBLEMS} problems, n = {CHOICES_SAMPLES}. *Before*: the highest "
+        "measured pass@1 of the checkpoints",
+        f"with no fall of pass@k above {100 * MARGIN:g} points in the estimate. *After*: the base where the posterior "
+        f"probability of a higher pass@1 is",
+        f"below {NEEDED:g}, and no checkpoint whose expected fall of pass@k at the worst k is above {100 * MARGIN:g} "
+        "points. *Wrong*: the recommended checkpoint",
+        f"has a true pass@1 below the base's, or a true pass@k more than {100 * MARGIN:g} points below. Written by",
+        "`python -m benchmarks.calibration.shipping --choices`.",
+        "",
+        "| course | checkpoints | a checkpoint, before | after | wrong, before | after | regret, before | after |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        pairs = [
+            f"{share[BEFORE] / row.series:.1%} | {share['ship'] / row.series:.1%}" for share in (row.trained, row.wrong)
+        ]
+        regrets = f"{row.mean_regret[BEFORE]:.2f} | {row.mean_regret['ship']:.2f}"
+        lines.append(f"| {row.cell.course} | {row.cell.checkpoints} | {' | '.join(pairs)} | {regrets} |")
+    return "\n".join(lines) + "\n"
+
+
 def _published(name: str, what: str, rows: Sequence[Row], start: float, **more: object) -> dict[str, object]:
     return {
         "benchmark": name,
@@ -489,10 +548,15 @@ WHAT = "how often what `oversharp ship` says is sure is true, and the regret of 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--controls", action="store_true", help="draw at other temperatures too")
+    parser.add_argument("--choices", action="store_true", help="only the cells that test the choice itself")
     parser.add_argument("--series", type=int, help="series a cell; print the result and write nothing")
     asked = parser.parse_args(arguments)
     start, by_cell = time.process_time(), enumerate(cells(controls=asked.controls))
-    if asked.controls:
+    if asked.choices:
+        each, by_cell = asked.series or CHOICES_SERIES, enumerate(choice_cells())
+        rows = [simulate(cell, series=each, seed=[SEED, 3000 + number]) for number, cell in by_cell]
+        name, page, more = "shipping_choices", choices_text(rows), {}
+    elif asked.controls:
         each = asked.series or CONTROLLED_SERIES
         rows = [simulate(cell, series=each, seed=[SEED, 2000 + number]) for number, cell in by_cell]
         name, page, more = "shipping_controls", controlled_text(rows), {}
