@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import shipping
-from benchmarks.calibration.shipping import BOUND, CERTIFIED, RULES, Cell, Truth, draw, simulate, truth_of
+from benchmarks.calibration.shipping import (
+    BEFORE,
+    BOUND,
+    CERTIFIED,
+    CHOICES,
+    RULES,
+    Cell,
+    Truth,
+    draw,
+    simulate,
+    truth_of,
+)
 from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 
@@ -30,6 +41,22 @@ def test_no_other_rule_has_a_smaller_worst_case():
     regret = published()["regret"]
     assert set(regret) == set(RULES)
     assert min(regret, key=lambda name: regret[name]["worst"]) == "ship"
+
+
+def test_wrong_choices_are_halved_and_true_gains_are_still_shipped():
+    rows = {row["cell"]["course"]: row for row in published("shipping_choices")["rows"]}
+    assert list(rows) == list(CHOICES)
+    for course in ("40 checkpoints, each 0.8 points worse", "the tail is halved, the others rise"):
+        wrong = rows[course]["wrong"]
+        assert wrong["ship"] <= wrong[BEFORE] / 2
+        assert wrong[BEFORE] > 0.35 * rows[course]["series"]
+    trained = rows["each 3 points better"]["trained"]
+    assert trained["ship"] >= 0.97 * trained[BEFORE]
+
+
+def test_a_choice_is_wrong_if_pass_at_1_or_pass_at_k_truly_fell():
+    truth = Truth(pass_at_TK=np.array([[0.3, 0.5], [0.31, 0.49], [0.29, 0.5], [0.6, 0.45]]))
+    assert [truth.is_wrong(chosen) for chosen in range(4)] == [False, False, True, True]
 
 
 def test_a_choice_that_lost_more_than_two_points_costs_the_excess_and_another_what_it_lacks():
@@ -62,7 +89,7 @@ def test_what_controls_draw_is_an_answer_of_the_simulation_with_a_truth_of_its_o
 def test_the_rule_is_asked_as_it_ships(monkeypatch):
     monkeypatch.setattr(shipping, "POPULATION", 2000)
     row = simulate(Cell(course="sharpened from the start (GRPO)", n=64, checkpoints=6), series=2, seed=[0])
-    assert set(row.mean_regret) == set(RULES)
+    assert set(row.mean_regret) == {*RULES, BEFORE}
     assert row.mean_regret["ship"] < row.mean_regret["the last"]
 
 

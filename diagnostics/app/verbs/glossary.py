@@ -76,11 +76,15 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "worst pass@k": "The change of pass@k at the k where it is lowest against its error, with an interval for all "
         "checkpoints and k together. It decides whether a checkpoint is out.",
         "out": "A checkpoint that is not eligible: pass@k fell significantly, the verdict tested it as lost (verdict), "
-        "the estimate fell by more than is allowed (estimate), its samples are too few for the largest k (unseen), or "
-        "pass@k fell on the held-out problems (veto).",
+        "it fell by more than is allowed in the estimate (estimate) or the expectation (expected), its samples are too "
+        "few for the largest k (unseen), or pass@k fell on the held-out problems (veto).",
         "status": "Whether a checkpoint is recommended, out, or has a significantly lower pass@1 than the best one.",
         "estimate": "The number itself, without its interval. Out, estimate: pass@k fell by more than 2 points in it, "
         "not significantly.",
+        "expected": "The mean of the posterior over all checkpoints, which corrects for luck in the highest of them. "
+        "Out, expected: the fall of pass@k at the worst k is above 2 points in it.",
+        "toss-up": "The eligible checkpoint with the highest pass@1 is better than the base with a posterior "
+        "probability below 0.8. The base is recommended.",
         "unseen": "Too few samples at a temperature to estimate pass@k at the largest k; --control-n draws more.",
         "veto": "With --held-out: pass@k fell significantly on the problems that were not used for the choice.",
         "not to choose": "A checkpoint that could not be compared; the reason is below the table.",
