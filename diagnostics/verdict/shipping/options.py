@@ -209,7 +209,7 @@ def stack_options(
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """Posterior of one option, shrunk over the options; in probability.
+    """Posterior of one option, in probability.
 
     Attributes:
         gain: Expected change of pass@1 since the base.
@@ -223,15 +223,14 @@ class Prospect:
 
 
 def estimate_prospects(stack: Stack, rng: np.random.Generator) -> list[Prospect]:
-    """Return the posterior of every option; checkpoints and controls are shrunk separately.
+    """Return the posterior of every option; checkpoints are shrunk together, and a control is not shrunk.
 
-    A control changes pass@k by its temperature, so its change says little about those of checkpoints.
+    The temperature of a control sets its change, so others are no evidence about it.
     """
+    trained = [t for t, option in enumerate(stack.options) if option.temperature is None]
+    controls = [[t] for t, option in enumerate(stack.options) if option.temperature is not None]
     prospects: dict[int, Prospect] = {}
-    for is_control in (False, True):
-        places = [t for t, option in enumerate(stack.options) if (option.temperature is not None) == is_control]
-        if not places:
-            continue
+    for places in (trained, *controls):
         options = [stack.options[t] for t in places]
         change_TUK = np.stack([stack.changes(option) for option in options])
         floor_K = sampling_floor(stack.ks, stack.base.n, min(option.drawn.n for option in options))

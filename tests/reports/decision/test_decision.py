@@ -67,22 +67,24 @@ def test_the_table_holds_the_recommended_first_and_the_last_of_every_series(cont
     ]
 
 
-def test_a_toss_up_with_the_base_is_marked_in_its_row_and_no_other(context: Context) -> None:
-    made = judged(context)
-    verdict = made.source.series[1].verdict
-    assert verdict is not None
-    assert verdict.shipping is not None
-    *earlier, last = verdict.shipping.steps
+@pytest.mark.parametrize(("step", "cell"), [(30, "eligible, toss-up with the base"), (20, "eligible")])
+def test_a_toss_up_with_the_base_is_marked_in_its_row_and_no_other(context: Context, step: int, cell: str) -> None:
     toss_up = TossUp(
-        series="iac", step=30, checkpoint="checkpoint-30", is_base=False, temperature=None, gain=0.2,
+        series="iac", step=step, checkpoint=f"checkpoint-{step}", is_base=False, temperature=None, gain=0.2,
         expected_gain=0.1, better=0.7, needed=0.8,
     )  # fmt: skip
-    said = replace(verdict.shipping, steps=(*earlier, replace(last, role="candidate")), toss_up=toss_up)
-    table = decision(with_series(made, 1, verdict=replace(verdict, shipping=said))).table
-    assert texts(table)[-1][-1] == "eligible, toss-up with the base; ? Inconclusive"
-    other = replace(said, toss_up=replace(toss_up, step=20))
-    table = decision(with_series(made, 1, verdict=replace(verdict, shipping=other))).table
-    assert texts(table)[-1][-1] == "eligible; ? Inconclusive"
+    made = judged(context)
+    for place, series in enumerate(made.source.series):
+        verdict = series.verdict
+        assert verdict is not None
+        assert verdict.shipping is not None
+        steps = [
+            replace(one, role="candidate") if (one.series, one.step) == ("iac", 30) else one
+            for one in verdict.shipping.steps
+        ]
+        shipping = replace(verdict.shipping, steps=tuple(steps), toss_up=toss_up)
+        made = with_series(made, place, verdict=replace(verdict, shipping=shipping))
+    assert texts(decision(made).table)[-1][-1] == f"{cell}; ? Inconclusive"
 
 
 def test_a_last_checkpoint_that_may_be_shipped_says_so_beside_its_verdict(context: Context) -> None:

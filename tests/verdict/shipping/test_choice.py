@@ -265,6 +265,14 @@ def test_the_base_drawn_colder_is_shipped_where_it_is_better_and_said_where_it_i
     assert "without training" not in less.sentence
 
 
+def test_a_control_is_not_shrunk_towards_controls_at_other_temperatures() -> None:
+    mild, strong = _drawn([3] * 199 + [2], temperature=0.5), _drawn(SHARPENED, temperature=0.1)
+    alone = recommend([_series(BASE, controls=(mild,))])
+    both = recommend([_series(BASE, controls=(strong, mild))])
+    steps = [next(step for step in one.steps if step.temperature == 0.5) for one in (alone, both)]
+    assert steps[0].expected_gain == steps[1].expected_gain == pytest.approx(0.25 * 199 / 200)
+
+
 def test_a_checkpoint_drawn_hotter_is_shipped_by_the_same_rule_and_an_out_control_is_not() -> None:
     hot = _drawn([4] * 200, temperature=1.5, step=10)
     said = recommend([_series(RISEN, controls=(hot, _drawn(SHARPENED, temperature=0.5)))])
