@@ -84,7 +84,7 @@ def test_a_toss_up_with_the_base_is_marked_in_its_row_and_no_other(context: Cont
         ]
         shipping = replace(verdict.shipping, steps=tuple(steps), toss_up=toss_up)
         made = with_series(made, place, verdict=replace(verdict, shipping=shipping))
-    assert texts(decision(made).table)[-1][-1] == f"{cell}; ? Inconclusive"
+    assert texts(decision(made).table)[-1][-1] == f"{cell}; ? Not shown"
 
 
 def test_a_last_checkpoint_that_may_be_shipped_says_so_beside_its_verdict(context: Context) -> None:
