@@ -65,7 +65,8 @@ class ImportedSeries:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Reasons to doubt the grades, one sentence each."""
-        return (*(doubt.sentence for doubt in (*self.disagreements, *self.partial_rewards)), *self.score_doubts)
+        differing = [doubt.sentence for doubt in self.disagreements]
+        return (*differing, *(doubt.sentence for doubt in self.partial_rewards), *self.score_doubts)
 
 
 @dataclass(frozen=True, kw_only=True)
