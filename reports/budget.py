@@ -53,8 +53,9 @@ def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> B
     """Return the decomposition at the last checkpoint, at ``k`` or the largest k; None if the store has none."""
     findings = context.source.findings
     at = (findings["measure"] == MEASURE) & (findings["series"] == series.name)
-    rows = findings[at & (findings["step"] == series.last_step) & findings["k"].notna()]
-    if rows.empty or series.last_step == series.base_step:
+    step = _last_compared_step(series)
+    rows = findings[at & (findings["step"] == step) & findings["k"].notna()]
+    if rows.empty or step == series.base_step:
         return None
     k = int(rows["k"].max()) if k is None else k
     by_scope = {str(row["scope"]): row for row in rows[rows["k"] == k].to_dict("records")}
@@ -74,6 +75,12 @@ def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> B
     )
 
 
+def _last_compared_step(series: SeriesSource) -> int:
+    """Return the last step of the verdict's window, so that both are about the same steps."""
+    verdict = series.verdict
+    return verdict.window[-1] if verdict is not None and verdict.window else series.last_step
+
+
 def _part(scope: str, value: float, low: float | None, high: float | None) -> WaterfallPart:
     return WaterfallPart(
         name=NAMES.get(scope, "whole change"),
@@ -90,7 +97,7 @@ def budget_sentence(context: Context, series: SeriesSource) -> str:
     if budget is None:
         return ""
     parts = {name: _estimate(part) for name, part in budget.parts.items()}
-    place, shown = series.step_text(series.last_step), is_fall_shown(series.verdict)
+    place, shown = series.step_text(_last_compared_step(series)), is_fall_shown(series.verdict)
     return made_of_text(_estimate(budget.whole), parts, k=budget.k, place=place, fall_is_shown=shown)
 
 

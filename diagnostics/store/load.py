@@ -328,7 +328,7 @@ def store_bytes(path: Path) -> int:
 
 
 def made_of(store: Store, series: str) -> str | None:
-    """Return the decomposition of the change of pass@k from the base to the last checkpoint, as a sentence.
+    """Return the decomposition of the change of pass@k from the base to the last compared checkpoint, as a sentence.
 
     It is for the largest k of the measure ``change_budget``, as in the report; None if no part differs significantly
     from 0. Raises ``StoreError`` for a series that was not audited.
@@ -338,11 +338,12 @@ def made_of(store: Store, series: str) -> str | None:
         """
         SELECT scope, k, step, value, low, high
         FROM findings
-        WHERE series = $series AND measure = 'change_budget' AND k IS NOT NULL
+        WHERE series = $series AND measure = 'change_budget' AND k IS NOT NULL AND step <= $last
         QUALIFY step = max(step) OVER () AND k = max(k) OVER (PARTITION BY step)
         ORDER BY scope
         """,
         series=series,
+        last=verdict.window[-1] if verdict is not None and verdict.window else 2**62,  # it speaks of the same steps
     )
     known = {
         row.scope: Estimate(value=float(row.value), low=_bound(row.low), high=_bound(row.high))

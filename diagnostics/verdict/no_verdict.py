@@ -19,6 +19,7 @@ FRESH_BASE = (
 
 
 def why_none(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> str | None:
+    """Return why there is no verdict, before any test; None where there may be one."""
     if not len(counts.base.correct_P):
         return "the audit has no problems"
     if counts.base.why is not None:
