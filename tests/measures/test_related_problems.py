@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.audit.measure import _over_its_units
+from oversharp.diagnostics.audit.measure import _set_interval_unit
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence
 from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -86,8 +86,8 @@ def test_nine_clusters_leave_the_value_and_the_reason_why_it_has_no_interval(nam
 def test_a_measure_that_knows_no_clusters_loses_its_interval_to_them_and_keeps_it_without() -> None:
     made = Finding(checkpoint_id="late", measure="kernel_rho", unit="cosine", value=0.5, low=0.4, high=0.6, n=36)
     measure, evidence = all_measures()["kernel_rho"], _evidence(SIZE)
-    assert _over_its_units(made, measure, evidence) == replace(made, interval_over="problems")
-    told = _over_its_units(made, measure, _clustered(evidence))
+    assert _set_interval_unit(made, measure, evidence) == replace(made, interval_over="problems")
+    told = _set_interval_unit(made, measure, _clustered(evidence))
     assert (told.value, told.low, told.high, told.interval_over) == (0.5, None, None, None)
     assert "independent" in str(told.why_no_interval)
 
@@ -95,4 +95,4 @@ def test_a_measure_that_knows_no_clusters_loses_its_interval_to_them_and_keeps_i
 def test_the_trainers_own_prompts_are_in_no_cluster_of_the_audit() -> None:
     made = Finding(checkpoint_id="late", measure="x", unit="share", value=0.5, low=0.4, high=0.6, n=36)
     trained = next(one for one in all_measures().values() if one.needs == ("training_tokens",))
-    assert _over_its_units(made, trained, _clustered(_evidence(SIZE))) == replace(made, interval_over="problems")
+    assert _set_interval_unit(made, trained, _clustered(_evidence(SIZE))) == replace(made, interval_over="problems")
