@@ -20,17 +20,25 @@ from oversharp.reports.evidence.problem_details import read_problem_details
 from oversharp.reports.evidence.source import Source, read_source
 from oversharp.reports.problems.section import problems, success
 from oversharp.reports.published.section import published_section
-from oversharp.reports.records import Block, Figure, Folded, Page, Section
+from oversharp.reports.records import Block, Constant, Figure, Folded, Page, Section
 from oversharp.reports.sections.coverage import coverage
 from oversharp.reports.sections.headline import headline
 from oversharp.reports.sections.health import health
 from oversharp.reports.sections.kernel import kernel
-from oversharp.reports.sections.measures import dynamics, entropy, interference, perplexity, trust_region
+from oversharp.reports.sections.measures import (
+    dynamics,
+    entropy,
+    interference,
+    modes,
+    perplexity,
+    strategy,
+    trust_region,
+)
 from oversharp.reports.sections.method import method
-from oversharp.reports.sections.modes import modes, strategy
 from oversharp.reports.sections.training import training
-from oversharp.reports.twins import without_twins
 
+#: Axis label of a figure, and panel, label and points of each line.
+_Points = tuple[object, ...]
 #: Sections in reading order: the brief, then those that are folded.
 #: A section that does not apply (such as a comparison of one series) returns None.
 BRIEF: tuple[Callable[[Context], Section | None], ...] = (problems, health)
@@ -131,3 +139,40 @@ def _build_sections(builders: Sequence[Callable[[Context], Section | None]], con
 def _subtitle(source: Source) -> str:
     n_series = numbers.plural(len(source.series), "series", "series")
     return f"{n_series} · {problems_of_tasks(source)} · from {source.store_name}"
+
+
+def without_twins(sections: Sequence[Section]) -> tuple[Section, ...]:
+    """Return the sections with only the first of the figures that have the same points and unit.
+
+    Complementary shares (1 − y, such as kept and lost) are duplicates too.
+    """
+    seen: dict[_Points, str] = {}
+    return tuple(
+        replace(section, blocks=tuple(_replace_twin(block, seen) for block in section.blocks)) for section in sections
+    )
+
+
+def _replace_twin(block: Block, seen: dict[_Points, str]) -> Block:
+    if isinstance(block, Folded):
+        return replace(block, blocks=tuple(_replace_twin(inner, seen) for inner in block.blocks))
+    if not isinstance(block, Figure) or not any(line.x for panel in block.panels for line in panel.lines):
+        return block
+    points, opposite = _figure_points(block, opposite=False), _figure_points(block, opposite=True)
+    same, other = seen.get(points), seen.get(opposite)
+    if same is None and (other is None or block.y_range != (0.0, 1.0)):
+        seen[points] = block.title
+        return block
+    same_points = f"the points of «{same}»" if same is not None else f"1 minus the points of «{other}»"
+    return Constant(
+        title=block.title, text=f"{block.caption} These are {same_points} and are not drawn again.", table=block.table
+    )
+
+
+def _figure_points(figure: Figure, *, opposite: bool) -> _Points:
+    def flip(y: float) -> float:
+        return round(1.0 - y, 12) if opposite else round(y, 12)
+
+    lines = tuple(
+        (panel.title, line.label, line.x, tuple(map(flip, line.y))) for panel in figure.panels for line in panel.lines
+    )
+    return (figure.x_label, lines)

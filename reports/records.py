@@ -43,6 +43,10 @@ class Cell:
         return cls(text=str(int(number)), sort=float(number))
 
 
+#: Cell of an unknown or inapplicable value.
+DASH = Cell(text="–")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """Table column; numeric ones are right-aligned."""
@@ -172,7 +176,7 @@ class Plane(Panel):
     """Plot of pass@k (y) against pass@1 (x), both probabilities: runs as paths, and the base at lower temperatures.
 
     ``names`` are the labels of the points of ``lines``, empty for a point without one. If ``curve`` is given, the
-    first line has the points that it passes through, ``band`` outlines its CI, and ``greedy`` is its end. ``hotter``
+    first line has the points that it passes through, ``band`` outlines its CI, and ``greedy`` is its end. ``higher_t``
     has pairs of a point on a path and the same weights at a higher temperature, with the colour of the path.
     ``ringed`` points are highlighted.
     """
@@ -181,7 +185,7 @@ class Plane(Panel):
     curve: tuple[tuple[float, float], ...] = ()
     band: tuple[tuple[float, float], ...] = ()
     greedy: Spot | None = None
-    hotter: tuple[tuple[Spot, Spot, Colour], ...] = ()
+    higher_t: tuple[tuple[Spot, Spot, Colour], ...] = ()
     ringed: tuple[Spot, ...] = ()
 
     def __post_init__(self) -> None:
@@ -269,7 +273,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Trajectory:
     """Success rate of one problem over the checkpoints of one series, drawn as a sparkline."""
 
     colour: Colour
@@ -290,7 +294,7 @@ class ProblemCase:
     prompt: str
     gold: str
     summary: str
-    courses: tuple[Course, ...]
+    trajectories: tuple[Trajectory, ...]
     tables: tuple[Table, ...]
     sides: tuple[Side, ...]
 

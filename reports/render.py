@@ -8,9 +8,11 @@ import json
 import os
 import re
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -20,12 +22,13 @@ from oversharp.diagnostics.records.errors import StoreError
 from oversharp.reports.numbers import MINUS, NARROW
 from oversharp.reports.pictures import palette
 from oversharp.reports.pictures.drawing import figure_svgs, swatch_svg
-from oversharp.reports.pictures.shared import Shared, extract_shared
-from oversharp.reports.pictures.sparkline import sparkline_svg
 from oversharp.reports.pictures.waterfall import Waterfall
-from oversharp.reports.records import Block, Cell, Course, Decision, Figure, Missing, Page, Section, Table
+from oversharp.reports.records import Block, Cell, Colour, Decision, Figure, Missing, Page, Section, Table, Trajectory
 from oversharp.reports.sections.downloads import pack_text
 
+_SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_EDGE = 72, 22, 3
+_DEFS = re.compile(r"<defs>(.*?)</defs>", re.DOTALL)  # matches only our own pictures: other text is escaped
+_DEFINITION = re.compile(r'<(marker|g) [^>]*?\bid="(\w+)".*?</\1>', re.DOTALL)
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
@@ -244,5 +247,68 @@ def _pictures(decision: Decision) -> str:
     return "bases" if len(panels) > 1 and panels[0] > 1 else str(min(sum(panels), 4))
 
 
-def _sparkline(courses: tuple[Course, ...]) -> Markup:
-    return Markup(sparkline_svg(courses))
+def _sparkline(trajectories: tuple[Trajectory, ...]) -> Markup:
+    return Markup(sparkline_svg(trajectories))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """HTML whose pictures refer to ``definitions``, which must be in a picture that is always displayed.
+
+    Browsers ignore markers in folded or hidden elements. ``rules`` are the styles that put markers on lines.
+    """
+
+    html: str
+    definitions: str
+    rules: str
+
+
+def extract_shared(html: str) -> Shared:
+    """Extract the distinct definitions from the pictures in ``html``, in order of first use.
+
+    >>> picture = '<svg><defs><marker id="m1"><path d="z"/></marker></defs><path class="m1"/></svg>'
+    >>> made = extract_shared(picture + picture)
+    >>> made.html
+    '<svg><path class="m1"/></svg><svg><path class="m1"/></svg>'
+    >>> made.definitions, made.rules
+    ('<marker id="m1"><path d="z"/></marker>', '.m1{marker:url(#m1)}')
+    """
+    by_id: dict[str, re.Match[str]] = {}
+    for inside in _DEFS.findall(html):
+        for match in _DEFINITION.finditer(inside):
+            by_id.setdefault(match.group(2), match)
+    markers = [name for name, match in by_id.items() if match.group(1) == "marker"]
+    return Shared(
+        html=_DEFS.sub("", html),
+        definitions="".join(match.group(0) for match in by_id.values()),
+        rules="".join(f".{name}{{marker:url(#{name})}}" for name in markers),
+    )
+
+
+def sparkline_svg(trajectories: Sequence[Trajectory]) -> str:
+    """Return a line from 0 to the maximum success rate, checkpoints equally spaced, with a dot at the last.
+
+    Decorative, because the table of counts has the values. Empty if no series has two checkpoints.
+    """
+    drawn = [trajectory for trajectory in trajectories if len(trajectory.shares) > 1]
+    if not drawn:
+        return ""
+    svg = ElementTree.Element("svg", {"viewBox": f"0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}", "aria-hidden": "true"})
+    _add_path(svg, f"M{_SPARK_EDGE} {_SPARK_HEIGHT - _SPARK_EDGE}h{_SPARK_WIDTH - 2 * _SPARK_EDGE}", "grid", 1.0)
+    largest = max(share for trajectory in drawn for share in trajectory.shares) or 1.0
+    for trajectory in drawn:
+        step = (_SPARK_WIDTH - 2 * _SPARK_EDGE) / (len(trajectory.shares) - 1)
+        heights = [
+            _SPARK_HEIGHT - _SPARK_EDGE - share / largest * (_SPARK_HEIGHT - 2 * _SPARK_EDGE)
+            for share in trajectory.shares
+        ]
+        points = [f"{round(_SPARK_EDGE + i * step, 1):g} {round(y, 1):g}" for i, y in enumerate(heights)]
+        _add_path(svg, f"M{' '.join(points)}", trajectory.colour, 1.5)
+        x, y = points[-1].split()
+        ElementTree.SubElement(svg, "circle", {"cx": x, "cy": y, "r": "2", "class": f"f-{trajectory.colour}"})
+    return ElementTree.tostring(svg, encoding="unicode").replace(" />", "/>")
+
+
+def _add_path(svg: ElementTree.Element, path: str, colour: Colour, width: float) -> None:
+    look = {"d": path, "fill": "none", "class": f"s-{colour}", "stroke-width": f"{width:g}"}
+    ElementTree.SubElement(svg, "path", look)

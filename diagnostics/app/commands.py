@@ -77,7 +77,7 @@ _FLAG_TYPES: Mapping[str, Any] = MappingProxyType(
         "Sequence[Path | str]": Annotated[tuple[Path, ...], Parameter(negative=())],
         "Sequence[str] | None": Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative=())],
         "Sequence[str]": Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=(), show_default=False)],
-        "Sequence[Asked]": _LIST,
+        "Sequence[RequestedWhat]": _LIST,
         "Sequence[Format]": _LIST,
         "ConfirmConfig | None": ConfirmConfig | None,
         "str": str,

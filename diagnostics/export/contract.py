@@ -1,7 +1,4 @@
-"""Kinds of output, their formats, and the record of an export.
-
-Light: the command's help loads this.
-"""
+"""Kinds of output, their formats, and the record of an export. Light: the command's help imports it."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ Format = TableFormat | PictureFormat
 #: Formats of a named figure: a picture, or a table of its numbers for a paper.
 FigureFormat = PictureFormat | Literal["latex"]
 #: Values of --what: one kind of output, or all.
-Asked = What | Literal["all"]
+RequestedWhat = What | Literal["all"]
 
 TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
 FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)
@@ -29,7 +26,7 @@ EVERYTHING: tuple[What, ...] = (*TABLES, *FOLDERS)
 TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
 #: Default formats of tables; LaTeX is for a paper, and contains only pass@k.
 DEFAULT_TABLE_FORMATS: tuple[TableFormat, ...] = ("csv", "parquet", "markdown")
-#: Default outputs: small and quick; samples may be larger than everything else together.
+#: Default outputs: small and quick. Samples may be larger than everything else together.
 DEFAULT_WHAT: tuple[What, ...] = TABLES
 
 
@@ -50,7 +47,7 @@ class Exported:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What was written, in the requested order, and of which series.
+    """Exported series and written outputs, in the requested order.
 
     ``push`` is the command that publishes the samples, None if no repository was given.
     """

@@ -1,6 +1,4 @@
-"""Export every sample in the shared schema Every Eval Ever, version 0.3.0.
-
-One evaluation per checkpoint.
+"""Export every sample in the shared schema Every Eval Ever, version 0.3.0, one evaluation per checkpoint.
 
 The schema (https://github.com/evaleval/every_eval_ever) has two files with one UUID per evaluation: its results, and a
 line per response. Both depend only on the store, so the same store gives the same bytes.
@@ -67,11 +65,9 @@ ORDER BY step, measure DESC, k
 def write_evaluations(
     store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
 ) -> int:
-    """Write ``folder/data/TASK/local/SERIES-step-N/``: two files per checkpoint.
+    """Write ``folder/data/TASK/local/SERIES-step-N/``, two files per checkpoint. Return the number of records.
 
-    Returns the number of records.
-
-    ``planned`` are the ``parts`` of every series; ``advance`` is called with the number of samples read.
+    ``planned`` has the ``parts`` of every series; ``advance`` is called with the number of samples read.
     """
     names = slugs(planned)
     n_written = 0
@@ -152,7 +148,7 @@ def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.Data
     if finding["low"] is not None and finding["high"] is not None:
         bounds = {"lower": finding["low"], "upper": finding["high"], "confidence_level": 0.95}
         score["uncertainty"] = {"confidence_interval": bounds}
-    drawn = {
+    sampling = {
         "temperature": about["temperature"] if of_samples else 0.0,
         "top_p": about["top_p"],
         "top_k": about["top_k"],
@@ -187,7 +183,7 @@ def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.Data
         },
         "score_details": score,
         "generation_config": {
-            "generation_args": {name: value for name, value in drawn.items() if value is not None},
+            "generation_args": {name: value for name, value in sampling.items() if value is not None},
             "additional_details": _texts(further),
         },
     }
@@ -215,9 +211,8 @@ def _records(
 def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: str) -> dict[str, Any]:
     """Return the fields of one response that vary between records.
 
-    ``sample`` is a row of ``samples.SCHEMA``.
-
-    ``results`` are the ids of the evaluation's results: a response counts towards one of them.
+    ``sample`` is a row of ``samples.SCHEMA``. ``results`` are the ids of the evaluation's results: a response counts
+    towards one of them.
     """
     result_id = _result_id(_OF_GREEDY, None) if sample["greedy"] else _result_id(_OF_SAMPLES, 1)
     answer = {
@@ -227,7 +222,7 @@ def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: s
         "extraction_method": sample["verifier"],
         "is_terminal": True,
     }
-    told = ("series", "checkpoint", "step", "is_base", "task", "problem_id", "sample_index", "greedy", "mode")
+    identity = ("series", "checkpoint", "step", "is_base", "task", "problem_id", "sample_index", "greedy", "mode")
     measured = ("n_tokens", "finish_reason", "logp_sum_raw", "state", "reason")
     return {
         "evaluation_name": sample["task"],
@@ -241,7 +236,7 @@ def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: s
         "evaluation": {"score": sample["reward"], "is_correct": sample["correct"], "num_turns": 1},
         **({"error": f"{sample['state']}: {sample['reason']}"} if sample["state"] in ("timeout", "error") else {}),
         "metadata": {
-            **_texts({name: sample[name] for name in (*told, *measured)}),
+            **_texts({name: sample[name] for name in (*identity, *measured)}),
             "checkpoint_id": checkpoint_id,
         },
     }
@@ -252,7 +247,7 @@ def _result_id(measure: str, k: int | None) -> str:
 
 
 def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int, str]:
-    """Write a line per record; returns their number and the file's sha256."""
+    """Write a line per record. Return their number and the file's SHA-256."""
     digest, n_rows = sha256(), 0
     with path.open("wb") as file:
         for record in records:
@@ -264,15 +259,12 @@ def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int,
 
 
 def _uuid(*identity: str) -> UUID:
-    """Return a UUID of the schema's form, the same for the same evaluation."""
+    """Return a version 4 UUID that is the same for the same evaluation."""
     return UUID(bytes=sha256("\n".join(identity).encode()).digest()[:16], version=4)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values as text, which the schema's free fields require.
-
-    Unknown and empty ones are left out.
-    """
+    """Return the known, non-empty values as text, which the schema requires of free fields."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in values.items()
@@ -281,7 +273,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows as plain Python values, with None for unknown."""
+    """Return the rows as plain Python values, with None for NULL."""
     whole = {name: "Int64" for name in ("k", "n", "seed", "top_k", "max_tokens") if name in frame}
     return [
         {name: None if pd.isna(value) else value for name, value in row.items()}

@@ -23,12 +23,12 @@ from oversharp.diagnostics.export.contract import (
     PICTURE_FORMATS,
     TABLE_FORMATS,
     TABLES,
-    Asked,
     Exported,
     ExportResult,
     FigureFormat,
     FolderWhat,
     Format,
+    RequestedWhat,
     TableFormat,
     TableWhat,
     What,
@@ -45,7 +45,7 @@ from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.store import Store
 
-Name = TypeVar("Name", bound=str)
+_Name = TypeVar("_Name", bound=str)
 
 
 class PlotWriter(Protocol):
@@ -62,11 +62,9 @@ class PlotWriter(Protocol):
         figures: Sequence[str],
         replace: bool,
     ) -> tuple[str, ...]:
-        """Write the figures named in ``figures``, or all, in each of ``formats``.
+        """Write the figures named in ``figures``, or all, in each of ``formats``. Return the file names.
 
-        Returns the file names.
-
-        Raises ``ConfigError`` where one exists already, unless ``replace``.
+        Raises ``ConfigError`` if a file exists, unless ``replace``.
         """
 
 
@@ -80,7 +78,7 @@ def export(
     store_path: Path,
     out: Path | None = None,
     *,
-    what: Sequence[Asked] = DEFAULT_WHAT,
+    what: Sequence[RequestedWhat] = DEFAULT_WHAT,
     formats: Sequence[Format] = (),
     figures: Sequence[str] = (),
     push: str | None = None,
@@ -90,39 +88,38 @@ def export(
     write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
-    """Write ``what`` of ``series`` (default: all) into the folder ``out``.
+    """Write outputs of a store into the folder ``out`` (default: ``export`` next to the store), each atomically.
 
-    The default of ``out`` is ``export`` next to the store.
-
-    ``findings`` and ``verdicts`` are files, in each of the table ``formats`` (default: all but LaTeX, which contains
-    only pass@k). ``samples`` is a folder for ``datasets.load_dataset``, ``every_eval_ever`` a folder of records of that
-    schema, ``plots`` a folder of the report's figures in each of the picture ``formats`` (default: svg). ``all`` is
-    everything. With ``figures`` only those figures are written by default; LaTeX then is a table of their numbers.
-    ``push`` names the dataset on the hub that the samples are for: by default only they are written then, and the
-    command that publishes them is printed. Nothing is uploaded.
-
-    Each output is written atomically. An existing one is an error, unless a killed export left it or ``replace`` is
-    set, which replaces only outputs of earlier exports. Figures named by ``figures`` are added to those of earlier
-    exports. ``write_plots`` draws.
+    Args:
+        what: Kinds of output. ``findings`` and ``verdicts`` are files, in each of the table ``formats``. ``samples`` is
+            a folder for ``datasets.load_dataset``, ``every_eval_ever`` a folder of records of that schema, ``plots`` a
+            folder of the report's figures in each of the picture ``formats``. ``all`` is everything.
+        formats: Defaults: all table formats but LaTeX, which contains only pass@k; svg for pictures.
+        figures: Write only these figures, added to those of earlier exports. LaTeX then is a table of their numbers.
+        push: Name of the samples' dataset on the hub. By default only the samples are written then. The result has the
+            command that publishes them; nothing is uploaded.
+        series: Default: all audited series.
+        replace: Replace outputs of earlier exports. Otherwise an existing output is an error, unless a killed export
+            left it.
+        write_plots: Function that draws the figures.
 
     Raises:
         ConfigError: an unknown name, a format that fits none of the outputs, or an ``out`` that cannot be used.
         StoreError: the store or series does not exist or has no such data, or a file cannot be written.
     """
-    wanted = _known(
-        [name for item in what for name in (EVERYTHING if item == "all" else (item,))], EVERYTHING, "--what"
-    )
+    requested = [name for kind in what for name in (EVERYTHING if kind == "all" else (kind,))]
+    wanted = _check_names(requested, EVERYTHING, "--what")
     if figures and wanted == DEFAULT_WHAT:
         wanted = ("plots",)
     if figures and "plots" not in wanted:
         raise ConfigError(f"--figure {figures[0]}: figures belong to plots; add plots to --what")
     if push is not None:
-        wanted = _to_push(push, wanted)
-    table_formats, picture_formats = _formats(formats, wanted, figures)
+        wanted = _choose_pushed(push, wanted)
+    table_formats, picture_formats = _choose_formats(formats, wanted, figures)
     folder = store_path.parent / "export" if out is None else out
     with Store.open(store_path, read_only=True) as store:
         store.bound_memory(memory_gib)
-        chosen = _series(store, series)
+        chosen = _choose_series(store, series)
         job = _ExportJob(
             store=store,
             series=chosen,
@@ -148,7 +145,7 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class _ExportJob:
-    """One export, after all settings were checked."""
+    """Checked settings of one export, and the functions that write its outputs."""
 
     store: Store
     series: tuple[str, ...]
@@ -177,8 +174,8 @@ class _ExportJob:
                 return [self._in_folder(what, self._every_eval_ever)]
             case "plots":
                 names: list[str] = []
-                made = self._in_folder(what, lambda folder: self._plots(folder, names), joins=bool(self.figures))
-                return [replaced(made, files=tuple(made.path / name for name in names if self.figures))]
+                plots = self._in_folder(what, lambda folder: self._plots(folder, names), joins=bool(self.figures))
+                return [replaced(plots, files=tuple(plots.path / name for name in names if self.figures))]
 
     def _in_folder(self, what: FolderWhat, fill: Callable[[Path], int], *, joins: bool = False) -> Exported:
         target = self.folder / what
@@ -188,8 +185,8 @@ class _ExportJob:
             else:
                 landing.mkdir()
             n = fill(landing)
-            made = {"what": what, "series": self.series, "store": self.store.path.name, "oversharp": version()}
-            (landing / MARKER).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+            marker = {"what": what, "series": self.series, "store": self.store.path.name, "oversharp": version()}
+            (landing / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
         return Exported(what=what, path=target, n=n)
 
     def _file(self, name: TableWhat, form: TableFormat) -> Path:
@@ -199,7 +196,7 @@ class _ExportJob:
         read, texts = READ_TABLES[what]
         frame = read(self.store, self.series)
         if frame.empty:
-            raise self._nothing(what)
+            raise self._no_data(what)
         for form in self.table_formats:
             with _landing(self._file(what, form)) as landing:
                 if form == "csv" or form == "parquet":
@@ -210,7 +207,7 @@ class _ExportJob:
             Exported(what=what, path=self._file(what, form), n=n_rows(frame, what, form)) for form in self.table_formats
         ]
 
-    def _nothing(self, what: str) -> StoreError:
+    def _no_data(self, what: str) -> StoreError:
         return StoreError(f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` to its end")
 
     def _samples(self, folder: Path) -> int:
@@ -231,29 +228,19 @@ class _ExportJob:
         with self.progress.stage(title, n) as advance:
             n_written = write(self.store, planned, folder, advance)
         if not n_written:
-            raise self._nothing("graded samples")
+            raise self._no_data("graded samples")
         return n_written
 
     def _plots(self, folder: Path, names: list[str]) -> int:
         if findings(self.store, self.series).empty:
-            raise self._nothing("findings")
-        names += self.write_plots(
-            self.store,
-            self.series,
-            self.picture_formats,
-            folder,
-            self.progress,
-            figures=self.figures,
-            replace=self.replace,
-        )
+            raise self._no_data("findings")
+        inputs = (self.store, self.series, self.picture_formats, folder, self.progress)
+        names += self.write_plots(*inputs, figures=self.figures, replace=self.replace)
         return len(names) // len(self.picture_formats)
 
 
-def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Name, ...]:
-    """Return the names, each once, in order.
-
-    Raises ``ConfigError`` for an unknown one, with the nearest.
-    """
+def _check_names(names: Sequence[_Name], known: Sequence[_Name], flag: str) -> tuple[_Name, ...]:
+    """Return the names, each once, in order. Raise ``ConfigError`` for an unknown name, with the nearest known one."""
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1)
@@ -264,8 +251,8 @@ def _known(names: Sequence[Name], known: Sequence[Name], flag: str) -> tuple[Nam
     return tuple(dict.fromkeys(names))
 
 
-def _to_push(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
-    """Return what to write for a dataset of this name.
+def _choose_pushed(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
+    """Return the outputs to write for a dataset of this name.
 
     Raises ``ConfigError`` for a name that the hub rejects or that lacks the owner: pushing would work without the
     owner, but loading the dataset as its card describes would not.
@@ -296,15 +283,15 @@ def _push_command(repository: str, folder: Path) -> str:
     return f"hf upload {repository} {shlex.quote(str(folder))} . --repo-type dataset --private"
 
 
-def _formats(
+def _choose_formats(
     named: Sequence[Format], wanted: Sequence[What], figures: Sequence[str]
 ) -> tuple[tuple[TableFormat, ...], tuple[FigureFormat, ...]]:
-    """Return formats of tables and of pictures; LaTeX is both for named figures.
+    """Return the formats of tables and of pictures; LaTeX is both for named figures.
 
-    Raises ``ConfigError`` for one that fits none of the ``wanted`` outputs.
+    Raises ``ConfigError`` for a format that fits none of the ``wanted`` outputs.
     """
     known: tuple[Format, ...] = (*TABLE_FORMATS, *PICTURE_FORMATS)
-    formats = _known(named, known, "--format") if named else ()
+    formats = _check_names(named, known, "--format") if named else ()
     tables = tuple(form for form in TABLE_FORMATS if form in formats)
     pictures: tuple[FigureFormat, ...] = tuple(form for form in PICTURE_FORMATS if form in formats)
     if figures and "latex" in formats:
@@ -318,11 +305,8 @@ def _formats(
     return tables or DEFAULT_TABLE_FORMATS, pictures or ("svg",)
 
 
-def _series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the named audited series, or all.
-
-    Raises ``StoreError`` for one that the store lacks.
-    """
+def _choose_series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the named audited series, or all. Raise ``StoreError`` for a series that the store lacks."""
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
         raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
@@ -343,9 +327,9 @@ def _left_unfinished(folder: Path) -> set[str]:
 
 @contextmanager
 def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
-    """List ``names`` in a file of ``folder`` inside the block, and afterwards those that the block did not remove.
+    """List ``names`` in a file of ``folder`` during the block; afterwards only those not added to the yielded set.
 
-    An error before anything is written leaves no folder. Raises ``StoreError`` where it cannot be written.
+    An error before anything is written leaves no folder. Raises ``StoreError`` if the folder cannot be written.
     """
     mark, is_new, finished = folder / UNFINISHED, not folder.exists(), set[str]()
     try:
@@ -358,9 +342,9 @@ def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
     try:
         yield finished
     finally:
-        there = sorted(name for name in names - finished if (folder / name).exists())
-        if there:
-            mark.write_text(json.dumps(there), encoding="utf-8")
+        left = sorted(name for name in names - finished if (folder / name).exists())
+        if left:
+            mark.write_text(json.dumps(left), encoding="utf-8")
         else:
             mark.unlink(missing_ok=True)
         if is_new and not any(folder.iterdir()):
@@ -368,10 +352,7 @@ def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
 
 
 def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
-    """Raise ``ConfigError`` where ``target`` must not be overwritten.
-
-    ``is_left``: a killed export wrote it.
-    """
+    """Raise ``ConfigError`` if ``target`` must not be overwritten. ``is_left``: a killed export wrote it."""
     folder = target.parent
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder}: is a file; name a directory")
@@ -385,10 +366,7 @@ def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
 
 @contextmanager
 def _landing(target: Path) -> Iterator[Path]:
-    """Yield a temporary place next to ``target`` that replaces it at the end.
-
-    After an error nothing is left.
-    """
+    """Yield a temporary path next to ``target`` that replaces it at the end. After an error nothing is left."""
     landing, before = target.with_name(f".{target.name}.partial"), target.with_name(f".{target.name}.before")
     try:
         _remove(landing)

@@ -1,12 +1,11 @@
-"""Export the graded samples as a folder for ``datasets.load_dataset``.
-
-Parquet files and a card.
+"""Export the graded samples as a folder for ``datasets.load_dataset``: Parquet files and a dataset card.
 
 Texts are read and written in parts of bounded size, so that a store may be larger than memory.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,36 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from oversharp.diagnostics.export.card import dataset_card
+from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.names import slugs
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.views import meaning_of
 
+#: Sources of the columns that ``graded_samples`` lacks.
+COLUMN_RELATIONS = {
+    "source_id": "problems",
+    "prompt": "problems",
+    "gold": "problems",
+    "verifier": "problems",
+    "settings_id": "settings",
+}
+#: The hub's size categories, by the first number that exceeds them.
+_SIZE_NAMES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+    (100_000_000, "10M<n<100M"),
+    (1_000_000_000, "100M<n<1B"),
+)
+_CARD_SETTINGS = """
+SELECT a.series, s.*
+FROM current_audits AS a
+JOIN settings AS s USING (settings_id)
+WHERE list_contains($series::VARCHAR[], a.series)
+ORDER BY a.series
+"""
 #: Bytes of text read at a time.
 PART_BYTES = 32 << 20
 
@@ -90,11 +115,9 @@ ORDER BY list_position($problem_ids::VARCHAR[], g.problem_id), g.greedy DESC, g.
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFile:
-    """Samples of one step read at once.
+    """Samples of one step with about ``PART_BYTES`` of text at most: those of some problems within a range of indices.
 
-    Of these problems, with indices from the first up to the end, exclusive.
-
-    They have about ``PART_BYTES`` of text at most; ``n`` is their number, estimated for a part of a problem.
+    ``n`` is their number, estimated for a part of a problem. ``end_index`` is exclusive.
     """
 
     step: int
@@ -107,30 +130,27 @@ class SampleFile:
 def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[SampleFile]:
     """Split all samples of ``series`` into parts, in step order and in the order of the problem file."""
     sizes = store.frame(_SIZES, series=series, column_bytes=_COLUMN_BYTES)
-    made: list[SampleFile] = []
+    files: list[SampleFile] = []
     for step, rows in sizes.groupby("step", sort=True):
-        held: list[Any] = []
+        problems: list[Any] = []
         n_bytes = 0
         for row in rows.itertuples():
-            if held and n_bytes + row.n_bytes > part_bytes:
-                made += _cut(int(step), held, math.ceil(n_bytes / part_bytes))
-                held, n_bytes = [], 0
-            held.append(row)
+            if problems and n_bytes + row.n_bytes > part_bytes:
+                files += _split(int(step), problems, math.ceil(n_bytes / part_bytes))
+                problems, n_bytes = [], 0
+            problems.append(row)
             n_bytes += row.n_bytes
-        made += _cut(int(step), held, math.ceil(n_bytes / part_bytes))
-    return made
+        files += _split(int(step), problems, math.ceil(n_bytes / part_bytes))
+    return files
 
 
-def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
-    """Split these rows of ``_SIZES`` into at most ``wanted`` parts.
-
-    More than one only for a single row.
-    """
+def _split(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
+    """Split these rows of ``_SIZES`` into at most ``wanted`` parts. Only a single row gives several."""
     end = max(problem.n_indices for problem in problems)
     n_cuts = min(end, wanted)
     edges = [end * cut // n_cuts for cut in range(n_cuts + 1)]
-    n = sum(item.n for item in problems)
-    ids = tuple(entry.problem_id for entry in problems)
+    n = sum(problem.n for problem in problems)
+    ids = tuple(problem.problem_id for problem in problems)
     return [
         SampleFile(step=step, problem_ids=ids, n=n * last // end - n * first // end, first_index=first, end_index=last)
         for first, last in pairwise(edges)
@@ -138,10 +158,7 @@ def _cut(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
 
 
 def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
-    """Return the graded samples of a part with the columns of ``SCHEMA``.
-
-    By problem, greedy first, then by index.
-    """
+    """Return the graded samples of a part, columns as in ``SCHEMA``, by problem, greedy first, then by index."""
     frame = store.frame(
         _SAMPLES,
         series=series,
@@ -161,11 +178,9 @@ def write_samples(
     *,
     name: str | None = None,
 ) -> int:
-    """Write ``folder``: ``data/SERIES/step_N.parquet`` for every step, and the card.
+    """Write ``data/SERIES/step_N.parquet`` for every step, and the card, into ``folder``. Return the number of samples.
 
-    Returns the number of samples.
-
-    ``planned`` are the ``parts`` of every series; ``advance`` is called with the number of samples read. ``name`` is
+    ``planned`` has the ``parts`` of every series; ``advance`` is called with the number of samples read. ``name`` is
     the dataset's name on the hub.
     """
     names = slugs(planned)
@@ -183,3 +198,80 @@ def write_samples(
     card = dataset_card(store, tuple(planned), SCHEMA, n_written, name=name)
     (folder / "README.md").write_text(card, encoding="utf-8")
     return n_written
+
+
+def dataset_card(
+    store: Store, series: Sequence[str], schema: pa.Schema, n_samples: int, *, name: str | None = None
+) -> str:
+    """Return the ``README.md`` of the exported folder: metadata for ``datasets`` and the hub, text for readers.
+
+    ``name`` is the dataset's name on the hub; without it, the code example loads from the folder. No licence is
+    given: only the owners of problems and models know theirs.
+
+    Source: the Hugging Face hub's guide to dataset cards, for the metadata fields.
+    """
+    settings = store.frame(_CARD_SETTINGS, series=list(series)).convert_dtypes()
+    columns = [
+        f"| `{field.name}` | {field.type} | {meaning.unit} | {meaning.text} |"
+        for field in schema
+        if (meaning := meaning_of(COLUMN_RELATIONS.get(field.name, "graded_samples"), field.name))
+    ]
+    return "\n".join(
+        [
+            *_card_metadata(series, n_samples),
+            "",
+            "# Sampled responses, graded",
+            "",
+            f"{n_samples:,} graded responses of the checkpoints of {', '.join(series)}, sampled or imported by "
+            "oversharp. The licences of the problems and models apply.",
+            "",
+            "```python",
+            "from datasets import load_dataset",
+            "",
+            _load_code(name),
+            "```",
+            "",
+            *_verdict_lines(store, series),
+            "| column | type | unit | meaning |",
+            "|---|---|---|---|",
+            *columns,
+            "",
+            "Sampling settings; null is unknown:",
+            "",
+            "```json",
+            json.dumps(json.loads(settings.to_json(orient="records")), indent=2, ensure_ascii=False),
+            "```",
+            "",
+        ]
+    )
+
+
+def _load_code(name: str | None) -> str:
+    """Return the code that loads the samples with ``datasets``.
+
+    >>> _load_code("me/samples")
+    'samples = load_dataset("me/samples", split="samples")'
+    """
+    if name is None:
+        return 'samples = load_dataset(".", split="samples")  # in the folder of this file'
+    return f'samples = load_dataset({json.dumps(name)}, split="samples")'
+
+
+def _card_metadata(series: Sequence[str], n_samples: int) -> list[str]:
+    """Return YAML metadata with values as JSON, which is valid YAML whatever the series names contain."""
+    samples = {"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}
+    fields = {
+        "pretty_name": f"Graded responses of {', '.join(series)}",
+        "task_categories": ["text-generation"],
+        "tags": ["oversharp", "rlvr", "reasoning"],
+        "size_categories": [next((name for most, name in _SIZE_NAMES if n_samples < most), "n>1B")],
+        "configs": [samples],
+    }
+    return ["---", *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()), "---"]
+
+
+def _verdict_lines(store: Store, series: Sequence[str]) -> list[str]:
+    """Return the verdict's sentence on each series that has one."""
+    verdicts = {name: store.verdict(name) for name in series}
+    lines = [f"- {escape_controls(name)}: {v.sentence}" for name, v in verdicts.items() if v is not None]
+    return ["Verdicts by oversharp:", "", *lines, ""] if lines else []

@@ -1,7 +1,4 @@
-"""Findings and verdicts as tables.
-
-CSV and Parquet with all columns, Markdown to read, LaTeX for a paper.
-"""
+"""Export findings and verdicts: CSV and Parquet with all columns, Markdown to read, LaTeX for a paper."""
 
 from __future__ import annotations
 
@@ -44,25 +41,19 @@ ORDER BY list_position($series::VARCHAR[], series)
 
 
 def findings(store: Store, series: Sequence[str]) -> pd.DataFrame:
-    """Return the findings of ``series``, in order.
-
-    The columns of the view, ``k`` and ``n`` as nullable integers.
-    """
+    """Return the findings of ``series``, in order, with the columns of the view."""
     return store.frame(_FINDINGS, series=list(series)).astype({"k": "Int64", "n": "Int64"})
 
 
 def verdicts(store: Store, series: Sequence[str]) -> pd.DataFrame:
-    """Return the verdicts on ``series``, in order.
-
-    ``document`` is the whole verdict as JSON text.
-    """
+    """Return the verdicts on ``series``, in order. ``document`` is the whole verdict as JSON text."""
     return store.frame(_VERDICTS, series=list(series)).astype({"k_most": "Int64"})
 
 
 def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]) -> None:
-    """Write all rows and columns; unknown is empty in CSV and null in Parquet.
+    """Write all rows and columns. NULL is an empty cell in CSV.
 
-    In CSV, text that a spreadsheet would read as a formula gets a leading apostrophe (``records.cells``).
+    In CSV, text that a spreadsheet would run as a formula gets a leading apostrophe (``records.cells``).
     """
     if form == "csv":
         without_formulas(frame).to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
@@ -71,9 +62,7 @@ def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]
 
 
 def findings_markdown(frame: pd.DataFrame) -> str:
-    """Return a section per measure with a table per series.
-
-    A row per step and scope, a column per k.
+    """Return a section per measure with a table per series: a row per step and scope, a column per k.
 
     Intervals are in brackets. An unknown value is a dash, with its reason below the table.
     """
@@ -88,7 +77,7 @@ def findings_markdown(frame: pd.DataFrame) -> str:
 
 
 def verdicts_markdown(frame: pd.DataFrame) -> str:
-    """Return the sentence on every series, then the numbers."""
+    """Return the verdict's sentence on every series, then a table of its numbers."""
     sentences = [f"- **{_cell(row.series)}**: {_cell(row.sentence)}" for row in frame.itertuples()]
     columns = ("series", "label", "p_exact", "p_population", "p_minority", "k_most")
     body = [[_number(value) for value in row] for row in _titled(frame)[list(columns)].itertuples(index=False)]
@@ -96,9 +85,7 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
 
 
 def findings_latex(frame: pd.DataFrame) -> str:
-    """Return pass@k in percent as LaTeX (booktabs).
-
-    A table per series, a row per step, a column per k.
+    """Return pass@k in percent as LaTeX (booktabs): a table per series, a row per step, a column per k.
 
     An arrow marks values whose simultaneous band is below or above the base; a dagger marks values of k without a test.
     """
@@ -128,7 +115,7 @@ def findings_latex(frame: pd.DataFrame) -> str:
 
 
 def n_rows(frame: pd.DataFrame, what: TableWhat, form: TableFormat) -> int:
-    """Return the rows of a table in a format: LaTeX of the findings has one per series and step."""
+    """Return the number of rows of a table in a format: LaTeX of the findings has one per series and step."""
     if what == "findings" and form == "latex":
         shown = frame[(frame["measure"] == "pass_at_k") & (frame["scope"] == "all")]
         return len(shown[["series", "step"]].drop_duplicates())
@@ -155,28 +142,24 @@ def _titled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _findings_table(rows: pd.DataFrame) -> str:
-    """Return a table with steps and scopes as rows and k as columns; empty columns are left out."""
+    """Return a table with one row per step and scope and one column per k; empty columns are left out."""
     ks = sorted(rows["k"].dropna().unique())
-    scoped = set(rows["scope"]) != {"all"}
+    has_scopes = set(rows["scope"]) != {"all"}
     cells = {
         (row.step, row.scope, None if pd.isna(row.k) else row.k): _estimate(row.value, row.low, row.high)
         for row in rows.itertuples()
     }
     places = rows[["step", "scope"]].drop_duplicates().sort_values(["step", "scope"])
-    head = ["step", *(["scope"] if scoped else []), *([f"k = {k}" for k in ks] or ["value"])]
+    head = ["step", *(["scope"] if has_scopes else []), *([f"k = {k}" for k in ks] or ["value"])]
     body = [
-        [
-            str(step),
-            *([_cell(scope)] if scoped else []),
-            *(cells.get((step, scope, k), "") for k in ks or [None]),
-        ]
+        [str(step), *([_cell(scope)] if has_scopes else []), *(cells.get((step, scope, k), "") for k in ks or [None])]
         for step, scope in places.itertuples(index=False)
     ]
     return _table(head, body)
 
 
 def _notes(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield why values are unknown, each reason once."""
+    """Yield the reasons for unknown values and missing intervals, each once."""
     unknown = rows[rows["value"].isna()]
     for why, own in unknown.groupby("why", sort=True):
         steps = ", ".join(str(step) for step in sorted(own["step"].unique()))
@@ -206,14 +189,13 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     r"""Escape text so that it cannot end its cell or its line.
 
-
     >>> _cell("a|b\nc")
     'a\\|b c'
     """
     return " ".join(text.split()).replace("|", "\\|")
 
 
-#: How each table is read, and written where it is a text.
+#: Function that reads each table, and the functions that write it as text.
 READ_TABLES: dict[TableWhat, tuple[_Reader, dict[TableFormat, _Writer]]] = {
     "findings": (findings, {"markdown": findings_markdown, "latex": findings_latex}),
     "verdicts": (verdicts, {"markdown": verdicts_markdown, "latex": verdicts_latex}),

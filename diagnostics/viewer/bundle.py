@@ -18,7 +18,7 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.viewer.listing import filter_problems
 from oversharp.diagnostics.viewer.page import POLICY, page_files
-from oversharp.diagnostics.viewer.records import ProblemSide, ViewedProblem, ViewSelection, ViewStart
+from oversharp.diagnostics.viewer.records import ProblemSide, ViewSelection, ViewStart
 from oversharp.diagnostics.viewer.viewer import Viewer
 
 #: Limits of a copy: distinct responses per answer, and distinct answers per checkpoint.
@@ -28,7 +28,7 @@ _HEAD = '<meta charset="utf-8">'
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenBundle:
-    """Summary of a copy written to ``folder``: ``n_problems`` of ``n_selected`` problems, size in bytes."""
+    """Summary of a written copy: ``n_problems`` of ``n_selected`` problems, with its size in bytes."""
 
     folder: Path
     n_problems: int
@@ -77,18 +77,21 @@ def write_bundle(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-            made = Path(scratch) / "copy"
-            (made / "data").mkdir(parents=True)
-            _write_page(made)
-            _write(made, "start", start)
-            _write(made, "problems", replace(listed, problems=tuple(chosen[:most])))
+            copy = Path(scratch) / "copy"
+            (copy / "data").mkdir(parents=True)
+            _write_page(copy)
+            _write(copy, "start", start)
+            _write(copy, "problems", replace(listed, problems=tuple(chosen[:most])))
             n_responses = 0
             with stage("copy problems", len(chosen[:most])) as advance:
                 for number, problem in enumerate(chosen[:most]):
-                    n_responses += _write_problem(viewer, selection, made, f"problem-{number}", problem.problem_id)
+                    n_responses += _write_problem(viewer, selection, copy, f"problem-{number}", problem.problem_id)
                     advance(1)
-            n_bytes = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
-            _move_into_place(made, folder)
+            n_bytes = sum(file.stat().st_size for file in copy.rglob("*") if file.is_file())
+            os.chmod(copy, 0o755)  # temporary directories are private
+            if folder.is_dir():
+                folder.rmdir()
+            shutil.move(copy, folder)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written ({error.strerror}); choose another --bundle") from error
     return WrittenBundle(
@@ -107,13 +110,6 @@ def _note(n: int, n_selected: int, n_all: int, selection: ViewSelection) -> str:
     )
 
 
-def _move_into_place(made: Path, folder: Path) -> None:
-    os.chmod(made, 0o755)
-    if folder.is_dir():
-        folder.rmdir()
-    shutil.move(made, folder)
-
-
 def _write_page(folder: Path) -> None:
     files = page_files()
     policy = f'{_HEAD}\n<meta http-equiv="content-security-policy" content="{POLICY}">'
@@ -124,7 +120,9 @@ def _write_page(folder: Path) -> None:
 
 def _write_problem(viewer: Viewer, selection: ViewSelection, folder: Path, name: str, problem_id: str) -> int:
     """Write one problem with its responses to a file and return the number of responses."""
-    problem = _shorten_problem(viewer.problem(selection, problem_id))
+    problem = viewer.problem(selection, problem_id)
+    first, second = map(_shorten_side, problem.sides)
+    problem = replace(problem, sides=(first, second))
     texts = {
         f"{side.key}:{response_id}": text
         for side in problem.sides
@@ -137,11 +135,6 @@ def _write_problem(viewer: Viewer, selection: ViewSelection, folder: Path, name:
     }
     _write(folder, name, {"problem": problem, "responses": texts})
     return len(texts)
-
-
-def _shorten_problem(problem: ViewedProblem) -> ViewedProblem:
-    first, second = problem.sides
-    return replace(problem, sides=(_shorten_side(first), _shorten_side(second)))
 
 
 def _shorten_side(side: ProblemSide) -> ProblemSide:

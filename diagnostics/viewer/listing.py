@@ -55,20 +55,19 @@ def open_viewed(
         if series is not None:
             choose_series(store, series)
         store.kept.count(stage)
-        series_of(store)
+        list_series(store)
     except BaseException:
         store.close()
         raise
     return store
 
 
-def series_of(store: Store) -> tuple[ViewedSeries, ...]:
+def list_series(store: Store) -> tuple[ViewedSeries, ...]:
     """Return the series with graded samples of at least two checkpoints. Raise ``StoreError`` if there are none."""
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
         choose_series(store, None)  # raises, with a hint on how to run an audit
-    all_series = tuple(_series(store, name) for name in audited)
-    shown = tuple(series for series in all_series if len(series.checkpoints) > 1)
+    shown = tuple(series for name in audited if len((series := _viewed_series(store, name)).checkpoints) > 1)
     if not shown:
         raise StoreError(
             f"{store.path}: no series has graded samples of two checkpoints to compare; "
@@ -77,13 +76,15 @@ def series_of(store: Store) -> tuple[ViewedSeries, ...]:
     return shown
 
 
-def _series(store: Store, name: str) -> ViewedSeries:
+def _viewed_series(store: Store, name: str) -> ViewedSeries:
     verdict = store.verdict(name)
     return ViewedSeries(
         name=name,
         checkpoints=tuple(
             ViewedCheckpoint(
-                key=key_of(checkpoint), name=point_name(key_of(checkpoint)), checkpoint=checkpoint.checkpoint
+                key=checkpoint_key(checkpoint),
+                name=point_name(checkpoint_key(checkpoint)),
+                checkpoint=checkpoint.checkpoint,
             )
             for checkpoint in checkpoints_of(store, name)
         ),
@@ -91,7 +92,7 @@ def _series(store: Store, name: str) -> ViewedSeries:
     )
 
 
-def key_of(point: ComparedCheckpoint) -> str:
+def checkpoint_key(point: ComparedCheckpoint) -> str:
     """Return the key of a checkpoint in links: "base" or its step."""
     return BASE if point.is_base else str(point.step)
 
@@ -110,12 +111,12 @@ def require_pair(series: Sequence[ViewedSeries], selection: ViewSelection) -> No
         raise ConfigError(f"{chosen.name}: {selection.before} cannot be compared with itself; choose another step")
 
 
-def problem_list(store: Store, selection: ViewSelection) -> ProblemList:
+def list_problems(store: Store, selection: ViewSelection) -> ProblemList:
     """Return all problems of both checkpoints, ignoring ``only`` and ``search``.
 
     Raises ``StoreError`` if no problem has samples at both.
     """
-    points = {key_of(checkpoint): checkpoint for checkpoint in checkpoints_of(store, selection.series)}
+    points = {checkpoint_key(checkpoint): checkpoint for checkpoint in checkpoints_of(store, selection.series)}
     before, after = points[selection.before], points[selection.after]
     pair = read_pair(store, selection.series, before, after)
     extras = _doubtful_counts(store, selection.series, before, after)
@@ -151,19 +152,18 @@ def _doubtful_counts(
     store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint
 ) -> Mapping[str, tuple[tuple[int | None, int | None], tuple[int | None, int | None]]]:
     """Return problem → (truncated samples, leniently graded samples), each as (before, after)."""
-    rows = store.frame(_EXTRAS, series=series, first=before.step, second=after.step)
-    keys = [BASE if base else str(step) for base, step in zip(rows["is_base"], rows["step"], strict=True)]
-    counted = {
-        (key, str(problem)): (_count_or_none(cut), _count_or_none(lenient))
-        for key, problem, cut, lenient in zip(keys, rows["problem_id"], rows["n_cut"], rows["n_lenient"], strict=True)
+    counts: dict[str, dict[str, tuple[int | None, int | None]]] = {
+        checkpoint_key(before): {},
+        checkpoint_key(after): {},
     }
+    for row in store.frame(_EXTRAS, series=series, first=before.step, second=after.step).to_dict("records"):
+        key = BASE if row["is_base"] else str(row["step"])
+        if key in counts:
+            counts[key][str(row["problem_id"])] = (_count_or_none(row["n_cut"]), _count_or_none(row["n_lenient"]))
+    first, second = counts.values()
     return {
-        problem: (
-            (counted[key_of(before), problem][0], counted[key_of(after), problem][0]),
-            (counted[key_of(before), problem][1], counted[key_of(after), problem][1]),
-        )
-        for problem in set(rows["problem_id"].astype(str))
-        if (key_of(before), problem) in counted and (key_of(after), problem) in counted
+        problem: ((first[problem][0], second[problem][0]), (first[problem][1], second[problem][1]))
+        for problem in first.keys() & second.keys()
     }
 
 

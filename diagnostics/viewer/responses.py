@@ -1,10 +1,12 @@
-"""One problem at two checkpoints: answers with counts, and full responses with token scores."""
+"""Load one problem at two checkpoints: answers with counts, and full responses with token scores."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import pandas as pd
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import NO_ANSWER
+from oversharp.diagnostics.series.tokenizers import tokenizer_folders
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verifiers.exact import labelled_line
+from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer
 from oversharp.diagnostics.verifiers.names import grader_name
-from oversharp.diagnostics.viewer.answers import answer_span
+from oversharp.diagnostics.verifiers.reading.responses import final_part
 from oversharp.diagnostics.viewer.records import (
     AnswerGroup,
     CoursePoint,
@@ -26,8 +31,18 @@ from oversharp.diagnostics.viewer.records import (
     ViewSelection,
     point_name,
 )
-from oversharp.diagnostics.viewer.tokens import token_pieces
 
+_TOKENIZER_FILE = "tokenizer.json"
+#: Verifiers that extract answers by the rules below.
+_RULE_VERIFIERS = ("math", "exact")
+#: Extraction rules in order of precedence, each with a regular expression for the text right before the answer: it
+#: excludes other places with the same words.
+_ANSWER_RULES = (
+    (last_boxed, r"\\boxed\s*\{\s*"),
+    (tagged_answer, r"<answer>\s*"),
+    (hash_answer, r"^[ \t]*####\s*"),
+    (labelled_line, ""),
+)
 #: Maximum number of distinct responses listed per answer.
 MOST_RESPONSES = 50
 _PREVIEW_CHARACTERS = 160
@@ -118,24 +133,24 @@ _NOT_SCORED = "its tokens were not scored at these checkpoints"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownProblem:
+class LoadedProblem:
     """Database row of a problem, and its counts at each checkpoint key."""
 
     row: Mapping[str, Any]
     course: Mapping[str, Mapping[str, Any]]
 
 
-def known_problem(store: Store, series: str, problem_id: str) -> KnownProblem:
+def load_problem(store: Store, series: str, problem_id: str) -> LoadedProblem:
     """Return a problem of ``series``. Raise ``ConfigError`` if the series has no samples of it."""
-    asked = {"series": series, "problem": problem_id}
-    rows = store.frame(_PROBLEM, **asked).to_dict("records")
-    course = store.frame(_COURSE, **asked).to_dict("records")
+    keys = {"series": series, "problem": problem_id}
+    rows = store.frame(_PROBLEM, **keys).to_dict("records")
+    course = store.frame(_COURSE, **keys).to_dict("records")
     if not rows or not course:
         raise ConfigError(f"{series}: no samples of problem {problem_id!r}")
-    return KnownProblem(row=rows[0], course={str(counts["key"]): counts for counts in course})
+    return LoadedProblem(row=rows[0], course={str(counts["key"]): counts for counts in course})
 
 
-def viewed_problem(store: Store, known: KnownProblem, selection: ViewSelection) -> ViewedProblem:
+def view_problem(store: Store, known: LoadedProblem, selection: ViewSelection) -> ViewedProblem:
     """Return a problem with the answers of both checkpoints. Raise ``ConfigError`` if one has no samples of it."""
     row = known.row
     first, second = (
@@ -157,7 +172,7 @@ def viewed_problem(store: Store, known: KnownProblem, selection: ViewSelection) 
     )
 
 
-def _checkpoint_row(known: KnownProblem, key: str) -> Mapping[str, Any]:
+def _checkpoint_row(known: LoadedProblem, key: str) -> Mapping[str, Any]:
     if key not in known.course:
         raise ConfigError(f"no samples of problem {known.row['problem']!r} at {key!r}")
     return known.course[key]
@@ -226,21 +241,21 @@ def _lenient_reason(row: dict[str, Any]) -> str:
     return ""
 
 
-def viewed_responses(
-    store: Store, known: KnownProblem, selection: ViewSelection, key: str, response_ids: Sequence[str]
+def view_responses(
+    store: Store, known: LoadedProblem, selection: ViewSelection, key: str, response_ids: Sequence[str]
 ) -> dict[str, ViewedResponse]:
     """Return the full responses among ``response_ids`` that the checkpoint ``key`` generated.
 
     Raises ``ConfigError`` if the checkpoint has no samples of the problem.
     """
     row, own = known.row, _checkpoint_row(known, key)
-    asked = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
-    texts = store.frame(_TEXTS, checkpoint=own["checkpoint_id"], verifier=row["verifier"], **asked)
+    keys = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
+    texts = store.frame(_TEXTS, checkpoint=own["checkpoint_id"], verifier=row["verifier"], **keys)
     shown = {
         str(_checkpoint_row(known, shown_key)["checkpoint_id"]): shown_key
         for shown_key in (selection.before, selection.after)
     }
-    scores = _token_scores(store, asked, shown)
+    scores = _token_scores(store, keys, shown)
     path = Path(str(own["path"]))
     return {
         str(text["response_id"]): _full_response(
@@ -268,11 +283,11 @@ def _full_response(row: dict[str, Any], verifier: str, scores: tuple[TokenScores
     )
 
 
-def _token_scores(store: Store, asked: dict[str, Any], shown: dict[str, str]) -> dict[str, tuple[TokenScores, ...]]:
+def _token_scores(store: Store, keys: dict[str, Any], shown: dict[str, str]) -> dict[str, tuple[TokenScores, ...]]:
     """Return response id → scores under the shown checkpoints, in their order."""
     if not store.has_tokens():
         return {}
-    rows = store.frame(_SCORES, **asked, checkpoints=list(shown)).drop_duplicates(["response_id", "checkpoint_id"])
+    rows = store.frame(_SCORES, **keys, checkpoints=list(shown)).drop_duplicates(["response_id", "checkpoint_id"])
     by_pair = {(str(row["response_id"]), str(row["checkpoint_id"])): row for row in rows.to_dict("records")}
     return {
         response_id: tuple(
@@ -290,3 +305,76 @@ def _token_scores(store: Store, asked: dict[str, Any], shown: dict[str, str]) ->
 
 def _round_scores(values: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(round(float(value), 3) if math.isfinite(value) else None for value in values)
+
+
+def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None:
+    r"""Return the start and end (exclusive) of the extracted ``answer`` in ``text``, or None if it is not there.
+
+    For the verifiers "math" and "exact", search the text that their rules extract, and return all of that text if it
+    writes the answer differently. For other verifiers, return the last occurrence of the answer as a whole word.
+
+    >>> text = r"Not 12. So \boxed{12} it is, not 12."
+    >>> text[slice(*answer_span(text, "12", "math"))], answer_span(text, "12", "math")[0]
+    ('12', 18)
+    >>> text = r"So \boxed{\frac12}"
+    >>> text[slice(*answer_span(text, "1/2", "math"))]
+    '\\frac12'
+    >>> answer_span("112 pears", "12", "recorded:trl") is None
+    True
+    """
+    if not answer or answer == NO_ANSWER:
+        return None
+    if verifier not in _RULE_VERIFIERS:
+        return _last_word(text, answer, 0, len(text))
+    part = final_part(text).text
+    start = text.rfind(part)
+    for rule, before in _ANSWER_RULES:
+        if stated := rule(part):
+            span = _span_in_statement(part, answer, stated, before)
+            return None if span is None else (span[0] + start, span[1] + start)
+    return _last_word(text, answer, 0, len(text))
+
+
+def _span_in_statement(text: str, answer: str, stated: str, before: str) -> tuple[int, int] | None:
+    """Return the span of the answer in the last occurrence of ``stated``, or else the span of that occurrence."""
+    places = [match.span(1) for match in re.finditer(f"{before}({re.escape(stated)})", text, re.MULTILINE)]
+    return (_last_word(text, answer, *places[-1]) or places[-1]) if places else None
+
+
+def _last_word(text: str, answer: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the last occurrence in [start, end) that is not part of a longer word or number."""
+    word = re.compile(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)")
+    spans = [match.span() for match in word.finditer(text, start, end)]
+    return spans[-1] if spans else None
+
+
+def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple[str, ...], str]:
+    """Return the text of each token and "", or no texts and the reason. Does not import transformers.
+
+    A character that spans several tokens belongs to the last of them. Special tokens are included by name. The reason
+    contains no path, because a shared copy may include it.
+    """
+    candidates = (folder / _TOKENIZER_FILE for folder in tokenizer_folders(checkpoint_path, None))
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        return (), f"token texts are unknown: {checkpoint_path.name} has no {_TOKENIZER_FILE}"
+    try:
+        return _decode_tokens(_load_tokenizer(path, path.stat().st_mtime_ns), token_ids), ""
+    # the tokenizers library raises plain Exception for an invalid file
+    except Exception as error:  # noqa: BLE001
+        why = f"{_TOKENIZER_FILE} of {checkpoint_path.name} cannot be loaded ({type(error).__name__})"
+        return (), f"token texts are unknown: {why}"
+
+
+def _decode_tokens(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:
+    from tokenizers.decoders import DecodeStream
+
+    stream = DecodeStream(skip_special_tokens=False)
+    return tuple(stream.step(tokenizer, int(token_id)) or "" for token_id in token_ids)
+
+
+@lru_cache(maxsize=4)
+def _load_tokenizer(path: Path, _changed: int) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(path))

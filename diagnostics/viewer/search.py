@@ -47,7 +47,7 @@ ORDER BY problem_id
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedRows:
-    """Row ranges of the samples of two checkpoints: (first, last) inclusive, without overlap."""
+    """Row ranges of the samples of two checkpoints: (first, last), inclusive, without overlap."""
 
     checkpoint_ids: tuple[str, ...]
     settings_id: str
@@ -61,8 +61,8 @@ class SearchedRows:
 
 def find_rows(store: Store, selection: ViewSelection) -> SearchedRows:
     """Return the rows of both checkpoints of a selection."""
-    who = {"series": selection.series, "before": selection.before, "after": selection.after}
-    rows = store.frame(_PLACES, **who).to_dict("records")
+    keys = {"series": selection.series, "before": selection.before, "after": selection.after}
+    rows = store.frame(_PLACES, **keys).to_dict("records")
     merged: list[tuple[int, int]] = []
     for row in rows:
         first, last = int(row["first"]), int(row["last"])
@@ -88,14 +88,14 @@ def search_rows(
 
     The first part also searches the problems: prompt, reference answer, and the beginning of the id.
     """
-    began, asked = now(), selection.search
+    began, text = now(), selection.search
     problem_ids: set[str] = set()
     if start == 0:
-        problem_ids |= set(store.frame(_IN_PROBLEMS, series=selection.series, search=asked)["problem_id"].astype(str))
-    who = {"checkpoints": list(rows.checkpoint_ids), "settings": rows.settings_id}
+        problem_ids |= set(store.frame(_IN_PROBLEMS, series=selection.series, search=text)["problem_id"].astype(str))
+    keys = {"checkpoints": list(rows.checkpoint_ids), "settings": rows.settings_id}
     while start < rows.total:
         first, last = _rows_at(rows.ranges, start)
-        matches = store.frame(_IN_RESPONSES, first=first, last=last, search=asked, **who)
+        matches = store.frame(_IN_RESPONSES, first=first, last=last, search=text, **keys)
         problem_ids |= set(matches["problem_id"].astype(str))
         start += last - first + 1
         if now() - began >= PART_S:

@@ -1,4 +1,4 @@
-"""Answer the page's requests from an open store, one at a time, with cached lists."""
+"""Answer the requests of the page from an open store, one at a time, with cached lists."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _PROBLEMS = 64
 
 
 class Viewer:
-    """Answer the page's requests from a store opened by ``open_viewed``. Thread-safe."""
+    """Thread-safe source of the page's data, from a store opened by ``open_viewed``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = RLock()  # a DuckDB connection is not thread-safe
-        self._problems = lru_cache(_LISTS)(lambda selection: listing.problem_list(store, selection))
-        self._known_problem = lru_cache(_PROBLEMS)(
-            lambda series, problem: responses.known_problem(store, series, problem)
+        self._problems = lru_cache(_LISTS)(lambda selection: listing.list_problems(store, selection))
+        self._load_problem = lru_cache(_PROBLEMS)(
+            lambda series, problem: responses.load_problem(store, series, problem)
         )
         self._rows = lru_cache(_LISTS)(lambda selection: search.find_rows(store, selection))
         #: Series with at least two graded checkpoints.
-        self.series: tuple[ViewedSeries, ...] = listing.series_of(store)
+        self.series: tuple[ViewedSeries, ...] = listing.list_series(store)
 
     @property
     def store_name(self) -> str:
@@ -62,7 +62,7 @@ class Viewer:
     def problem(self, selection: ViewSelection, problem_id: str) -> ViewedProblem:
         """Return a problem with its answers. Responses with the searched text come first."""
         return self._run_locked(
-            lambda: responses.viewed_problem(self._store, self._known_problem(selection.series, problem_id), selection)
+            lambda: responses.view_problem(self._store, self._load_problem(selection.series, problem_id), selection)
         )
 
     def response(self, selection: ViewSelection, problem_id: str, key: str, response_id: str) -> ViewedResponse:
@@ -77,8 +77,8 @@ class Viewer:
     ) -> dict[str, ViewedResponse]:
         """Return several full responses by id."""
         return self._run_locked(
-            lambda: responses.viewed_responses(
-                self._store, self._known_problem(selection.series, problem_id), selection, key, response_ids
+            lambda: responses.view_responses(
+                self._store, self._load_problem(selection.series, problem_id), selection, key, response_ids
             )
         )
 

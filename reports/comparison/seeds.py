@@ -33,7 +33,7 @@ LEVELS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Beside:
+class _FurtherMeasure:
     """Measure shown next to pass@k: column title, and the value of the base if it is fixed by definition."""
 
     measure: str
@@ -42,13 +42,13 @@ class _Beside:
 
 
 #: The first measure of each row that has values is shown.
-_BESIDE: tuple[tuple[_Beside, ...], ...] = (
-    (_Beside(measure="interference", title="interference", at_base=0.0),),
+_FURTHER_MEASURES: tuple[tuple[_FurtherMeasure, ...], ...] = (
+    (_FurtherMeasure(measure="interference", title="interference", at_base=0.0),),
     (
-        _Beside(measure="mode_entropy_exact", title="mode entropy"),
-        _Beside(measure="effective_modes", title="effective modes"),
+        _FurtherMeasure(measure="mode_entropy_exact", title="mode entropy"),
+        _FurtherMeasure(measure="effective_modes", title="effective modes"),
     ),
-    (_Beside(measure="modes_fallen_10x", title="modes fallen > 10×", at_base=0.0),),
+    (_FurtherMeasure(measure="modes_fallen_10x", title="modes fallen > 10×", at_base=0.0),),
 )
 
 
@@ -66,7 +66,7 @@ class Quantity:
 
     title: str
     unit: str
-    courses: Mapping[str, Mapping[int, float]]
+    trajectories: Mapping[str, Mapping[int, float]]
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -75,7 +75,7 @@ class Quantity:
 
     def values_at(self, step: int, objective: SeededObjective) -> dict[int, float | None]:
         """Return seed → value at ``step`` (None if missing) for the runs of ``objective``."""
-        return {seed: self.courses.get(run.name, {}).get(step) for seed, run in objective.runs.items()}
+        return {seed: self.trajectories.get(run.name, {}).get(step) for seed, run in objective.runs.items()}
 
     def mean(self, values: Mapping[int, float | None]) -> SeedMean:
         """Return the mean over seeds."""
@@ -83,7 +83,7 @@ class Quantity:
 
     def path_against(self, other: Quantity, run: SeriesSource) -> RunPath:
         """Return the path of ``run`` with ``other`` (pass@1) as x and this quantity as y."""
-        x, y = other.courses.get(run.name, {}), self.courses.get(run.name, {})
+        x, y = other.trajectories.get(run.name, {}), self.trajectories.get(run.name, {})
         return RunPath(steps=list(x), x=list(x.values()), y=[y.get(step) for step in x])
 
 
@@ -93,13 +93,13 @@ class Quantities:
 
     p1: Quantity
     pk: tuple[Quantity, ...]
-    beside: tuple[Quantity, ...]
+    further: tuple[Quantity, ...]
     exact: bool
 
     @property
     def all(self) -> tuple[Quantity, ...]:
         """All quantities in column order."""
-        return (self.p1, *self.pk, *self.beside)
+        return (self.p1, *self.pk, *self.further)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,16 +155,17 @@ def quantities(context: Context, chosen: Sequence[SeededObjective]) -> Quantitie
     shown = [k for k in above if k in (MIDDLE_K, above[-1])]
     name = "pass_at_k_exact" if exact else "pass_at_k"
 
-    def coverage(k: int) -> Quantity:
-        return Quantity(title=f"pass@{k}", unit="probability", courses=_trajectories(context, name, k))
+    def pass_at(k: int) -> Quantity:
+        return Quantity(title=f"pass@{k}", unit="probability", trajectories=_trajectories(context, name, k))
 
-    beside = [
-        next((made for measure in row if (made := _find_quantity(context, runs, measure))), None) for row in _BESIDE
+    further = [
+        next((quantity for measure in row if (quantity := _find_quantity(context, runs, measure))), None)
+        for row in _FURTHER_MEASURES
     ]
     return Quantities(
-        p1=coverage(1),
-        pk=tuple(coverage(k) for k in shown),
-        beside=tuple(quantity for quantity in beside if quantity is not None),
+        p1=pass_at(1),
+        pk=tuple(pass_at(k) for k in shown),
+        further=tuple(quantity for quantity in further if quantity is not None),
         exact=exact,
     )
 
@@ -173,7 +174,7 @@ def places(chosen: Sequence[SeededObjective], made: Quantities) -> tuple[SeedPla
     """Return the last step that all runs have, then levels of pass@1, ascending."""
     seed_places = []
     runs = [run for objective in chosen for run in objective.runs.values()]
-    steps = set.intersection(*({*made.p1.courses.get(run.name, {})} for run in runs))
+    steps = set.intersection(*({*made.p1.trajectories.get(run.name, {})} for run in runs))
     if steps:
         step = max(steps)
         values = {goal.name: {q.title: q.values_at(step, goal) for q in made.all} for goal in chosen}
@@ -186,7 +187,7 @@ def places(chosen: Sequence[SeededObjective], made: Quantities) -> tuple[SeedPla
 
 
 def _matched_place(chosen: Sequence[SeededObjective], made: Quantities, level: float) -> SeedPlace:
-    read = {
+    by_objective = {
         objective.name: {
             q.title: matched_over_seeds(
                 {seed: q.path_against(made.p1, run) for seed, run in objective.runs.items()}, level
@@ -199,10 +200,10 @@ def _matched_place(chosen: Sequence[SeededObjective], made: Quantities, level: f
         title=f"pass@1 = {numbers.decimal(level, 3)}",
         values={
             name: {title: {seed: v.value for seed, v in matched.values.items()} for title, matched in by.items()}
-            for name, by in read.items()
+            for name, by in by_objective.items()
         },
-        steps={name: by[made.p1.title].step for name, by in read.items()},
-        missed={name: by[made.p1.title].missed for name, by in read.items()},
+        steps={name: by[made.p1.title].step for name, by in by_objective.items()},
+        missed={name: by[made.p1.title].missed for name, by in by_objective.items()},
         level=level,
     )
 
@@ -219,16 +220,16 @@ def _shared_ks(context: Context, runs: Sequence[SeriesSource], *, exact: bool) -
     return shared
 
 
-def _find_quantity(context: Context, runs: Sequence[SeriesSource], beside: _Beside) -> Quantity | None:
+def _find_quantity(context: Context, runs: Sequence[SeriesSource], wanted: _FurtherMeasure) -> Quantity | None:
     """Return a measure without k that every run has, if necessary over only the problems that list their modes."""
-    rows = context.source.findings[context.source.findings["measure"] == beside.measure]
+    rows = context.source.findings[context.source.findings["measure"] == wanted.measure]
     for scope in ("all", WITH_MODES) if len(rows) else ():
-        courses = _trajectories(context, beside.measure, None, scope=scope)
-        if all(run.name in courses for run in runs):
-            if beside.at_base is not None:
-                courses = {run.name: {run.base_step: beside.at_base, **courses[run.name]} for run in runs}
-            title = beside.title if scope == "all" else f"{beside.title}, {scope_label(scope)}"
-            return Quantity(title=title, unit=str(rows["unit"].iloc[0]), courses=courses)
+        trajectories = _trajectories(context, wanted.measure, None, scope=scope)
+        if all(run.name in trajectories for run in runs):
+            if wanted.at_base is not None:
+                trajectories = {run.name: {run.base_step: wanted.at_base, **trajectories[run.name]} for run in runs}
+            title = wanted.title if scope == "all" else f"{wanted.title}, {scope_label(scope)}"
+            return Quantity(title=title, unit=str(rows["unit"].iloc[0]), trajectories=trajectories)
     return None
 
 

@@ -106,6 +106,15 @@ def line_of(
     )
 
 
+def series_lines(source: Source, rows: pd.DataFrame, display: Display) -> tuple[Line, ...]:
+    """Return one line over steps per series that has ``rows``."""
+    return tuple(
+        line_of(own, x="step", label=series.name, colour=series_colour(i), style=i, factor=display.factor)
+        for i, series in enumerate(source.series)
+        if not (own := rows[rows["series"] == series.name]).empty
+    )
+
+
 def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missing:
     """Return the figure of ``measure``, or a sentence or reason in its place."""
     title = measure.title
@@ -212,12 +221,7 @@ def _panels(
     whole = rows[rows["scope"] == "all"]
     as_one = plot.group == "scope" and len(source.series) > 1 and not whole.empty
     if plot.x == "step" and (plot.group == "none" or as_one):
-        drawn = whole if as_one else rows
-        lines = tuple(
-            line_of(own, x="step", label=series.name, colour=series_colour(i), style=i, factor=display.factor)
-            for i, series in enumerate(source.series)
-            if not (own := drawn[drawn["series"] == series.name]).empty
-        )
+        lines = series_lines(source, whole if as_one else rows, display)
         return (Panel(title="", lines=lines),), _left_to_table(rows) if as_one else ()
     dropped: tuple[str, ...] = ()
     groups: tuple[Any, ...] = ()

@@ -12,7 +12,7 @@ import pandas as pd
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import Source
-from oversharp.reports.records import Cell, Column, Table
+from oversharp.reports.records import DASH, Cell, Column, Table
 from oversharp.reports.wording import WITH_MODES, bound
 
 MAX_TABLE_COLUMNS = 16
@@ -46,7 +46,7 @@ class Display:
         """
         value_f, low_f, high_f = bound(value), bound(low), bound(high)
         if value_f is None:
-            return Cell(text="–")
+            return DASH
         text = self.text(value_f)
         if low_f is not None and high_f is not None:
             text += f" [{self.text(low_f)}, {self.text(high_f)}]"
@@ -122,8 +122,7 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
             lead = [Cell(text=series.name)] if several else []
             lead.append(Cell.count(step))
             values = [
-                Cell(text="–") if cell is None else display.cell(cell["value"], cell["low"], cell["high"])
-                for cell in cells
+                DASH if cell is None else display.cell(cell["value"], cell["low"], cell["high"]) for cell in cells
             ]
             body.append((*lead, *values))
     unit = "percentage points" if display.is_difference else display.unit

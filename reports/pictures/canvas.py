@@ -12,7 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from oversharp.reports.pictures.palette import PLACEHOLDERS
+from oversharp.reports.records import Colour
 
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2, 1.6), (8, 2), (3, 1, 1, 1, 1, 1))
 POINTS_PER_INCH = 72.0
 
 _STYLE: dict[Any, Any] = {
@@ -61,3 +64,18 @@ def label_axes(axes: Axes, x_label: str, y_label: str) -> None:
     axes.set_ylabel(y_label, rotation=0, ha="left", va="center")
     width, height = axes.figure.bbox.size
     axes.yaxis.set_label_coords(4 / width, 1 - 12 / height, transform=axes.figure.transFigure)
+
+
+def line_look(colour: Colour, style: int) -> dict[str, Any]:
+    """Return the matplotlib properties of a line; dashes and marker distinguish lines without colour."""
+    dashes = DASHES[style % len(DASHES)]
+    return {
+        "color": PLACEHOLDERS[colour],
+        "linewidth": 1.9,
+        "linestyle": (0, dashes) if dashes else "-",
+        "marker": MARKERS[style % len(MARKERS)],
+        "markersize": 6.0,
+        "markerfacecolor": PLACEHOLDERS[colour],
+        "markeredgecolor": PLACEHOLDERS["surface"],
+        "markeredgewidth": 0.9,
+    }

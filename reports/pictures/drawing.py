@@ -19,9 +19,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from oversharp.reports.numbers import MINUS
-from oversharp.reports.pictures.canvas import empty_canvas, label_axes, place_axes
+from oversharp.reports.pictures.canvas import MARKERS, empty_canvas, label_axes, line_look, place_axes
 from oversharp.reports.pictures.inline import inline_svg
-from oversharp.reports.pictures.looks import MARKERS, line_look
 from oversharp.reports.pictures.maps import (
     SMALL_WIDTH_PT,
     change_map_height_pt,
@@ -89,8 +88,8 @@ def draw_panel(figure: Figure, panel: Panel) -> Iterator[Canvas]:
                 yield canvas
         case Plane():
             with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:
-                beside = [other for other in figure.panels if isinstance(other, Plane)]
-                draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, beside=beside)
+                others = [other for other in figure.panels if isinstance(other, Plane)]
+                draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, others=others)
                 yield canvas
         case Waterfall():
             with empty_canvas(WIDTH_PT, waterfall_height_pt(panel)) as canvas:

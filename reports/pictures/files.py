@@ -13,9 +13,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from oversharp.diagnostics.records.types import PICTURE_FORMATS, PictureFormat
-from oversharp.reports.pictures.canvas import POINTS_PER_INCH
+from oversharp.reports.pictures.canvas import POINTS_PER_INCH, line_look
 from oversharp.reports.pictures.drawing import draw_panel
-from oversharp.reports.pictures.looks import line_look
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Figure, Panel
 

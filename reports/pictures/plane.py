@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from oversharp.reports.pictures.canvas import label_axes, place_axes
-from oversharp.reports.pictures.looks import line_look
-from oversharp.reports.pictures.naming import SIZE_PT, WantedName, place_names
+from oversharp.reports.pictures.canvas import label_axes, line_look, place_axes
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Plane, Spot
 
+NAME_PT = 10.5
+#: Letter width as a share of the font size; generous, because the browser's font is unknown.
+_LETTER_WIDTH = 0.6
+_GAPS_PT = (7.0, 13.0, 20.0)
+#: Directions from the point: right, left, above, below, then the corners.
+_DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, -1), (-1, 1))
+_ON_NAME, _ON_POINT, _ON_STROKE, _FAR = 100.0, 30.0, 5.0, 0.5
+_MOST_COST = 10.0  # maximum cost of an optional name
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT, _FOOT_PT = 48.0, 28.0, 320.0, 260.0, 44.0
 _AIR, _HEAD_AIR = 0.07, 0.1  # margins as shares of the range; labels need more at the top
 #: A greedy end further below the other points, as a share of their range, is drawn at the lower edge.
@@ -33,16 +41,16 @@ def plane_height_pt() -> float:
     return _HEAD_PT + _HEIGHT_PT + _FOOT_PT
 
 
-def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, beside: Sequence[Plane] = ()) -> None:
+def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, others: Sequence[Plane] = ()) -> None:
     """Draw, from bottom to top: band, curve and greedy end, higher temperatures, paths, rings, labels.
 
-    The axes have the length of the widest plane in ``beside``, so that equal moves look equal.
+    The axes have the length of the widest plane in ``others``, so that equal moves look equal.
     """
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT)
     label_axes(axes, x_label, y_label)
     axes.grid(color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
-    limits = _widen_limits(_limits(panel), [_limits(plane) for plane in beside])
+    limits = _widen_limits(_limits(panel), [_limits(plane) for plane in others])
     axes.set(xlim=limits[0], ylim=limits[1])
     for axis, (low, high) in ((axes.xaxis, limits[0]), (axes.yaxis, limits[1])):
         ticks = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -50,10 +58,10 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, besi
         axis.set_major_locator(FixedLocator([tick for tick in ticks if least <= tick <= most]))
         axis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.4g}"))
     greedy = _draw_frontier(axes, panel, limits)
-    for start, hot, colour in panel.hotter:
+    for start, end, colour in panel.higher_t:
         stroke: dict[str, Any] = {"color": PLACEHOLDERS[colour], "linewidth": 1.0, "linestyle": (0, (1.2, 1.8))}
-        axes.plot((start.x, hot.x), (start.y, hot.y), **stroke)
-        _draw_hollow(axes, hot, PLACEHOLDERS[colour])
+        axes.plot((start.x, end.x), (start.y, end.y), **stroke)
+        _draw_hollow(axes, end, PLACEHOLDERS[colour])
     for line in panel.lines[1:] if panel.curve else panel.lines:
         axes.plot(line.x, line.y, **line_look(line.colour, line.style))
     for spot in panel.ringed:
@@ -65,7 +73,7 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, besi
 
 def _limits(panel: Plane) -> _Limits:
     """Return limits that include everything but the band, and the greedy end unless it is too far below."""
-    spots = [*(hot for _, hot, _ in panel.hotter), *panel.ringed]
+    spots = [*(end for _, end, _ in panel.higher_t), *panel.ringed]
     xs = [*(x for line in panel.lines for x in line.x), *(spot.x for spot in spots)]
     ys = [*(y for line in panel.lines for y in line.y), *(spot.y for spot in spots)]
     if panel.greedy is not None:
@@ -79,11 +87,11 @@ def _limits(panel: Plane) -> _Limits:
     )
 
 
-def _widen_limits(own: _Limits, beside: Sequence[_Limits]) -> _Limits:
+def _widen_limits(own: _Limits, others: Sequence[_Limits]) -> _Limits:
     """Widen ``own`` limits around their middle to the width of the widest, within the range of probabilities."""
     made = []
     for axis, (low, high) in enumerate(own):
-        width = max(limits[axis][1] - limits[axis][0] for limits in (own, *beside))
+        width = max(limits[axis][1] - limits[axis][0] for limits in (own, *others))
         air = _AIR * width
         most, least = max(high, 1.0 + air), min(low, -air)
         start = max(min((low + high - width) / 2, most - width), least)
@@ -140,7 +148,7 @@ def _write_names(axes: Axes, panel: Plane, greedy: Spot | None) -> None:
     )
     to_data = axes.transData.inverted().transform
     for name in placed:
-        look: dict[str, Any] = {"color": PLACEHOLDERS[name.wanted.colour], "fontsize": SIZE_PT, "va": "center_baseline"}
+        look: dict[str, Any] = {"color": PLACEHOLDERS[name.wanted.colour], "fontsize": NAME_PT, "va": "center_baseline"}
         x, y = to_data((name.left, name.middle))
         axes.text(x, y, name.wanted.text, **look)
 
@@ -159,7 +167,7 @@ def _wanted_names(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedN
             between += [(spot, line.colour, False) for spot in reversed(inner)]
     must += [(spot, "ink", True) for spot in panel.ringed]
     must += [(greedy, panel.lines[0].colour, True)] if greedy else []
-    must += [(hot, colour, True) for _, hot, colour in panel.hotter]
+    must += [(end, colour, True) for _, end, colour in panel.higher_t]
     made = []
     for spot, colour, is_needed in (*must, *between):
         x, y = axes.transData.transform((spot.x, spot.y))
@@ -170,12 +178,12 @@ def _wanted_names(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedN
 def _points(panel: Plane) -> Iterator[Spot]:
     for line in panel.lines:
         yield from (Spot(name="", x=x, y=y) for x, y in zip(line.x, line.y, strict=True))
-    yield from (hot for _, hot, _ in panel.hotter)
+    yield from (end for _, end, _ in panel.higher_t)
 
 
 def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[float, float]]:
     """Yield points along all drawn lines, in page coordinates."""
-    drawn = [((start.x, start.y), (hot.x, hot.y)) for start, hot, _ in panel.hotter]
+    drawn = [((start.x, start.y), (end.x, end.y)) for start, end, _ in panel.higher_t]
     drawn += itertools.pairwise(panel.curve)
     for line in panel.lines[1:] if panel.curve else panel.lines:
         drawn += itertools.pairwise(zip(line.x, line.y, strict=True))
@@ -184,3 +192,87 @@ def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[fl
     for start, end in axes.transData.transform(np.array(drawn).reshape(-1, 2)).reshape(-1, 2, 2):
         n_places = 2 + int(np.hypot(*(end - start)) / _STROKE_PT)
         yield from map(tuple, np.linspace(start, end, n_places).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedName:
+    """Label of a point, in page points. Labels with ``must`` are always placed; others only if there is room."""
+
+    text: str
+    x: float
+    y: float
+    colour: Colour
+    must: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedName:
+    """Label with its left edge and vertical middle."""
+
+    wanted: WantedName
+    left: float
+    middle: float
+
+
+def place_names(
+    wanted: Sequence[WantedName],
+    *,
+    frame: Box,
+    points: Iterable[tuple[float, float]],
+    strokes: Iterable[tuple[float, float]] = (),
+    point_pt: float = 5.0,
+) -> list[PlacedName]:
+    """Place names inside ``frame``, in order; ``points`` have half width ``point_pt``, ``strokes`` none.
+
+    >>> name = WantedName(text="a", x=50.0, y=50.0, colour="ink", must=False)
+    >>> [(p.left, p.middle) for p in place_names([name], frame=(0, 0, 100, 100), points=[(50.0, 50.0)])]
+    [(57.0, 50.0)]
+    >>> full = [(x, y) for x in range(0, 100, 5) for y in range(0, 100, 5)]
+    >>> place_names([name], frame=(0, 0, 100, 100), points=full)
+    []
+    """
+    marks = [_around(x, y, point_pt) for x, y in points]
+    thin = [_around(x, y, 0.0) for x, y in strokes]
+    taken: list[Box] = []
+    placed = []
+    for name in wanted:
+        costs = [
+            (_box_cost(box, rank, frame, taken, marks, thin), box) for rank, box in enumerate(_candidate_boxes(name))
+        ]
+        least, box = min(costs, key=lambda pair: pair[0])
+        if name.must or least < _MOST_COST:
+            taken.append(box)
+            placed.append(PlacedName(wanted=name, left=box[0], middle=(box[1] + box[3]) / 2))
+    return placed
+
+
+def _candidate_boxes(name: WantedName) -> list[Box]:
+    """Return candidate boxes, best first; larger gaps to the point only for names that must be placed."""
+    width, height = _LETTER_WIDTH * NAME_PT * len(name.text), NAME_PT
+    made = []
+    for gap in _GAPS_PT if name.must else _GAPS_PT[:1]:
+        for right, up in _DIRECTIONS:
+            near = gap * (0.7 if right and up else 1.0)
+            middle_x = name.x + right * (near + width / 2)
+            middle_y = name.y + up * (near + height / 2)
+            made.append((middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2))
+    return made
+
+
+def _box_cost(box: Box, rank: int, frame: Box, taken: list[Box], marks: list[Box], thin: list[Box]) -> float:
+    outside = box[0] < frame[0] or box[1] < frame[1] or box[2] > frame[2] or box[3] > frame[3]
+    return (
+        (10 * _ON_NAME if outside else 0.0)
+        + _ON_NAME * sum(_meet(box, other) for other in taken)
+        + _ON_POINT * sum(_meet(box, other) for other in marks)
+        + _ON_STROKE * sum(_meet(box, other) for other in thin)
+        + _FAR * rank
+    )
+
+
+def _around(x: float, y: float, half: float) -> Box:
+    return (x - half, y - half, x + half, y + half)
+
+
+def _meet(box: Box, other: Box) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]

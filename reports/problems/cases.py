@@ -10,14 +10,25 @@ import pandas as pd
 from oversharp.diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
-from oversharp.reports.evidence.problem_changes import intermediate_success as ways_of
-from oversharp.reports.evidence.problem_changes import success_interval
+from oversharp.reports.evidence.problem_changes import intermediate_success, success_interval
 from oversharp.reports.evidence.problem_details import TEXT_CAP
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.figures import series_colour
 from oversharp.reports.findings.tables import spread
 from oversharp.reports.problems.table import CROWD, Names, case_id, truncate_text
-from oversharp.reports.records import Block, Cases, Cell, Column, Course, Folded, ProblemCase, Response, Side, Table
+from oversharp.reports.records import (
+    DASH,
+    Block,
+    Cases,
+    Cell,
+    Column,
+    Folded,
+    ProblemCase,
+    Response,
+    Side,
+    Table,
+    Trajectory,
+)
 
 GOLD_CAP = 200
 #: Number of problems that are not folded.
@@ -38,7 +49,7 @@ def problem_cases(
     rows = {name: {str(row["problem_id"]): row for row in frame.to_dict("records")} for name, frame in changes.items()}
     counts = dict(tuple(context.source.problem_counts.groupby("problem_id", sort=False)))
     names = Names(context)
-    ways = {series.name: ways_of(context.source, series) for series in trained}
+    intermediate = {series.name: intermediate_success(context.source, series) for series in trained}
     cases = []
     for problem_id in context.details.picked:
         own = tuple(series for series in trained if problem_id in rows[series.name])
@@ -51,9 +62,9 @@ def problem_cases(
                 prompt=truncate_text(str(texts.loc[problem_id, "prompt"]), TEXT_CAP),
                 gold=truncate_text(str(texts.loc[problem_id, "gold"]), GOLD_CAP),
                 summary=_summaries(
-                    context, [(member, rows[member.name][problem_id], ways[member.name]) for member in own]
+                    context, [(member, rows[member.name][problem_id], intermediate[member.name]) for member in own]
                 ),
-                courses=tuple(_course(context, series, counts[problem_id]) for series in own),
+                trajectories=tuple(_trajectory(context, series, counts[problem_id]) for series in own),
                 tables=(_counts(context, own, counts[problem_id]), _modes(context, own, problem_id)),
                 sides=_sides(context, own, problem_id, counts[problem_id]),
             )
@@ -82,26 +93,26 @@ def _summaries(context: Context, own: Sequence[tuple[SeriesSource, Mapping[str, 
     return "; ".join([*(_summary(context, *parts) for parts in shown), *others])
 
 
-def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], ways: pd.DataFrame) -> str:
+def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], intermediate: pd.DataFrame) -> str:
     """Return counts at base and last checkpoint; for a lost problem also the best one between, and p."""
     fresh = context.details.fresh
-    drawn = fresh[(fresh["series"] == series.name) & (fresh["problem_id"] == row["problem_id"])]
-    confirmed = len(drawn) > 0 and bool(drawn["confirmed"].iloc[0])
+    fresh = fresh[(fresh["series"] == series.name) & (fresh["problem_id"] == row["problem_id"])]
+    confirmed = len(fresh) > 0 and bool(fresh["confirmed"].iloc[0])
     state = row["state"] + (", confirmed" if confirmed else "")
     parts = [f"base {int(row['c_base'])} of {int(row['n_base'])} correct"]
     if row["state"] == "lost":
-        way = ways.loc[row["problem_id"]]
-        if not pd.isna(way["step"]) and way["n_correct"]:
-            parts.append(f"{int(way['n_correct'])} of {int(way['n'])} at step {int(way['step'])}")
+        best = intermediate.loc[row["problem_id"]]
+        if not pd.isna(best["step"]) and best["n_correct"]:
+            parts.append(f"{int(best['n_correct'])} of {int(best['n'])} at step {int(best['step'])}")
         state += "" if confirmed or pd.isna(row["p_adjusted"]) else f", {numbers.p_text(float(row['p_adjusted']))}"
     parts.append(f"last {int(row['c_late'])} of {int(row['n_late'])}")
     return context.with_series_name(series, f"{', '.join(parts)} ({state})")
 
 
-def _course(context: Context, series: SeriesSource, counts: pd.DataFrame) -> Course:
+def _trajectory(context: Context, series: SeriesSource, counts: pd.DataFrame) -> Trajectory:
     own = counts[counts["series"] == series.name].sort_values("step")
     place = [other.name for other in context.series].index(series.name)
-    return Course(colour=series_colour(place), shares=tuple(float(v) for v in own["n_correct"] / own["n"]))
+    return Trajectory(colour=series_colour(place), shares=tuple(float(v) for v in own["n_correct"] / own["n"]))
 
 
 def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> Table:
@@ -137,7 +148,7 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
 def _success_cells(row: Mapping[Hashable, Any] | None) -> list[Cell]:
     """Return two cells: correct samples of all, and their share with its CI."""
     if row is None:
-        return [Cell(text="–"), Cell(text="–")]
+        return [DASH, DASH]
     share = row["n_correct"] / row["n"]
     text = f"{share:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
     return [Cell(text=f"{int(row['n_correct'])} / {int(row['n'])}", sort=share), Cell(text=text, sort=share)]
@@ -154,7 +165,7 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
         cells = [Cell(text=str(mode), code=True), Cell(text="yes" if correct else "no")]
         for series in own:
             row = at.get((series.name, mode, correct))
-            ends = [Cell(text="–") if row is None else Cell.count(row[name]) for name in ("n_base", "n_late")]
+            ends = [DASH if row is None else Cell.count(row[name]) for name in ("n_base", "n_late")]
             cells += [Cell(text=" → ".join(end.text for end in ends), sort=ends[1].sort)] if many else ends
         body.append(tuple(cells))
     names = [f"{series.name}: " if several else "" for series in own]

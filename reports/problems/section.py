@@ -82,8 +82,8 @@ def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[s
     confirmed = {
         series.name: _confirmation_text(context, series) for series in trained if _any_moved(changes[series.name])
     }
-    is_drawn_again = not context.details.fresh.empty
-    alike = set(confirmed.values()) if len(set(confirmed.values())) == 1 and not is_drawn_again else set()
+    is_resampled = not context.details.fresh.empty
+    alike = set(confirmed.values()) if len(set(confirmed.values())) == 1 and not is_resampled else set()
     leads = [
         context.with_series_name(
             series, _lead(series, changes[series.name], "" if alike else confirmed.get(series.name, ""), how="")
@@ -95,7 +95,7 @@ def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[s
     return (*leads, last) if last else tuple(leads)
 
 
-#: The test of losses, by the counts of one draw.
+#: Test of losses, from one set of samples.
 _HOW_TESTED = "Significantly: by Fisher's exact test with Holm's correction."
 
 
@@ -125,7 +125,7 @@ def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
 
 
 def _n_significant(changes: pd.DataFrame) -> int:
-    """Return the number of significantly lost problems, by the counts of one draw."""
+    """Return the number of significantly lost problems, from one set of samples."""
     return int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
 
 

@@ -14,7 +14,7 @@ from oversharp.reports.context import Context
 from oversharp.reports.evidence.problem_changes import intermediate_success
 from oversharp.reports.evidence.problem_details import ProblemDetails
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.records import Cell, Column, SideBySide, Table, columns
+from oversharp.reports.records import DASH, Cell, Column, SideBySide, Table, columns
 
 #: Maximum rows of all filterable tables together, and of the lists of lost and gained problems.
 SHOWN_ROWS = 1000
@@ -81,15 +81,15 @@ def lost_and_gained_tables(context: Context, moved: Mapping[str, pd.DataFrame]) 
 
 def _lost_table(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
     """Return the table of lost problems: base, best checkpoint between, last, steps without a correct sample, p."""
-    names, ways = Names(context), intermediate_success(context.source, series)
+    names, best = Names(context), intermediate_success(context.source, series)
     shown = rows[: _most_shown(context)]
     body = tuple(
         (
             names.prompt(str(row["problem_id"])),
             hits_cell(row["c_base"], row["n_base"]),
-            _most(ways.loc[row["problem_id"]]),
+            _best_cell(best.loc[row["problem_id"]]),
             hits_cell(row["c_late"], row["n_late"]),
-            Cell(text=numbers.ranges(ways.loc[row["problem_id"], "none_at"], _steps(series))),
+            Cell(text=numbers.ranges(best.loc[row["problem_id"], "none_at"], _steps(series))),
             _p(row["p_adjusted"]),
         )
         for row in shown.to_dict("records")
@@ -108,7 +108,7 @@ def _lost_table(context: Context, series: SeriesSource, rows: pd.DataFrame) -> T
 
 
 def _p(p: float) -> Cell:
-    return Cell(text="–") if pd.isna(p) else Cell(text=numbers.number(float(p), "p-value"), sort=float(p))
+    return DASH if pd.isna(p) else Cell(text=numbers.number(float(p), "p-value"), sort=float(p))
 
 
 def _test_note(context: Context, series: SeriesSource) -> str:
@@ -122,12 +122,12 @@ def _steps(series: SeriesSource) -> list[int]:
     return [int(step) for step in series.checkpoints["step"]]
 
 
-def _most(way: pd.Series[Any]) -> Cell:
+def _best_cell(best: pd.Series[Any]) -> Cell:
     """Return a cell of the intermediate checkpoint that solved the problem most often."""
-    if pd.isna(way["step"]):
-        return Cell(text="–")
-    share = float(way["n_correct"] / way["n"])
-    return Cell(text=f"{int(way['n_correct'])} / {int(way['n'])} at step {int(way['step'])}", sort=share)
+    if pd.isna(best["step"]):
+        return DASH
+    share = float(best["n_correct"] / best["n"])
+    return Cell(text=f"{int(best['n_correct'])} / {int(best['n'])} at step {int(best['step'])}", sort=share)
 
 
 def _most_shown(context: Context) -> int:
@@ -227,7 +227,7 @@ def confirm_hint(series: SeriesSource) -> str:
 
 def _note(drawn: Mapping[str, Any], series: SeriesSource) -> str:
     if not drawn:
-        return f"Not confirmed: these counts come from one draw. To confirm, {confirm_hint(series)}."
+        return f"Not confirmed: these counts are from one set of samples. To confirm, {confirm_hint(series)}."
     return (
         "Fresh samples come from oversharp confirm: Fisher's exact test, one-sided, with Holm's correction over "
         "all resampled problems; confirmed if p ≤ 0.05."
@@ -236,7 +236,7 @@ def _note(drawn: Mapping[str, Any], series: SeriesSource) -> str:
 
 def _fresh_cell(again: Mapping[str, Any] | None) -> Cell:
     if again is None:
-        return Cell(text="–")
+        return DASH
     verdict = f"{CONFIRMED} {again['change']}" if again["confirmed"] else f"not {CONFIRMED}"
     counts = f"{again['correct_base']} / {again['n_base']} → {again['correct_late']} / {again['n_late']}"
     return Cell(text=f"{verdict}, {numbers.p_text(float(again['p_adjusted']))} ({counts})")

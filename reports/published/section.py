@@ -17,7 +17,7 @@ from oversharp.reports.evidence.comparable import differences_text
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.published import published_tables
-from oversharp.reports.records import Block, Cell, Column, Missing, Section, Table
+from oversharp.reports.records import DASH, Block, Cell, Column, Missing, Section, Table
 from oversharp.reports.wording import bound
 
 OWN = "own"
@@ -25,7 +25,6 @@ FULL_DATA = "oversharp.reports.published.published_tables()"
 #: The method that both papers train with; other methods are folded.
 PLAIN = "GRPO"
 CAUTION = "Tasks, models, training and sampling differ: use this as a scale for effect sizes, not as a comparison."
-_DASH = Cell(text="–")
 _UNITS = {
     "percent": 0.01,
     "bits": math.log(2.0),
@@ -206,7 +205,7 @@ def _pair_row(pair: PublishedPair, ks: tuple[int, ...]) -> tuple[Cell, ...]:
         near = 1 if k == 1 else nearest_k(k, pair.ks)
         cells += [] if k == 1 else [Cell(text=str(near), sort=near)]
         if (levels := pair.levels("pass@k", near)) is None:
-            cells += [_DASH] * 2
+            cells += [DASH] * 2
         else:
             cells += [_path(*levels), POINTS.cell(round(levels[1] - levels[0], _DECIMALS), None, None)]
     return (*_pair_head(pair), *cells)
@@ -218,7 +217,7 @@ def _own_row(context: Context, series: SeriesSource, ks: tuple[int, ...]) -> tup
         change = context.pass_change(series, k)
         cells += [] if k == 1 else [Cell(text=str(k), sort=k)]
         if change is None:
-            cells += [_DASH] * 2
+            cells += [DASH] * 2
         else:
             cells += [_path(change.before, change.after), POINTS.cell(change.delta, change.low, change.high)]
     return (*_own_head(context, series), *cells)
@@ -281,8 +280,8 @@ def _own_levels(context: Context, series: SeriesSource, measure: str, *, scope: 
 
 
 def _entropy_cells(answer: tuple[float, float] | None, token: tuple[float, float] | None) -> tuple[Cell, Cell, Cell]:
-    change = _DASH
+    change = DASH
     if answer is not None:
         delta = round(answer[1] - answer[0], _DECIMALS)
         change = Cell(text=numbers.decimal(delta, 3, signed=True), sort=delta)
-    return (_DASH if answer is None else _path(*answer), change, _DASH if token is None else _path(*token))
+    return (DASH if answer is None else _path(*answer), change, DASH if token is None else _path(*token))

@@ -1,4 +1,4 @@
-"""Coverage: how many problems are solved within k tries, and how training changed that."""
+"""Coverage section: pass@k over k and over training, and by task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oversharp.reports.context import Context, group_missing
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.numbers import NINETY_FIVE, k_range, listing, plural
-from oversharp.reports.records import Cell, Section, Table, columns
+from oversharp.reports.records import DASH, Cell, Section, Table, columns
 from oversharp.reports.sections.coverage_figures import (
     BAND,
     POINTWISE,
@@ -21,12 +21,12 @@ from oversharp.reports.sections.coverage_figures import (
 from oversharp.reports.wording import Change, bound, known_findings
 
 TASK = "task:"
-#: The map of both, and the budget of the change, are on the first screen.
+#: Measures with separate figures in this section or on the first screen.
 PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS, BUDGET)
 
 
 def coverage(context: Context) -> Section:
-    """pass@k over k and over training, sampled and exact, and by task."""
+    """Build the section: curves over k, changes over training, pass@k of base and last checkpoint, tasks."""
     return Section(
         section_id="coverage",
         title="Coverage",
@@ -44,30 +44,31 @@ def coverage(context: Context) -> Section:
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
-    """By the simultaneous band where there is one, else by the interval of each k."""
+    """Return the directions of the last change by k, according to the simultaneous band, else the pointwise CIs."""
     groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": [], "unclear": []}
-    banded = {k: change for k in context.known_ks(series) if (change := _within_band(context, series, k)) is not None}
-    single = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
-    for k, change in (banded or single).items():
+    banded = {k: change for k in context.known_ks(series) if (change := _change_in_band(context, series, k))}
+    pointwise = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
+    for k, change in (banded or pointwise).items():
         if change is not None and change.direction in groups:
             groups[change.direction].append(k)
     words = {
         "rose": "pass@k is above the base for",
         "fell": "below it for" if groups["rose"] else "pass@k is below the base for",
-        "unchanged": "no difference was detected for",
-        "unclear": f"{plural(len(series.problem_ids), 'problem')} are too few to tell for",
+        "unchanged": "not significantly different from the base for",
+        "unclear": f"undecided with {plural(len(series.problem_ids), 'problem')} for",
     }
     parts = tuple(f"{words[name]} {k_range(ks, series.ks)}" for name, ks in groups.items() if ks)
     if not parts:
-        return context.with_series_name(series, "no paired interval of pass@k to the base is available.")
-    by = f", judged by the {BAND}" if banded else ""
-    averaged = series.verdict is not None and len(series.verdict.window) > 1
-    alone, verdict = (" alone", "; the verdict averages the last third") if averaged else ("", "")
-    return context.with_series_name(series, f"at the last checkpoint{alone} {listing(parts)}{by}{verdict}.")
+        return context.with_series_name(series, "no paired CI of pass@k against the base is available.")
+    by = f", according to the {BAND}" if banded else ""
+    is_averaged = series.verdict is not None and len(series.verdict.window) > 1
+    alone, verdict = (" alone", "; the verdict averages the last third") if is_averaged else ("", "")
+    start = f"at the last checkpoint{alone} {'' if groups['rose'] or groups['fell'] else 'pass@k is '}"
+    return context.with_series_name(series, f"{start}{listing(parts)}{by}{verdict}.")
 
 
-def _within_band(context: Context, series: SeriesSource, k: int) -> Change | None:
-    """The change at the last checkpoint with the bounds of the band in place of its own interval."""
+def _change_in_band(context: Context, series: SeriesSource, k: int) -> Change | None:
+    """Return the change at the last checkpoint with the bounds of the band instead of its pointwise CI."""
     change = context.pass_change(series, k)
     row = context.source.value_at(SIMULTANEOUS, series.name, series.last_step, k=k)
     if change is None or row is None or bound(row["low"]) is None:
@@ -76,7 +77,7 @@ def _within_band(context: Context, series: SeriesSource, k: int) -> Change | Non
 
 
 def _by_task(context: Context) -> tuple[Table, ...]:
-    """Change of pass@k per task at the last checkpoint, where there are several tasks."""
+    """Return a table of the change of pass@k per task at the last checkpoint, if there are several tasks."""
     rows = known_findings(context.source.findings, "pass_at_k_delta", scope=None)
     rows = rows[rows["scope"].str.startswith(TASK)]
     last = {series.name: series.last_step for series in context.series}
@@ -87,15 +88,13 @@ def _by_task(context: Context) -> tuple[Table, ...]:
     body = []
     for (series, scope), own in rows.groupby(["series", "scope"], sort=True):
         by_k = {int(row["k"]): row for row in own.to_dict("records")}
-        cells = [
-            POINTS.cell(by_k[k]["value"], by_k[k]["low"], by_k[k]["high"]) if k in by_k else Cell(text="–") for k in ks
-        ]
+        cells = [POINTS.cell(by_k[k]["value"], by_k[k]["low"], by_k[k]["high"]) if k in by_k else DASH for k in ks]
         body.append((Cell(text=str(series)), Cell(text=str(scope).removeprefix(TASK)), *cells))
     return (
         Table(
             title="Change of pass@k by task, base to last checkpoint",
             columns=columns("series", "task", numbers=(f"k = {k}" for k in ks)),
             rows=tuple(body),
-            note=f"Unit: points. Brackets: {NINETY_FIVE} interval, not corrected for the number of tasks.",
+            note=f"Unit: percentage points. Brackets: {NINETY_FIVE} CI, not adjusted for the number of tasks.",
         ),
     )

@@ -1,4 +1,4 @@
-"""The pictures of coverage: curves over k with k*, changes over steps with band and onset, and the map of both."""
+"""Coverage figures: curves over k with k*, changes over steps with band and onset, map of changes by step and k."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.records import (
+    DASH,
     STEP_LABEL,
     Block,
     Cell,
@@ -30,12 +31,12 @@ from oversharp.reports.wording import bound, known_findings
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
-#: What the darkest shade of the map stands for, in points: the least of these that holds all values.
+#: Candidates for the value of the darkest shade of the map, in percentage points: the smallest that covers all values.
 SCALES = (5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0)
 
 
 def curves(context: Context) -> Block:
-    """pass@k over k of base, middle and last checkpoint; k* is marked where the verdict is that pass@k fell."""
+    """Return the figure of pass@k over k at base, middle and last checkpoint; k* is marked if pass@k fell."""
     figure = context.block("pass_at_k")
     if not isinstance(figure, Figure):
         return figure
@@ -47,7 +48,7 @@ def curves(context: Context) -> Block:
             continue
         star = verdict.k_star
         text = k_star_text(star, verdict.k_most)
-        chance = "" if star.value is None or lost_coverage(verdict) else "; without a loss it may be chance"
+        chance = "" if star.value is None or lost_coverage(verdict) else "; not significant, so it may be chance"
         where = f"{window_text(verdict)}{', averaged' if len(verdict.window) > 1 else ''}, against the base"
         notes.append(context.with_series_name(series, f"{text} ({where}){chance}."))
         if star.value is not None and lost_coverage(verdict):
@@ -55,32 +56,32 @@ def curves(context: Context) -> Block:
             mark = Mark(label=text.split(",")[0], x=star.value, low=star.low, high=high)
             panel = replace(panel, marks=(mark,), description=f"{panel.description} {text}.")
         panels.append(panel)
-    star_note = ("k* is where pass@k of the late checkpoints falls below the base for good.",) if notes else ()
+    star_note = ("k*: above this k, pass@k of the late checkpoints is below the base.",) if notes else ()
     return replace(figure, panels=tuple(panels), notes=(*star_note, *notes, *figure.notes))
 
 
 def changes_over_steps(context: Context) -> tuple[Block, ...]:
-    """Change of pass@k at every checkpoint inside one band for all k and steps, with the onset after a loss.
+    """Return the figure of the change of pass@k over steps, with a simultaneous band and the onset of a loss.
 
-    The data table keeps the interval that each change has by itself.
+    The data table has the pointwise CIs.
     """
     pointwise, band = context.block(POINTWISE), context.block(SIMULTANEOUS)
     if not isinstance(pointwise, Figure):
         return (pointwise,)
     lacking: tuple[Block, ...] = ()
     if isinstance(band, Figure):
-        table = replace(pointwise.table, title=f"{pointwise.table.title}, with the interval of each change by itself")
+        table = replace(pointwise.table, title=f"{pointwise.table.title}, with pointwise CIs")
         figure = replace(
             pointwise,
             panels=band.panels,
             notes=band.notes,
             table=table,
-            caption="pass@k of each checkpoint minus that of the base. Band: "
-            f"{BAND}, for all k and checkpoints of a series together: below 0 anywhere, it shows a loss.",
+            caption=f"pass@k of each checkpoint minus pass@k of the base. Band: {BAND} over all k and checkpoints of a "
+            "series. If it is below 0 anywhere, the loss is significant.",
         )
     else:
         figure = pointwise
-        why = band.why if isinstance(band, Missing) else ("it never moves",)
+        why = band.why if isinstance(band, Missing) else ("all its values are equal",)
         lacking = (Missing(title="Simultaneous band of the changes", why=why),)
     panels, notes = [], []
     for series, panel in _by_series(context, figure):
@@ -92,7 +93,7 @@ def changes_over_steps(context: Context) -> tuple[Block, ...]:
 
 
 def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
-    """Marks and a sentence; nothing unless the verdict is that something was lost."""
+    """Return marks and a sentence on when the decline began; nothing unless the verdict is a loss."""
     verdict = series.verdict
     if verdict is None or not lost_coverage(verdict):
         return (), ""
@@ -101,48 +102,45 @@ def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
     if began is not None and began.value is not None:
         label = f"decline began, step {numbers.decimal(began.value, 0)}"
         marks.append(Mark(label=label, x=began.value, low=began.low, high=began.high))
-        parts.append(f"the decline began at {decline_text(began)} (a bent line fitted to the changes)")
+        parts.append(f"the decline began at {decline_text(began)} (piecewise linear fit to the changes)")
     if verdict.detected_by is not None:
         marks.append(Mark(label=f"detected by step {verdict.detected_by}", x=float(verdict.detected_by)))
-        parts.append(f"detected by step {verdict.detected_by}, where a one-sided band first lies below 0")
+        parts.append(f"detected by step {verdict.detected_by}, the first with a one-sided band below 0")
     else:
-        parts.append("at no single checkpoint does a one-sided band lie below 0")
+        parts.append("no single checkpoint has a one-sided band below 0")
     return tuple(marks), f"{'; '.join(parts)}."
 
 
 def change_map(context: Context) -> Block:
-    """Every checkpoint × every k: the change in points, marked where the band leaves out 0.
+    """Return the map of changes by checkpoint and k; cells are marked if the band excludes 0.
 
-    Outlined is the row of what `oversharp ship` recommends: a checkpoint, or a row of its own for the base or for what
-    was drawn at another temperature.
+    The recommendation of `oversharp ship` is outlined: a checkpoint, or an additional row for the base or for samples
+    at another temperature.
     """
-    title = "Where coverage moved: checkpoint × k"
+    title = "Change of pass@k by checkpoint and k"
     name = SIMULTANEOUS if not known_findings(context.source.findings, SIMULTANEOUS).empty else POINTWISE
     rows = known_findings(context.source.findings, name)
     rows = rows[rows["k"].notna()]
     rows = rows[rows["step"] != rows["series"].map({series.name: series.base_step for series in context.series})]
     if rows.empty:
-        return Missing(title=title, why=("the store holds no paired differences of pass@k to the base",))
+        return Missing(title=title, why=("the store has no paired differences of pass@k against the base",))
     scale = scale_of([100.0 * float(value) for value in rows["value"]])
     own = [(series, rows[rows["series"] == series.name]) for series in context.series]
     is_band = name == SIMULTANEOUS
-    panels = tuple(_map(context, series, found, scale, is_band=is_band) for series, found in own if not found.empty)
+    panels = tuple(_map(context, series, frame, scale, is_band=is_band) for series, frame in own if not frame.empty)
     note = (
-        f"A corner marks a {BAND} of one series alone that leaves out 0, at the top for a rise and at the bottom for a "
-        "fall; what to ship is chosen by one over all series and temperatures that are compared, which marks the row "
-        "of another temperature, at the first k and at that of its lowest change."
+        f"Corner marks: the {BAND} of the series excludes 0 (top: rise; bottom: fall). The recommendation uses a band "
+        "over all compared series and temperatures, which marks the row of another temperature at the first k and at "
+        "the k of its lowest change."
         if is_band
-        else "Nothing is marked: the simultaneous band is missing."
+        else "No marks: there is no simultaneous band."
     )
+    outlined = " Outlined: recommendation of oversharp ship." if any(p.outlined is not None for p in panels) else ""
     return Figure(
         figure_id="coverage-map",
         title=title,
-        caption="Change of pass@k against the base in points: blue above, orange below, the deeper the further. "
-        + (
-            f"{note} Outlined: what oversharp ship recommends."
-            if any(one.outlined is not None for one in panels)
-            else note
-        ),
+        caption="Change of pass@k against the base in percentage points: blue above, orange below, darker if larger. "
+        f"{note}{outlined}",
         x_label="k (samples per problem)",
         y_label=STEP_LABEL,
         panels=panels,
@@ -151,7 +149,7 @@ def change_map(context: Context) -> Block:
 
 
 def scale_of(values: Sequence[float]) -> float:
-    """What the darkest shade stands for, in points.
+    """Return the value of the darkest shade, in percentage points.
 
     >>> scale_of([-7.2, 1.0]), scale_of([])
     (10.0, 5.0)
@@ -161,15 +159,15 @@ def scale_of(values: Sequence[float]) -> float:
 
 
 def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: float, *, is_band: bool) -> ChangeMap:
-    """Intervals of single changes mark nothing: among so many, some leave out 0 by chance."""
+    """Return the map of one series. Pointwise CIs mark no cells: among so many, some exclude 0 by chance."""
     steps = sorted({int(step) for step in rows["step"]})
     ks = sorted({int(k) for k in rows["k"]})
-    found = {(int(row["k"]), int(row["step"])): row for row in rows.to_dict("records")}
+    by_place = {(int(row["k"]), int(row["step"])): row for row in rows.to_dict("records")}
     cells, sure = [], []
     for step in steps:
-        at_step = [found.get((k, step)) for k in ks]
+        at_step = [by_place.get((k, step)) for k in ks]
         cells.append(tuple(None if row is None else 100.0 * float(row["value"]) for row in at_step))
-        sure.append(tuple(is_band and row is not None and _leaves_out_0(row["low"], row["high"]) for row in at_step))
+        sure.append(tuple(is_band and row is not None and _excludes_0(row["low"], row["high"]) for row in at_step))
     signs = [
         value > 0
         for values, marks in zip(cells, sure, strict=True)
@@ -178,7 +176,8 @@ def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: floa
     ]
     text = f"{series.name}: changes of pass@k for k = {ks[0]} to {ks[-1]} at steps {steps[0]} to {steps[-1]}"
     if is_band:
-        text += f"; {sum(signs)} of {len(ks) * len(steps)} lie surely above the base, {len(signs) - sum(signs)} below"
+        n_above, n_below = sum(signs), len(signs) - sum(signs)
+        text += f"; of {len(ks) * len(steps)}, {n_above} are significantly above the base and {n_below} below"
     names, outlined = [str(step) for step in steps], _recommended_step(series)
     extra = _recommended_row(context, series, ks)
     if extra is not None:
@@ -199,22 +198,24 @@ def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: floa
 
 
 def _recommended(series: SeriesSource) -> ShippingStep | None:
-    """What is recommended of all series, where it is of this one; a base is of all of them."""
+    """Return the recommendation over all series if it is of this one or the base, else None."""
     verdict = series.verdict
-    said = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
-    return said if said is not None and (said.is_base or said.series == series.name) else None
+    choice = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
+    return choice if choice is not None and (choice.is_base or choice.series == series.name) else None
 
 
 def _recommended_step(series: SeriesSource) -> int | None:
-    said = _recommended(series)
-    return None if said is None or said.is_base or said.temperature is not None else said.step
+    """Return the recommended step, None unless it is a checkpoint at the audit's temperature."""
+    choice = _recommended(series)
+    return None if choice is None or choice.is_base or choice.temperature is not None else choice.step
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ExtraRow:
-    """What is recommended and is no checkpoint at the audit's temperature: its changes by k in points.
+    """Map row of a recommendation that is not a checkpoint at the audit's temperature.
 
-    ``sure`` are the ks, of the first and that of the worst change, at which the band of the choice leaves out 0.
+    ``changes`` by k are in percentage points. ``sure`` has the first k and the k of the worst change if the band of the
+    recommendation excludes 0 there.
     """
 
     name: str
@@ -223,14 +224,14 @@ class _ExtraRow:
 
 
 def _recommended_row(context: Context, series: SeriesSource, ks: Sequence[int]) -> _ExtraRow | None:
-    """The row that the map has above those of the checkpoints; None where the choice is one of them."""
-    said = _recommended(series)
-    if said is None or _recommended_step(series) is not None:
+    """Return the row above the checkpoints, None if the recommendation is a checkpoint at the audit's temperature."""
+    choice = _recommended(series)
+    if choice is None or _recommended_step(series) is not None:
         return None
-    if said.temperature is None:
+    if choice.temperature is None:
         return _ExtraRow(name="base", changes=(0.0,) * len(ks))
-    step = series.base_step if said.is_base else said.step
-    scope = f"T={said.temperature:g}"
+    step = series.base_step if choice.is_base else choice.step
+    scope = f"T={choice.temperature:g}"
     pairs = [
         (
             context.source.value_at("control_pass_at_k", series.name, step, k=k, scope=scope),
@@ -239,15 +240,15 @@ def _recommended_row(context: Context, series: SeriesSource, ks: Sequence[int]) 
         for k in ks
     ]
     changes = tuple(
-        None if drawn is None or base is None else 100.0 * float(drawn["value"] - base["value"])
-        for drawn, base in pairs
+        None if control is None or base is None else 100.0 * float(control["value"] - base["value"])
+        for control, base in pairs
     )
-    banded = [change for change in (said.first, said.worst) if change is not None]
-    sure = frozenset(change.k for change in banded if _leaves_out_0(change.low, change.high))
-    return _ExtraRow(name=scope if said.is_base else f"{step}, {scope}", changes=changes, sure=sure)
+    banded = [change for change in (choice.first, choice.worst) if change is not None]
+    sure = frozenset(change.k for change in banded if _excludes_0(change.low, change.high))
+    return _ExtraRow(name=scope if choice.is_base else f"{step}, {scope}", changes=changes, sure=sure)
 
 
-def _leaves_out_0(low: object, high: object) -> bool:
+def _excludes_0(low: object, high: object) -> bool:
     low_f, high_f = bound(low), bound(high)
     return low_f is not None and high_f is not None and (low_f > 0.0 or high_f < 0.0)
 
@@ -255,7 +256,7 @@ def _leaves_out_0(low: object, high: object) -> bool:
 def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
     several = len(context.series) > 1
     ks = sorted({int(k) for k in rows["k"]})
-    found = {(row["series"], int(row["step"]), int(row["k"])): row for row in rows.to_dict("records")}
+    by_place = {(row["series"], int(row["step"]), int(row["k"])): row for row in rows.to_dict("records")}
     body = []
     for series in context.series:
         lead = [Cell(text=series.name)] if several else []
@@ -263,13 +264,11 @@ def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
         extra = _recommended_row(context, series, ks) if steps else None
         if extra is not None:
             shares = (None if change is None else change / 100.0 for change in extra.changes)
-            cells = [Cell(text="–") if share is None else POINTS.cell(share, None, None) for share in shares]
+            cells = [DASH if share is None else POINTS.cell(share, None, None) for share in shares]
             body.append((*lead, Cell(text=extra.name), *cells))
         for step in steps:
-            at_step = [found.get((series.name, step, k)) for k in ks]
-            cells = [
-                Cell(text="–") if row is None else POINTS.cell(row["value"], row["low"], row["high"]) for row in at_step
-            ]
+            at_step = [by_place.get((series.name, step, k)) for k in ks]
+            cells = [DASH if row is None else POINTS.cell(row["value"], row["low"], row["high"]) for row in at_step]
             body.append((*lead, Cell.count(step), *cells))
     return Table(
         title="Changes of all checkpoints and k: data",
@@ -279,13 +278,13 @@ def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
             *(Column(name=f"k = {k}") for k in ks),
         ),
         rows=tuple(body),
-        note=f"Unit: points. Brackets: {BAND if is_band else f'{numbers.NINETY_FIVE} interval'}.",
+        note=f"Unit: percentage points. Brackets: {BAND if is_band else f'pointwise {numbers.NINETY_FIVE} CI'}.",
         folded=True,
     )
 
 
 def ends_table(context: Context) -> tuple[Table, ...]:
-    """Base and last checkpoint at every k, with both intervals of the change; nothing without a difference."""
+    """Return a table per series of pass@k at base and last checkpoint, with pointwise CI and band of the change."""
     tables = []
     for series in context.series:
         rows = []
@@ -300,34 +299,31 @@ def ends_table(context: Context) -> tuple[Table, ...]:
                     Cell(text=numbers.decimal(change.before, 3), sort=change.before),
                     Cell(text=numbers.decimal(change.after, 3), sort=change.after),
                     POINTS.cell(change.delta, change.low, change.high),
-                    Cell(text="–") if band is None else _band_cell(band),
+                    DASH if band is None else _band_cell(band),
                 )
             )
         if rows:
-            tables.append(_ends_of(series, tuple(rows), several=len(context.series) > 1))
+            table = Table(
+                title=f"pass@k of base and last checkpoint{f': {series.name}' if len(context.series) > 1 else ''}",
+                columns=columns(numbers=("k", "base", "last", "change (points)", "simultaneous")),
+                rows=tuple(rows),
+                note=f"Brackets: pointwise {numbers.NINETY_FIVE} CI of the change, then the {BAND} over all k and "
+                "checkpoints. Changes are in percentage points.",
+                narrow=True,
+            )
+            tables.append(table)
     return tuple(tables)
-
-
-def _ends_of(series: SeriesSource, rows: tuple[tuple[Cell, ...], ...], *, several: bool) -> Table:
-    return Table(
-        title=f"pass@k of base and last checkpoint{f': {series.name}' if several else ''}",
-        columns=columns(numbers=("k", "base", "last", "change (points)", "simultaneous")),
-        rows=rows,
-        note=f"Brackets: {numbers.NINETY_FIVE} interval of each change by itself; the {BAND} is for all k and "
-        "checkpoints together.",
-        narrow=True,
-    )
 
 
 def _band_cell(row: pd.Series) -> Cell:
     low, high = bound(row["low"]), bound(row["high"])
     if low is None or high is None:
-        return Cell(text="–")
+        return DASH
     return Cell(text=f"[{numbers.points(low)}, {numbers.points(high)}]", sort=low)
 
 
 def _by_series(context: Context, figure: Figure) -> tuple[tuple[SeriesSource, Panel], ...]:
-    """The panels of a figure with a panel per series."""
+    """Return the panels of a figure with one panel per series, each with its series."""
     if len(context.series) == 1:
         return tuple((context.series[0], panel) for panel in figure.panels)
     named = {series.name: series for series in context.series}

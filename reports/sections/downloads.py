@@ -1,4 +1,4 @@
-"""Files inside the report: the findings as CSV, packed, so that a reader needs neither network nor oversharp."""
+"""Embed the findings in the report as compressed CSV, readable without network and without oversharp."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ _DIGITS = 5  # of a finding; the store has all of them
 
 
 def findings_csv(source: Source) -> str:
-    """All findings of the shown series: a header, then one line for each, in the order of measure, scope, k and step.
+    """Return the findings of the shown series as CSV, in an order that compresses well: measure, scope, k, step.
 
-    Neighbours are alike, which the packed file is smaller by.
-
-    Columns: series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why. Unknown is empty; before a
-    text that a spreadsheet would take for a formula stands an apostrophe.
+    Columns: series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why. NULL is an empty cell. Text
+    that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     findings = source.findings.sort_values(_ORDER, kind="stable", na_position="first")
     frame = without_formulas(findings.astype({"k": "Int64", "n": "Int64"}))
@@ -27,7 +25,7 @@ def findings_csv(source: Source) -> str:
 
 
 def pack_text(text: str) -> str:
-    """``text`` as base64 of its gzip. Equal texts give equal results: gzip's clock is stopped.
+    """Return base64 of the gzip of ``text``, without a time stamp, so that equal texts give equal results.
 
     >>> gzip.decompress(base64.b64decode(pack_text("a,b"))).decode()
     'a,b'
@@ -36,11 +34,11 @@ def pack_text(text: str) -> str:
 
 
 def findings_download(source: Source) -> Download:
-    """The findings as a file for spreadsheets and ``pandas.read_csv``."""
+    """Return the findings as a file for spreadsheets and ``pandas.read_csv``."""
     return Download(
         title="All findings",
         file_name="findings.csv.gz",
         packed=pack_text(findings_csv(source)),
-        note="CSV (packed where the page runs no script), one line per measure, checkpoint, scope and k, with "
-        f"intervals; {_DIGITS} digits. pandas and R read it as it is.",
+        note="CSV (gzip if scripts are disabled): one line per measure, checkpoint, scope and k, with CIs; "
+        f"{_DIGITS} digits. pandas and R read the gzip file directly.",
     )

@@ -1,47 +1,60 @@
-"""Coupling: which responses the model can only move together, and what that foretells."""
+"""Coupling section: gradient cosines between responses, and the prediction of the last step from them."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
+import numpy as np
+import pandas as pd
+
+from oversharp.diagnostics.measures.contract import Measure
 from oversharp.diagnostics.measures.kernel.gradients.predictions import OWN, TRAINING
 from oversharp.reports import numbers
 from oversharp.reports.context import Context, group_missing
 from oversharp.reports.evidence.kernels import NOT_ASKED_FOR, SeriesKernels
-from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.findings.scopes import sample_size_text, split_by_scope
-from oversharp.reports.findings.tables import display_of
-from oversharp.reports.records import Block, Cell, Figure, Folded, Missing, Section, Table, columns
+from oversharp.reports.evidence.source import SeriesSource, Source
+from oversharp.reports.findings.figures import MAX_BANDS, describe_panel, series_lines
+from oversharp.reports.findings.tables import Display, display_of, scope_label, scope_order
+from oversharp.reports.records import DASH, Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 from oversharp.reports.sections.kernel_figures import heat_map, last_step
 from oversharp.reports.wording import bound, known_findings
 
-#: How often a 95 % interval misses by chance.
+#: (measure, scope) → noun of the counts n, if not problems.
+_COUNTED_NOUNS = {
+    ("kernel_prediction", ""): "response",
+    ("kernel_lambda", ""): "response",
+    ("kernel_lambda_per_token", ""): "response",
+    ("kernel_rho_extremes", ""): "pair",
+    ("kernel_effective_rank", "all"): "response",
+}
+_NO_VALUE = "No value"
+#: Chance that a 95 % CI misses the true value.
 _MISSES = 0.05
 _ABOVE_ONE = "Z′\N{NO-BREAK SPACE}>\N{NO-BREAK SPACE}1"
 _NO_KERNELS = SeriesKernels(at_step={}, why={}, asked_for=False)
 
 
 def kernel(context: Context) -> Section:
-    """What the kernel says in numbers and pictures; the measures that only a closer reader needs are folded."""
+    """Build the section: table, kernel figures and measures; measures that are declared as folded are folded."""
     kernels = [context.kernels.get(series.name, _NO_KERNELS) for series in context.series]
-    drawn: list[Block] = [
+    figures: list[Block] = [
         draw(context, series, kernels[i], i)
         for draw in (heat_map, last_step)
         for i, series in enumerate(context.series)
-        if series.verifier is None  # graded again, it has the kernels of the series that was graded first
+        if series.verifier is None  # a regraded series has the kernels of the original one
     ]
     names = context.in_section("kernel")
     first = [_block(context, name) for name in names if not context.measures[name].folded]
     further = [_block(context, name) for name in names if context.measures[name].folded]
     if any(not isinstance(block, Missing) for block in further):
-        shown = group_missing([*_numbers(context), *drawn, *first])
+        shown = group_missing([*_summary_table(context), *figures, *first])
         blocks = (
             *(block for block in shown if not isinstance(block, Missing)),
-            _folded(group_missing(further)),
+            _fold(group_missing(further)),
             *(block for block in shown if isinstance(block, Missing)),
         )
     else:
-        blocks = group_missing([*_numbers(context), *drawn, *first, *further])
+        blocks = group_missing([*_summary_table(context), *figures, *first, *further])
     return Section(
         section_id="kernel",
         title="Coupling",
@@ -56,37 +69,37 @@ def _block(context: Context, name: str) -> Block:
     return split_by_scope(context.source, measure, block) if isinstance(block, Figure) else block
 
 
-def _folded(blocks: tuple[Block, ...]) -> Folded:
+def _fold(blocks: tuple[Block, ...]) -> Folded:
     titles = [title for block in blocks if not isinstance(block, Folded | str) for title in block.title.split("; ")]
     return Folded(title="More on the kernel", summary=" · ".join(titles), blocks=blocks)
 
 
-def _numbers(context: Context) -> tuple[Table, ...]:
-    """Base and last checkpoint of every series in the five numbers to read first."""
-    found = context.source.findings
-    foretold = TRAINING if not known_findings(found, "kernel_prediction", scope=TRAINING).empty else OWN
+def _summary_table(context: Context) -> tuple[Table, ...]:
+    """Return a table of the five main quantities at base and last checkpoint of every series."""
+    findings = context.source.findings
+    predictor = TRAINING if not known_findings(findings, "kernel_prediction", scope=TRAINING).empty else OWN
     rows = (
         ("kernel_rho_correct", "all", "coupling of correct responses, mean cosine"),
         ("kernel_rho_null", "all", "null test: coupling of own samples, 0 expected"),
         ("kernel_effective_rank", "all", "effective rank of the fixed responses"),
-        ("kernel_prediction", foretold, f"r of the step foretold from the {foretold}"),
+        ("kernel_prediction", predictor, f"r of the step predicted from the {predictor}"),
         ("kernel_certificate", "all", "certificate, relative difference"),
     )
     body = []
     for name, scope, label in rows:
-        values = known_findings(found, name, scope=scope)
+        values = known_findings(findings, name, scope=scope)
         cells = []
         for series in context.series:
             for step in (series.base_step, series.last_step):
                 row = context.source.value_at(name, series.name, step, scope=scope)
                 if row is None:
-                    cells.append(Cell(text="–"))
+                    cells.append(DASH)
                 else:
                     display = display_of(str(row["unit"]), signed=False)
                     cells.append(display.cell(row["value"], row["low"], row["high"]))
         if not values.empty:
-            counted = "" if name == "kernel_certificate" else f" ({sample_size_text(values)})"  # of one kernel each
-            body.append((Cell(text=f"{label}{counted}"), *cells))
+            size = "" if name == "kernel_certificate" else f" ({sample_size_text(values)})"  # it is of one kernel
+            body.append((Cell(text=f"{label}{size}"), *cells))
     if not body:
         return ()
     names = [
@@ -100,35 +113,36 @@ def _numbers(context: Context) -> tuple[Table, ...]:
             columns=columns("quantity", numbers=names),
             rows=tuple(body),
             narrow=len(context.series) == 1,
-            note=f"Brackets: {numbers.NINETY_FIVE} interval over problems. A base ends no step, so none was foretold.",
+            note=f"Brackets: {numbers.NINETY_FIVE} CI over problems. No step precedes the base, so it has no r.",
         ),
     )
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
     kernels = context.kernels.get(series.name, _NO_KERNELS)
-    about = [_coupled(context, series), _foretold(context, series, kernels), _null(context, series)]
-    if not any(about):
-        about = [
-            "no gradient kernel says anything of the last checkpoint; the reasons are below."
-            if kernels.asked_for
-            else f"{NOT_ASKED_FOR}."
-        ]
-    return " ".join(sentence for sentence in (*about, _fall(context, series)) if sentence)
+    sentences = [
+        _coupling_sentence(context, series),
+        _prediction_sentence(context, series, kernels),
+        _null_test_sentence(context, series),
+    ]
+    if not any(sentences):
+        why = "no gradient kernel has a value at the last checkpoint; see the reasons below"
+        sentences = [f"{why if kernels.asked_for else NOT_ASKED_FOR}."]
+    return " ".join(sentence for sentence in (*sentences, _fall_sentence(context, series)) if sentence)
 
 
-def _coupled(context: Context, series: SeriesSource) -> str:
-    """Whether the correct responses of a problem move together at the last checkpoint."""
+def _coupling_sentence(context: Context, series: SeriesSource) -> str:
+    """Return a sentence on whether correct responses to a problem are coupled at the last checkpoint."""
     row = context.source.value_at("kernel_rho_correct", series.name, series.last_step)
     if row is None:
         return ""
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
     if low is not None and low > 0:
-        what = "raising one correct response lifts the other correct ones of its problem"
+        what = "a gradient step on one correct response raises the other correct ones of its problem"
     elif high is not None and high < 0:
-        what = "raising one correct response pushes the other correct ones of its problem down"
+        what = "a gradient step on one correct response lowers the other correct ones of its problem"
     else:
-        what = "no common direction of the correct responses to one problem was detected"
+        what = "correct responses to a problem are not significantly coupled"
     before = context.level(series, "kernel_rho_correct", series.base_step)
     path = numbers.decimal(value, 2)
     if before is not None and series.base_step != series.last_step:
@@ -136,51 +150,136 @@ def _coupled(context: Context, series: SeriesSource) -> str:
     return f"{what} (mean cosine of their gradients {path})."
 
 
-def _foretold(context: Context, series: SeriesSource, kernels: SeriesKernels) -> str:
-    """How well the kernel before the last step foretold it."""
+def _prediction_sentence(context: Context, series: SeriesSource, kernels: SeriesKernels) -> str:
+    """Return a sentence on how well the kernel before the last step predicts that step."""
     for scope in (TRAINING, OWN):
         row = context.source.value_at("kernel_prediction", series.name, series.last_step, scope=scope)
         if row is not None:
             r, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
             text = f"r = {numbers.decimal(r, 2)}"
             if low is not None and high is not None:
-                text += f", {numbers.NINETY_FIVE} interval {numbers.decimal(low, 2)} to {numbers.decimal(high, 2)}"
+                text += f", {numbers.NINETY_FIVE} CI {numbers.decimal(low, 2)} to {numbers.decimal(high, 2)}"
             source = kernels.batch_before(series) if scope == TRAINING else "its own samples"
-            foretold = "foretold part of" if low is not None and low > 0 else "was not seen to foretell"
-            return f"The kernel before the last step, with {source}, {foretold} the change that came ({text})."
+            verb = "predicts part of" if low is not None and low > 0 else "does not significantly predict"
+            return f"The kernel before the last step, with {source}, {verb} the change in that step ({text})."
     return ""
 
 
-def _null(context: Context, series: SeriesSource) -> str:
-    """At how many checkpoints the null test fails, beside what chance alone would give."""
+def _null_test_sentence(context: Context, series: SeriesSource) -> str:
+    """Return a sentence on how often the null test fails, compared with the number expected by chance."""
     rows = known_findings(context.source.findings, "kernel_rho_null", series=series.name)
     rows = rows[rows["low"].notna() & rows["high"].notna()]
     if rows.empty:
         return ""
     is_outside = np.asarray((rows["low"] > 0.0) | (rows["high"] < 0.0), dtype=bool)
-    last = ", the last among them" if (rows.loc[is_outside, "step"] == series.last_step).any() else ""
+    last = ", including the last" if (rows.loc[is_outside, "step"] == series.last_step).any() else ""
     return (
-        "Null test: the mean coupling of own samples must be 0; its interval excludes 0 at "
-        f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}; about "
-        f"{numbers.decimal(_MISSES * len(rows), 1)} are expected by chance, "
-        "more where a model is sharp and its rare responses carry the balance."
+        "Null test: the mean coupling of own samples must be 0. Its CI excludes 0 at "
+        f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}; by chance, about "
+        f"{numbers.decimal(_MISSES * len(rows), 1)} are expected, more for a sharp model, whose mean depends on rare "
+        "responses."
     )
 
 
-def _fall(context: Context, series: SeriesSource) -> str:
-    """Whether correct modes that the own samples missed fell more where Z′ says that they must."""
+def _fall_sentence(context: Context, series: SeriesSource) -> str:
+    """Return a sentence on whether unsampled correct modes fell more where Z′ > 1, as predicted."""
     row = context.source.value_at("z_prime_fall", series.name, series.last_step, scope="difference")
     if row is None:
         return ""
     value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
     if low is None or high is None:
         return ""
-    where = f"where {_ABOVE_ONE} than elsewhere"
-    what = f"moved alike, as far as can be told, where {_ABOVE_ONE} and elsewhere"
-    if high < 0 or low > 0:
-        what = f"fell more {where}" if high < 0 else f"fell less {where}"
+    what = "fell more" if high < 0 else "fell less" if low > 0 else "did not change significantly differently"
     return (
-        f"In the last step unsampled correct modes {what} "
-        f"(difference {numbers.decimal(value, 2, signed=True)} nats, {numbers.NINETY_FIVE} interval "
+        f"In the last step unsampled correct modes {what} where {_ABOVE_ONE} than elsewhere "
+        f"(difference {numbers.decimal(value, 2, signed=True)} nats, {numbers.NINETY_FIVE} CI "
         f"{numbers.decimal(low, 2, signed=True)} to {numbers.decimal(high, 2, signed=True)})."
     )
+
+
+def sample_size_text(rows: pd.DataFrame) -> str:
+    """Return the number of problems (responses, pairs) behind the values of one measure.
+
+    >>> rows = pd.DataFrame({"measure": "kernel_shift", "scope": ["seen correct", "seen wrong"], "n": [2, 8]})
+    >>> sample_size_text(rows)
+    '2 to 8 problems'
+    """
+    counts: dict[str, list[int]] = {}
+    for measure, scope, n in zip(rows["measure"], rows["scope"], rows["n"], strict=True):
+        if pd.notna(n):
+            noun = _COUNTED_NOUNS.get((measure, scope), _COUNTED_NOUNS.get((measure, ""), "problem"))
+            counts.setdefault(noun, []).append(int(n))
+    parts = []
+    for noun, ns in sorted(counts.items()):
+        low, high = min(ns), max(ns)
+        parts.append(numbers.plural(high, noun) if low == high else f"{low} to {numbers.plural(high, noun)}")
+    return numbers.listing(tuple(parts))
+
+
+def split_by_scope(source: Source, measure: Measure, figure: Figure) -> Figure:
+    """Add the number of problems to the caption, and use one panel per scope if bands would be dropped."""
+    rows = known_findings(source.findings, measure.name, scope=None)
+    reasons = _missing_notes(source, measure)
+    kept = tuple(note for note in figure.notes if not note.startswith(_NO_VALUE))
+    log_y = measure.plot.log_y and bool((rows["value"] > 0.0).all())
+    figure = replace(figure, notes=(*kept, *reasons), log_y=log_y)
+    display = display_of(measure.unit, signed=measure.signed)
+    scopes = sorted({str(scope) for scope in rows["scope"]}, key=scope_order)
+    banded = bool((rows["low"].notna() & rows["high"].notna()).any())
+    caption, cut = figure.caption, ""
+    if measure.plot.group == "scope" and len(scopes) > MAX_BANDS and banded:
+        low, high = _y_limits(rows, measure, display)
+        panels = tuple(
+            Panel(title=scope_label(scope), lines=series_lines(source, rows[rows["scope"] == scope], display))
+            for scope in scopes
+        )
+        limited = tuple(replace(p, lines=tuple(_clip_band(line, low, high) for line in p.lines)) for p in panels)
+        cut = " Bands are clipped at the edge of the figure; the table has the full CIs." if limited != panels else ""
+        figure = replace(
+            figure,
+            panels=tuple(describe_panel(panel, figure.title, display, "step") for panel in limited),
+            notes=reasons,
+        )
+        if "Band:" not in caption:
+            caption = f"{caption} Band: {numbers.NINETY_FIVE} CI over problems."
+    return replace(figure, caption=f"{caption} Based on {sample_size_text(rows)}.{cut}")
+
+
+def _y_limits(rows: pd.DataFrame, measure: Measure, display: Display) -> tuple[float, float]:
+    """Return y limits with a margin of half the range of values: CIs over two problems may be ten times as wide."""
+    values = rows["value"].astype("float64") * display.factor
+    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    air = 0.5 * (high - low)
+    least, most = measure.plot.y_range or (0.0, 0.0)
+    return min(low - air, least * display.factor), max(high + air, most * display.factor)
+
+
+def _clip_band(line: Line, low: float, high: float) -> Line:
+    return replace(
+        line,
+        low=tuple(None if value is None else max(value, low) for value in line.low),
+        high=tuple(None if value is None else min(value, high) for value in line.high),
+    )
+
+
+def _missing_notes(source: Source, measure: Measure) -> tuple[str, ...]:
+    """Return one note per reason for missing values, with the scopes and checkpoints."""
+    own = source.findings[source.findings["measure"] == measure.name]
+    lacking = own[own["value"].isna() & own["why"].notna()]
+    return tuple(f"{_NO_VALUE}{_places_text(rows, own)}: {why}." for why, rows in lacking.groupby("why", sort=False))
+
+
+def _places_text(rows: pd.DataFrame, own: pd.DataFrame) -> str:
+    """Return the scopes and the number of checkpoints of ``rows``, unless these are all of the measure."""
+    total = own.groupby("scope")["step"].size()
+    counts = rows.groupby("scope")["step"].size()
+    scopes = sorted(counts.index, key=scope_order)
+    if len(total) == 1:
+        count, most = int(counts.iloc[0]), int(total.iloc[0])
+        return "" if count == most else f" at {count} of {numbers.plural(most, 'checkpoint')}"
+    is_whole = bool((counts == total[counts.index]).all())
+    if is_whole:
+        return "" if len(counts) == len(total) else f" for {numbers.listing(tuple(map(scope_label, scopes)))}"
+    of = f" of {numbers.plural(int(total.max()), 'checkpoint')}"
+    named = [f"{scope_label(scope)} ({int(counts[scope])}{of if i == 0 else ''})" for i, scope in enumerate(scopes)]
+    return f" for {numbers.listing(tuple(named))}"

@@ -1,4 +1,4 @@
-"""The gradient kernel as pictures: cosines of base and last checkpoint, and the last step as it was foretold."""
+"""Kernel figures: gradient cosines at base and last checkpoint, and predicted against measured last step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.reports.context import Context
 from oversharp.reports.evidence.kernels import SeriesKernels, last_pair
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.hints import missing_value
-from oversharp.reports.records import Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
+from oversharp.reports.records import DASH, Cell, Colour, Column, Figure, HeatMap, Line, Missing, Panel, Table
 
 MAX_ROWS = 96
 _PROMPT = 60
@@ -19,13 +19,9 @@ _HEAT_TITLE = "Gradient kernel, cosines"
 _SCATTER_TITLE = "Last step: predicted and measured change"
 
 
-def _named(context: Context, title: str, series: SeriesSource) -> str:
-    return f"{title}, {series.name}" if len(context.series) > 1 else title
-
-
 def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
-    """The kernels of base and last checkpoint, rows grouped by problem, correct responses first."""
-    title = _named(context, _HEAT_TITLE, series)
+    """Return the kernels of base and last checkpoint, rows grouped by problem, correct responses first."""
+    title = f"{_HEAT_TITLE}, {series.name}" if len(context.series) > 1 else _HEAT_TITLE
     steps = list(dict.fromkeys((series.base_step, series.last_step)))
     shown = {
         step: rows for step in steps if step in kernels.at_step and len(rows := kernels.at_step[step].fixed.live())
@@ -33,28 +29,28 @@ def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, pla
     lacking = list(dict.fromkeys(kernels.why_not(step) for step in steps if step not in shown))
     if not shown:
         return missing_value(context.source, title, lacking)
-    problem_ids = _problems_drawn(shown)
+    problem_ids = _choose_problems(shown)
     drawn = {s: rows.take(np.flatnonzero(np.isin(rows.problem_N, problem_ids))) for s, rows in shown.items()}
     panels = tuple(_heat_panel(series, step, rows, problem_ids) for step, rows in drawn.items())
     left_out = sum(len(rows) for rows in shown.values()) - sum(len(rows) for rows in drawn.values())
-    cut = (f"Drawn for {numbers.plural(len(problem_ids), 'problem')}; the measures rest on all of them.",)
+    cut = (f"Shown: {numbers.plural(len(problem_ids), 'problem')}; the measures use all.",)
     return Figure(
         figure_id=f"kernel-heat-{place}",
         title=title,
         caption=(
-            "Every row and column is one fixed response; blue pairs move together, orange pairs against each other. "
-            "Lines part the problems, numbered as in the table; marked rows are correct responses."
+            "Every row and column is one fixed response. Blue: positive cosine; orange: negative. Lines separate "
+            "problems, numbered as in the table; marked rows are correct responses."
         ),
         x_label="",
         y_label="",
         panels=panels,
         table=_heat_table(context, drawn, problem_ids),
-        notes=(*(cut if left_out else ()), *(f"No picture of {why}." for why in lacking)),
+        notes=(*(cut if left_out else ()), *(f"Not shown: {why}." for why in lacking)),
     )
 
 
-def _problems_drawn(shown: dict[int, Rows]) -> list[str]:
-    """Whole problems, in the order of their ids, as long as the picture stays readable."""
+def _choose_problems(shown: dict[int, Rows]) -> list[str]:
+    """Return the first problems by id with at most ``MAX_ROWS`` responses together, at least one problem."""
     every = sorted({str(problem) for rows in shown.values() for problem in rows.problem_N})
     most = [max(int((rows.problem_N == problem).sum()) for rows in shown.values()) for problem in every]
     return [problem for problem, up_to in zip(every, np.cumsum(most), strict=True) if up_to <= MAX_ROWS] or every[:1]
@@ -66,12 +62,12 @@ def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[s
     same_NN = rows.problem_N[:, None] == rows.problem_N
     within, between = cosine_NN[upper_NN & same_NN], cosine_NN[upper_NN & ~same_NN]
     role = "base" if step == series.base_step else "last checkpoint"
-    said = [f"mean {numbers.decimal(float(v.mean()), 2)} {name}" for v, name in (
-        (within, "within problems"), (between, "between problems")) if len(v)]  # fmt: skip
+    kinds = ((within, "within problems"), (between, "between problems"))
+    means = [f"mean {numbers.decimal(float(v.mean()), 2)} {name}" for v, name in kinds if len(v)]
     return HeatMap(
         title=f"{role} (step {step})",
         lines=(),
-        description=f"Cosines of {len(rows)} gradients at the {role}: {', '.join(said) or 'a single response'}.",
+        description=f"Cosines of {len(rows)} gradients at the {role}: {', '.join(means) or 'a single response'}.",
         cells=tuple(tuple(round(float(value), 3) for value in row) for row in cosine_NN),
         groups=tuple(
             (str(number), count)
@@ -83,7 +79,7 @@ def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[s
 
 
 def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]) -> Table:
-    """Mean cosines of each problem: between correct ones, between correct and wrong, and with other problems."""
+    """Return the mean cosines per problem: among correct, between correct and wrong, with other problems."""
     prompts = dict(zip(context.source.problems["problem_id"], context.source.problems["prompt"], strict=True))
     kinds = ("correct pairs", "correct and wrong", "other problems")
     columns = [Column(name="problem"), Column(name="prompt", numeric=False)]
@@ -93,33 +89,33 @@ def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]
     for i, problem in enumerate(problem_ids):
         cells = [Cell.count(i + 1), Cell(text=str(prompts.get(problem, problem))[:_PROMPT])]
         cells += [
-            Cell(text="–") if value is None else Cell(text=numbers.decimal(value, 3), sort=value)
+            DASH if value is None else Cell(text=numbers.decimal(value, 3), sort=value)
             for step in drawn
             for value in means[step][i]
         ]
         body.append(tuple(cells))
-    note = "Mean cosines of gradients; a dash where a problem has no such pair."
+    note = "Mean cosines of gradients. –: the problem has no such pair."
     return Table(title=f"{_HEAT_TITLE}: data", columns=tuple(columns), rows=tuple(body), note=note, folded=True)
 
 
 def _block_means(rows: Rows, problem_ids: list[str]) -> list[tuple[float | None, ...]]:
-    cosine_NN, found = rows.cosines, []
+    cosine_NN, means = rows.cosines, []
     off_NN = ~np.eye(len(rows), dtype=bool)
     for problem in problem_ids:
         here_N = rows.problem_N == problem
         right_N, wrong_N = here_N & rows.correct_N, here_N & ~rows.correct_N
         masks = (np.outer(right_N, right_N) & off_NN, np.outer(right_N, wrong_N), np.outer(here_N, ~here_N))
-        found.append(tuple(float(cosine_NN[mask].mean()) if mask.any() else None for mask in masks))
-    return found
+        means.append(tuple(float(cosine_NN[mask].mean()) if mask.any() else None for mask in masks))
+    return means
 
 
 def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
-    """Predicted against measured Δ log π of the last step; one point is one fixed response."""
-    title = _named(context, _SCATTER_TITLE, series)
-    made = kernels.last_step(series)
-    if isinstance(made, str):
-        return missing_value(context.source, title, (made,))
-    scope, prediction = made
+    """Return the figure of predicted against measured Δ log π of the last step, one point per fixed response."""
+    title = f"{_SCATTER_TITLE}, {series.name}" if len(context.series) > 1 else _SCATTER_TITLE
+    outcome = kernels.last_step(series)
+    if isinstance(outcome, str):
+        return missing_value(context.source, title, (outcome,))
+    scope, prediction = outcome
     spread = float(np.std(prediction.measured_M)) / float(np.std(prediction.total()))
     scaled_M = prediction.total() * spread
     r = float(np.corrcoef(prediction.total(), prediction.measured_M)[0, 1])
@@ -130,28 +126,28 @@ def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, pl
         figure_id=f"kernel-step-{place}",
         title=title,
         caption=(
-            f"Change of log π of every fixed response from step {before} to {last}, against the one that the kernel at "
-            f"step {before} foretells from {source}: r = {numbers.decimal(r, 2)}. Only groups part correct, part wrong "
-            f"pull: {n_mixed} of them. The prediction knows no step size and is scaled to the measured spread; on the "
-            "dotted line the two agree."
+            f"Change of log π of every fixed response from step {before} to {last}, against the prediction of the "
+            f"kernel at step {before} from {source}: r = {numbers.decimal(r, 2)}. Only groups with correct and wrong "
+            f"responses have a gradient: {n_mixed}. The prediction is scaled to the measured spread, because the step "
+            "size is unknown. Dotted line: both are equal."
         ),
         x_label="predicted Δ log π (scaled)",
         y_label="measured Δ log π (nats)",
         panels=(
             Panel(
                 title="",
-                lines=_clouds(prediction, scaled_M),
+                lines=_point_clouds(prediction, scaled_M),
                 description=f"{title}. {len(scaled_M)} responses, correlation {numbers.decimal(r, 2)}.",
             ),
         ),
-        table=_points(prediction, scaled_M),
+        table=_point_table(prediction, scaled_M),
         kind="scatter",
         zero_line=True,
         diagonal=True,
     )
 
 
-def _clouds(prediction: Prediction, scaled_M: np.ndarray) -> tuple[Line, ...]:
+def _point_clouds(prediction: Prediction, scaled_M: np.ndarray) -> tuple[Line, ...]:
     looks: tuple[tuple[str, bool, Colour], ...] = (("correct", True, "c1"), ("not correct", False, "c2"))
     return tuple(
         Line(
@@ -167,11 +163,11 @@ def _clouds(prediction: Prediction, scaled_M: np.ndarray) -> tuple[Line, ...]:
     )
 
 
-def _points(prediction: Prediction, scaled_M: np.ndarray) -> Table:
-    numbers_of = {problem: i for i, problem in enumerate(sorted(set(map(str, prediction.problem_M))), start=1)}
+def _point_table(prediction: Prediction, scaled_M: np.ndarray) -> Table:
+    places = {problem: i for i, problem in enumerate(sorted(set(map(str, prediction.problem_M))), start=1)}
     body = tuple(
         (
-            Cell.count(numbers_of[str(problem)]),
+            Cell.count(places[str(problem)]),
             Cell(text="correct" if correct else "not correct"),
             Cell(text=numbers.decimal(float(x), 3), sort=float(x)),
             Cell(text=numbers.decimal(float(y), 3), sort=float(y)),

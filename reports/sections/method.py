@@ -1,4 +1,4 @@
-"""Method and reproducibility: everything needed to run the audit again and to question it."""
+"""Method section: settings, checkpoints, commands, versions and times, to reproduce and check the audit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table, columns
 from oversharp.reports.sections.downloads import findings_download
 
-#: DuckDB turns the current time into a TIMESTAMP in the zone of the process that writes it.
-_CLOCK = "local time of the machine that ran the audit; the store keeps no time zone"
-#: What a sentence says of how samples were drawn, where some of it is unknown.
-_DRAWN: Mapping[str, str] = MappingProxyType(
+#: DuckDB stores the current time as a TIMESTAMP in the time zone of the process that writes it.
+_CLOCK = "local time of the machine that ran the audit; the store has no time zone"
+#: Sampling setting → text in a sentence.
+_SETTING_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         "temperature": "at temperature {:g}",
         "top_p": "top-p {:g}",
@@ -24,8 +24,9 @@ _DRAWN: Mapping[str, str] = MappingProxyType(
         "seed": "seed {}",
     }
 )
-_CALLED: Mapping[str, str] = MappingProxyType({"top_p": "top-p", "max_tokens": "most tokens"})
-_TOLD_APART = ("left_out", "regraded")
+_SETTING_NAMES: Mapping[str, str] = MappingProxyType({"top_p": "top-p", "max_tokens": "max tokens"})
+#: Provenance that other blocks of the section show.
+_SHOWN_ELSEWHERE = ("left_out", "regraded")
 _COMMAND_KEYS = ("command", "argv", "command_line")
 _SQL = """oversharp sql {store} "
 SELECT series, step, k, value, low, high
@@ -36,7 +37,7 @@ oversharp explain pass_at_k"""
 
 
 def method(context: Context) -> Section:
-    """Settings, checkpoints, commands, versions and times of every series."""
+    """Build the section."""
     blocks: list[Block] = [_settings(context), _checkpoints(context)]
     for series in context.series:
         command, versions = _provenance(series)
@@ -45,7 +46,7 @@ def method(context: Context) -> Section:
             blocks.append(Listing(title=f"Command{suffix}", text=command))
         else:
             blocks.append(
-                Missing(title=f"Command{suffix}", why=("the store holds no command line for this audit",), label="")
+                Missing(title=f"Command{suffix}", why=("the store has no command line for this audit",), label="")
             )
         if versions:
             blocks.append(
@@ -60,18 +61,18 @@ def method(context: Context) -> Section:
         left_out = series.provenance.get("left_out")
         if isinstance(left_out, Mapping) and left_out:
             why = tuple(f"{name}: {reason}" for name, reason in sorted(left_out.items()))
-            blocks.append(Missing(title=f"Checkpoints left out of {series.name}", why=why, label=""))
-        blocks += _problems_left_out(series)
+            blocks.append(Missing(title=f"Checkpoints omitted from {series.name}", why=why, label=""))
+        blocks += _omitted_problems(series)
     blocks.append(_events(context))
     blocks.append(findings_download(context.source))
     blocks.append(
         Link(
             title="The store",
             href=quote(context.source.store_link),
-            text="DuckDB, with every sample, grade and finding; the link works while it lies where the audit put it.",
+            text="DuckDB file with every sample, grade and finding. The link works if the report was not moved.",
         )
     )
-    blocks.append(Listing(title="Read the numbers yourself", text=_SQL.format(store=context.source.store_name)))
+    blocks.append(Listing(title="Query the store", text=_SQL.format(store=context.source.store_name)))
     return Section(
         section_id="method",
         title="Method and reproducibility",
@@ -90,17 +91,14 @@ def _lead(context: Context) -> tuple[str, ...]:
         at_most = "up to " if any("fewer samples" in key for key in first.settings) else ""
         lead.append(
             f"Every checkpoint was sampled {at_most}{numbers.plural(first.n, 'time')} per problem{more} "
-            f"{_drawn(first.settings)}."
+            f"{_sampling_text(first.settings)}."
         )
     else:
-        lead.append("The series were sampled under different settings: differences between them mix with that.")
+        lead.append("The series were sampled with different settings, which may explain differences between them.")
     lead.append(
-        f"pass@k is the unbiased estimate; intervals are {numbers.NINETY_FIVE} over {_units(context)}, paired with the "
-        "base."
+        f"pass@k is the unbiased estimate. CIs: {numbers.NINETY_FIVE}, over {_units(context)}, paired with the base."
     )
-    lead.append(
-        "Intervals of differences end where pass@k would leave the range from 0 to 1: a base at 1.000 cannot rise."
-    )
+    lead.append("CIs of differences are clipped to the possible range: a base at 1.000 cannot rise.")
     updated = "; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series)
     lead.append(f"{updated} ({_CLOCK}).")
     return tuple(lead)
@@ -108,33 +106,26 @@ def _lead(context: Context) -> tuple[str, ...]:
 
 def _units(context: Context) -> str:
     over = set(context.source.findings["interval_over"].dropna())
-    return "problems" if "clusters" not in over else "problems, or over their clusters where these are named"
+    return "problems" if "clusters" not in over else "problems or, if given, clusters of problems"
 
 
-def _drawn(settings: Mapping[str, Any]) -> str:
-    """How samples were drawn, as far as that is known, and what is not.
+def _sampling_text(settings: Mapping[str, Any]) -> str:
+    """Return the known sampling settings, and which ones the sampler did not record.
 
-    >>> _drawn({"sampler": "vllm", "temperature": 0.6, "top_p": 0.95, "max_tokens": 4096, "seed": 0})
-    'at temperature 0.6, top-p 0.95 and at most 4096 tokens, seed 0, by vllm'
-    >>> _drawn({"sampler": "verl", "temperature": 1.0, "top_p": None, "max_tokens": None, "seed": None})
-    'at temperature 1, by verl; top-p, most tokens and seed are not told by verl'
+    >>> _sampling_text({"sampler": "vllm", "temperature": 0.6, "top_p": 0.95, "max_tokens": 4096, "seed": 0})
+    'at temperature 0.6, top-p 0.95, at most 4096 tokens and seed 0, by vllm'
+    >>> _sampling_text({"sampler": "verl", "temperature": 1.0, "top_p": None, "max_tokens": None, "seed": None})
+    'at temperature 1, by verl (top-p, max tokens and seed not recorded)'
     """
-    known = {name: settings[name] for name in _DRAWN if settings[name] is not None}
-    unknown = tuple(name for name in _DRAWN if name not in known)
-    if not unknown:
-        return (
-            f"at temperature {known['temperature']:g}, top-p {known['top_p']:g} and at most {known['max_tokens']} "
-            f"tokens, seed {known['seed']}, by {settings['sampler']}"
-        )
-    told = [form.format(known[name]) for name, form in _DRAWN.items() if name in known]
-    missing = numbers.listing(tuple(_CALLED.get(name, name) for name in unknown))
-    verb = "is" if len(unknown) == 1 else "are"
-    at = f"{numbers.listing(tuple(told))}, " if told else ""
-    return f"{at}by {settings['sampler']}; {missing} {verb} not told by {settings['sampler']}"
+    known = {name: text for name, text in _SETTING_TEXTS.items() if settings[name] is not None}
+    at = f"{numbers.listing(tuple(text.format(settings[name]) for name, text in known.items()))}, " if known else ""
+    unknown = tuple(_SETTING_NAMES.get(name, name) for name in _SETTING_TEXTS if name not in known)
+    missing = f" ({numbers.listing(unknown)} not recorded)" if unknown else ""
+    return f"{at}by {settings['sampler']}{missing}"
 
 
 def _settings(context: Context) -> Table:
-    """One row per setting, one column per series; rows that differ come first and say so."""
+    """Return a table with one row per setting and one column per series; differing settings come first."""
     keys = tuple(context.series[0].settings)
     rows = []
     for key in keys:
@@ -187,37 +178,38 @@ def _checkpoints(context: Context) -> Table:
     )
 
 
-def _problems_left_out(series: SeriesSource) -> list[Block]:
-    """Problems whose gold the verifier of samples that were graded again cannot read."""
+def _omitted_problems(series: SeriesSource) -> list[Block]:
+    """Return the problems of a regraded series whose gold answer its verifier cannot parse."""
     regraded = series.provenance.get("regraded")
     left_out = regraded.get("problems_left_out") if isinstance(regraded, Mapping) else None
     if not left_out:
         return []
-    title = f"{numbers.plural(len(left_out), 'problem')} left out of {series.name}"
+    title = f"{numbers.plural(len(left_out), 'problem')} omitted from {series.name}"
     return [Missing(title=title, why=tuple(f"{name}: {why}" for name, why in sorted(left_out.items())), label="")]
 
 
 def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The command line, and everything else the audit wrote down, flattened."""
+    """Return the command line, and the rest of the provenance flattened."""
     command = ""
     for key in _COMMAND_KEYS:
         value = series.provenance.get(key)
         if value:
             command = " ".join(str(part) for part in value) if isinstance(value, list) else str(value)
             break
-    rest = {key: value for key, value in series.provenance.items() if key not in (*_COMMAND_KEYS, *_TOLD_APART)}
-    return command, tuple(_flat(rest))
+    rest = {key: value for key, value in series.provenance.items() if key not in (*_COMMAND_KEYS, *_SHOWN_ELSEWHERE)}
+    return command, tuple(_flatten(rest))
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """
-    >>> list(_flat({"versions": {"torch": "2.13"}, "seed": 1}))
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings with dotted names, sorted.
+
+    >>> list(_flatten({"versions": {"torch": "2.13"}, "seed": 1}))
     [('seed', '1'), ('versions.torch', '2.13')]
     """
     for key in sorted(value):
         name = f"{prefix}{key}"
         if isinstance(value[key], Mapping):
-            yield from _flat(value[key], f"{name}.")
+            yield from _flatten(value[key], f"{name}.")
         else:
             yield name, str(value[key])
 
@@ -225,9 +217,9 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 def _events(context: Context) -> Table | Missing:
     events = context.source.events
     if events.empty:
-        return Missing(title="What ran", why=("the store holds no record of stages",), label="")
+        return Missing(title="Stages", why=("the store has no record of stages",), label="")
     return Table(
-        title="What ran",
+        title="Stages",
         columns=columns("series", "stage", numbers=("runs", "wall time (s)", "rows written")),
         rows=tuple(
             (

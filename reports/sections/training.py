@@ -1,4 +1,4 @@
-"""What the trainer itself logged."""
+"""Training metrics section: the metrics that the trainer logged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.findings.figures import describe_panel, series_colour
 from oversharp.reports.findings.tables import Display
-from oversharp.reports.records import STEP_LABEL, Block, Cell, Constant, Figure, Line, Panel, Section, Table, columns
+from oversharp.reports.records import (
+    DASH,
+    STEP_LABEL,
+    Block,
+    Cell,
+    Constant,
+    Figure,
+    Line,
+    Panel,
+    Section,
+    Table,
+    columns,
+)
 
-#: Shown first, by substring, in this order; trainers differ in their names.
+#: Substrings of the names of metrics shown first, in this order; trainers use different names.
 PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")
 SHOWN_METRICS = 8
 MAX_POINTS = 200
@@ -20,13 +32,13 @@ MAX_ROWS = 50  # of the table under a figure
 
 
 def training(context: Context) -> Section:
-    """The trainer's metrics: the telling ones drawn, constant ones in a sentence, the rest in a table."""
+    """Build the section: figures of preferred metrics, a sentence on constant ones, a table of the rest."""
     logged = context.source.training
     if logged.empty:
-        lead = ("The run directory of no series held metrics of the trainer.",)
+        lead = ("No run directory has training metrics.",)
         return Section(section_id="training", title="Training metrics", lead=lead)
     names = sorted({str(name) for name in logged["name"]}, key=_rank)
-    moving, resting = _split(logged, names)
+    varying, constant = _split_constant(logged, names)
     steps = tuple(
         f"{series.name}: {numbers.plural(own['name'].nunique(), 'metric')} over steps {own['step'].min()} "
         f"to {own['step'].max()}"
@@ -34,12 +46,12 @@ def training(context: Context) -> Section:
         if not (own := logged[logged["series"] == series.name]).empty
     )
     blocks: list[Block] = [
-        _figure(context, i, name, logged[logged["name"] == name]) for i, name in enumerate(moving[:SHOWN_METRICS])
+        _figure(context, i, name, logged[logged["name"] == name]) for i, name in enumerate(varying[:SHOWN_METRICS])
     ]
-    if resting:
-        blocks.append(_resting(context, logged, resting))
-    if len(moving) > SHOWN_METRICS:
-        blocks.append(_rest(logged[logged["name"].isin(moving[SHOWN_METRICS:])]))
+    if constant:
+        blocks.append(_constant_metrics(context, logged, constant))
+    if len(varying) > SHOWN_METRICS:
+        blocks.append(_other_metrics(logged[logged["name"].isin(varying[SHOWN_METRICS:])]))
     return Section(
         section_id="training", title="Training metrics", lead=(f"{'; '.join(steps)}.",), blocks=tuple(blocks)
     )
@@ -50,19 +62,16 @@ def _rank(name: str) -> tuple[int, str]:
     return (min(places, default=len(PREFERRED)), name)
 
 
-def _split(logged: pd.DataFrame, names: list[str]) -> tuple[list[str], list[str]]:
-    """Metrics that moved within some series, and those that did not: a flat line says less than a sentence.
-
-    A metric logged once has moved nowhere that anyone can know; it stays with the figures.
-    """
+def _split_constant(logged: pd.DataFrame, names: list[str]) -> tuple[list[str], list[str]]:
+    """Split into metrics that vary within a series and constant ones. A metric logged once counts as varying."""
     spans = logged.groupby(["name", "series"])["value"].agg(["min", "max", "size"])
-    rests = (spans["min"] == spans["max"]) & (spans["size"] > 1)
-    resting = {str(name) for name, still in rests.groupby("name").all().items() if still}
-    return [name for name in names if name not in resting], [name for name in names if name in resting]
+    is_constant = (spans["min"] == spans["max"]) & (spans["size"] > 1)
+    constant = {str(name) for name, in_all in is_constant.groupby("name").all().items() if in_all}
+    return [name for name in names if name not in constant], [name for name in names if name in constant]
 
 
-def _resting(context: Context, logged: pd.DataFrame, names: list[str]) -> Constant:
-    """One sentence for all constant metrics."""
+def _constant_metrics(context: Context, logged: pd.DataFrame, names: list[str]) -> Constant:
+    """Return one sentence on all constant metrics."""
     parts, body = [], []
     for name in names:
         values = {
@@ -91,8 +100,8 @@ def _resting(context: Context, logged: pd.DataFrame, names: list[str]) -> Consta
     )
 
 
-def thinned(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
-    """``rows`` (step, value) averaged within equal groups of neighbouring steps, so that at most ``limit`` remain."""
+def average_neighbours(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
+    """Average ``rows`` (step, value) within groups of neighbouring steps, so that at most ``limit`` remain."""
     if len(rows) <= limit:
         return rows
     size = -(-len(rows) // limit)
@@ -101,31 +110,31 @@ def thinned(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
 
 
 def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figure:
-    lines, averaged = [], False
-    tabled: dict[str, dict[float, float]] = {}
+    lines, is_averaged = [], False
+    values: dict[str, dict[float, float]] = {}
     for i, series in enumerate(context.series):
         own = rows[rows["series"] == series.name].sort_values("step")
         if own.empty:
             continue
-        thin = thinned(own)
-        averaged = averaged or len(thin) < len(own)
-        xs, ys = tuple(float(v) for v in thin["step"]), tuple(float(v) for v in thin["value"])
+        points = average_neighbours(own)
+        is_averaged = is_averaged or len(points) < len(own)
+        xs, ys = tuple(float(v) for v in points["step"]), tuple(float(v) for v in points["value"])
         lines.append(Line(label=series.name, x=xs, y=ys, colour=series_colour(i), style=i))
-        few = thinned(own, MAX_ROWS)
-        tabled[series.name] = dict(zip(few["step"].astype(float), few["value"].astype(float), strict=True))
+        few = average_neighbours(own, MAX_ROWS)
+        values[series.name] = dict(zip(few["step"].astype(float), few["value"].astype(float), strict=True))
     display = Display(factor=1.0, unit="as logged", is_difference=False)
     return Figure(
         figure_id=f"training-{place}",
         title=name,
-        caption="As logged by the trainer" + (", averaged over neighbouring steps." if averaged else "."),
+        caption="As logged by the trainer" + (", averaged over neighbouring steps." if is_averaged else "."),
         x_label=STEP_LABEL,
         y_label=f"{name} (as logged)",
         panels=(describe_panel(Panel(title="", lines=tuple(lines)), name, display, "step"),),
         table=Table(
             title=f"{name}: data",
-            columns=columns(numbers=("step", *tabled)),
-            rows=_by_step(tabled),
-            note=f"At most {MAX_ROWS} rows: means over neighbouring steps. The store has every step: training_metrics."
+            columns=columns(numbers=("step", *values)),
+            rows=_rows_by_step(values),
+            note=f"At most {MAX_ROWS} rows, averaged over neighbouring steps. The view training_metrics has every step."
             if len(rows) > MAX_ROWS
             else "",
             folded=True,
@@ -133,22 +142,22 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
     )
 
 
-def _by_step(tabled: Mapping[str, Mapping[float, float]]) -> tuple[tuple[Cell, ...], ...]:
-    """One row per step, one cell per series; a dash where a series has no value of that step."""
+def _rows_by_step(values: Mapping[str, Mapping[float, float]]) -> tuple[tuple[Cell, ...], ...]:
+    """Return one row per step with one cell per series, a dash if the series has no value at that step."""
     return tuple(
         (
             Cell(text=f"{step:g}", sort=step),
             *(
-                Cell(text="–") if step not in own else Cell(text=numbers.format_brief(own[step]), sort=own[step])
-                for own in tabled.values()
+                DASH if step not in own else Cell(text=numbers.format_brief(own[step]), sort=own[step])
+                for own in values.values()
             ),
         )
-        for step in sorted({step for own in tabled.values() for step in own})
+        for step in sorted({step for own in values.values() for step in own})
     )
 
 
-def _rest(rows: pd.DataFrame) -> Table:
-    """First and last value of the metrics that got no figure."""
+def _other_metrics(rows: pd.DataFrame) -> Table:
+    """Return a table of first and last value of the metrics without a figure."""
     body = []
     for (series, name), own in rows.groupby(["series", "name"], sort=True):
         first, last = own.sort_values("step").iloc[0], own.sort_values("step").iloc[-1]

@@ -19,7 +19,7 @@ from oversharp.reports.sharpening.points import Point, Points, k_of, points_of
 from oversharp.reports.wording import bound, known_findings
 
 TITLE = "better, or only sharper?"
-COLDER = "base at lower temperatures"
+LOWER_T = "base at lower temperatures"
 POWER = "base, reweighted to p^α"
 #: Note if the base was not sampled at lower temperatures.
 HOW = (
@@ -102,7 +102,7 @@ def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figur
         title=f"{TITLE[0].upper()}{TITLE[1:]}",
         caption=_caption(
             all_points,
-            is_colder=any(len(point.colder) > 1 for point in all_points),
+            has_lower_t=any(len(point.lower_t) > 1 for point in all_points),
             has_ring=any(isinstance(panel, Plane) and panel.ringed for figure in made for panel in figure.panels),
         ),
         y_label="pass@k (probability)",
@@ -145,8 +145,8 @@ def shared_figure(context: Context) -> Figure | None:
 def _base(points: Points) -> tuple[object, ...]:
     """Return a key that is equal for series that share the samples of their base."""
     series = points.series
-    colder = tuple(point.place for point in points.colder)
-    return (series.base_id, series.settings_id, series.problem_ids, points.k, series.verifier, colder)
+    lower_t = tuple(point.place for point in points.lower_t)
+    return (series.base_id, series.settings_id, series.problem_ids, points.k, series.verifier, lower_t)
 
 
 # ---------------------------------------------------------------- plot
@@ -155,23 +155,23 @@ def _base(points: Points) -> tuple[object, ...]:
 def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
     """Return the figure of paths from one base, with the base at lower temperatures if sampled."""
     first = all_points[0]
-    is_colder = len(first.colder) > 1
+    has_lower_t = len(first.lower_t) > 1
     ringed = _recommended_point(all_points)
     names = [_names(points, ringed, is_short=len(all_points) > 1) for points in all_points]
     panel = Plane(
         title="",
         lines=tuple(paths),
         names=(*names[:1], *(("", *others[1:]) for others in names[1:])),  # label the shared base once
-        hotter=_hotter(all_points, paths),
+        higher_t=_higher_t_spots(all_points, paths),
         ringed=() if ringed is None else (_ring_spot(ringed, all_points),),
         description=_describe_plane(all_points),
     )
-    if is_colder:
+    if has_lower_t:
         panel = _add_base_frontier(panel, first)
     return Figure(
         figure_id="sharpening",
         title=TITLE,
-        caption=_caption(all_points, is_colder=is_colder, has_ring=bool(panel.ringed)),
+        caption=_caption(all_points, has_lower_t=has_lower_t, has_ring=bool(panel.ringed)),
         x_label="pass@1 (probability)",
         y_label=f"pass@{first.k} (probability)",
         panels=(panel,),
@@ -182,9 +182,9 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
 def _add_base_frontier(panel: Plane, points: Points) -> Plane:
     """Add the base at lower temperatures to ``panel``, and label the base there instead of on the paths."""
     frontier = Line(
-        label=COLDER,
-        x=tuple(point.at_1[0] for point in points.colder),
-        y=tuple(point.at_k[0] for point in points.colder),
+        label=LOWER_T,
+        x=tuple(point.at_1[0] for point in points.lower_t),
+        y=tuple(point.at_k[0] for point in points.lower_t),
         colour="muted",
         style=1,
     )
@@ -193,11 +193,11 @@ def _add_base_frontier(panel: Plane, points: Points) -> Plane:
         panel,
         lines=(frontier, *power, *panel.lines),
         names=(
-            tuple(point.name for point in points.colder),
+            tuple(point.name for point in points.lower_t),
             *(("",) * (len(line.x) - 1) + (_last_power(points, line),) for line in power),
             *(("", *names[1:]) for names in panel.names),
         ),
-        curve=_curve(points, [point.place for point in points.colder]),
+        curve=_curve(points, [point.place for point in points.lower_t]),
         band=_band(points),
         greedy=None if points.greedy is None else Spot(name="greedy", x=points.greedy[0], y=points.greedy[0]),
     )
@@ -223,7 +223,7 @@ def _last_power(points: Points, line: Line) -> str:
     return points.power[len(line.x) - 2].name
 
 
-def _hotter(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
+def _higher_t_spots(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
     return tuple(
         (next(point for point in points.run if point.step == hot.step).spot, hot.spot, line.colour)
         for points, line in zip(all_points, paths, strict=True)
@@ -239,7 +239,7 @@ def _recommended_point(all_points: Sequence[Points]) -> Point | None:
         if recommended is None or not (recommended.is_base or recommended.series == points.series.name):
             continue
         step = points.series.base_step if recommended.is_base else recommended.step
-        drawn = points.run if recommended.temperature is None else (*points.colder[1:], *points.hotter)
+        drawn = points.run if recommended.temperature is None else (*points.lower_t[1:], *points.higher_t)
         name = None if recommended.temperature is None else f"T={recommended.temperature:g}"
         matching = [point for point in drawn if point.step == step and (name is None or point.name == name)]
         if matching:
@@ -250,7 +250,7 @@ def _recommended_point(all_points: Sequence[Points]) -> Point | None:
 def _ring_spot(ringed: Point, all_points: Sequence[Points]) -> Spot:
     """Return the ringed point, without a label if another point there already has it."""
     named = [
-        point for points in all_points for point in (points.run[0], points.run[-1], *points.colder, *points.hotter)
+        point for points in all_points for point in (points.run[0], points.run[-1], *points.lower_t, *points.higher_t)
     ]
     return replace(ringed.spot, name="") if ringed in named else ringed.spot
 
@@ -279,7 +279,7 @@ def _names(points: Points, ringed: Point | None, *, is_short: bool) -> tuple[str
 def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
     """Return the interpolated monotone frontier through ``places``, as used in the comparison."""
     x_S1, y_S1 = (np.array([[place[i]] for place in places]) for i in (0, 1))
-    sharpness_S = np.array([point.sharpness for point in points.colder])
+    sharpness_S = np.array([point.sharpness for point in points.lower_t])
     x_R, y_R = frontier_curve(FrontierPoints(sharpness_S=sharpness_S, x_SP=x_S1, y_SP=y_S1, limit_P=None))
     return tuple(zip(x_R.tolist(), y_R.tolist(), strict=True))
 
@@ -287,7 +287,7 @@ def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
 def _band(points: Points) -> tuple[Plain, ...]:
     """Return the outline of the CI: lower curve, greedy, upper curve; empty without bounds."""
     corners: list[list[Plain]] = [[], []]
-    for point in points.colder:
+    for point in points.lower_t:
         for corner, x, y in zip(corners, point.at_1[1:], point.at_k[1:], strict=True):
             if x is None or y is None:
                 return ()
@@ -300,12 +300,12 @@ def _band(points: Points) -> tuple[Plain, ...]:
 # ---------------------------------------------------------------- texts
 
 
-def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -> str:
+def _caption(all_points: Sequence[Points], *, has_lower_t: bool, has_ring: bool) -> str:
     repaired = [point.series.is_repaired for point in all_points]
     order = "of their λ" if all(repaired) else "of their steps" if any(repaired) else "of training"
     path = f"One point per checkpoint, joined in the order {order}, starting at the base"
     ring = ["Ringed: recommendation of oversharp ship over all series."] if has_ring else []
-    if not is_colder:
+    if not has_lower_t:
         return " ".join((f"{path}.", *ring))
     parts = [
         f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base at lower temperatures T, without training; points above "
@@ -313,7 +313,7 @@ def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -
     ]
     if any(points.power for points in all_points):
         parts.append("Dotted, only the last point labelled: the base's responses reweighted to p^α, ideal sharpening.")
-    if any(points.hotter for points in all_points):
+    if any(points.higher_t for points in all_points):
         parts.append("Hollow: the checkpoint at the other end of the dotted line, at a higher temperature.")
     if any(_band(points) for points in all_points):
         parts.append(
@@ -325,7 +325,7 @@ def _caption(all_points: Sequence[Points], *, is_colder: bool, has_ring: bool) -
 
 def _missing_controls_notes(context: Context, points: Points) -> tuple[str, ...]:
     """Return notes if the base was not sampled at lower temperatures."""
-    if len(points.colder) > 1:
+    if len(points.lower_t) > 1:
         return ()
     if not points.series.is_recorded:
         return (HOW,)
@@ -338,7 +338,7 @@ def _truncation_notes(group: Sequence[Points], *, whole: bool) -> tuple[str, ...
     top_p, top_k = (first.series.settings.get(name) for name in ("top_p", "top_k"))
     truncations = [f"top-p {top_p:g}"] if top_p is not None and top_p < 1.0 else []
     truncations += [f"top-k {top_k:g}"] if top_k else []
-    if len(first.colder) < 2 or not truncations:
+    if len(first.lower_t) < 2 or not truncations:
         return ()
     of = "it" if whole else numbers.listing(tuple(points.series.name for points in group))
     return (
@@ -349,10 +349,10 @@ def _truncation_notes(group: Sequence[Points], *, whole: bool) -> tuple[str, ...
 
 def _omitted_notes(all_points: Sequence[Points]) -> tuple[str, ...]:
     """Return a note on checkpoints at higher temperatures that have too few samples for the k of the figure."""
-    short = [points for points in all_points if points.hotter_k is not None]
+    short = [points for points in all_points if points.higher_t_k is not None]
     if not short:
         return ()
-    k, reached = short[0].k, max(points.hotter_k or 0 for points in short)
+    k, reached = short[0].k, max(points.higher_t_k or 0 for points in short)
     whose = numbers.listing(tuple(points.series.name for points in short))
     of = f" of {whose}" if len(short) < len(all_points) else ""
     return (
@@ -386,14 +386,14 @@ def _describe_plane(all_points: Sequence[Points]) -> str:
         base, last = points.run[0], points.run[-1]
         where = points.series.step_text(last.step)
         parts.append(f"{points.series.name}: from {_place_text(base)} at the base to {_place_text(last)} at {where}.")
-        hotter = [f"{_place_text(point)} at {point.name}" for point in points.hotter]
-        if hotter:
-            where = points.series.step_text(points.hotter[0].step)
-            parts.append(f"Higher temperatures at {where}: {', '.join(hotter)}.")
-    if len(first.colder) > 1:
-        colder = ", ".join(f"{_place_text(point)} at {point.name}" for point in first.colder[1:])
+        higher_t = [f"{_place_text(point)} at {point.name}" for point in points.hotter]
+        if higher_t:
+            where = points.series.step_text(points.higher_t[0].step)
+            parts.append(f"Higher temperatures at {where}: {', '.join(higher_t)}.")
+    if len(first.lower_t) > 1:
+        lower_t = ", ".join(f"{_place_text(point)} at {point.name}" for point in first.lower_t[1:])
         greedy = "" if first.greedy is None else f"; greedy {numbers.decimal(first.greedy[0], 3)}"
-        parts.append(f"The base at lower temperatures: {colder}{greedy}.")
+        parts.append(f"The base at lower temperatures: {lower_t}{greedy}.")
     return " ".join(parts)
 
 
@@ -406,7 +406,7 @@ def _table(all_points: Sequence[Points]) -> Table:
     first, names = all_points[0], [points.series.name for points in all_points]
     of_all = names[0] if len(names) == 1 else "all"
     rows = [(of_all, "base", first.run[0])]
-    rows += [(of_all, f"base at {point.name}", point) for point in first.colder[1:]]
+    rows += [(of_all, f"base at {point.name}", point) for point in first.lower_t[1:]]
     rows += [(of_all, f"base reweighted, {point.name}", point) for point in first.power]
     for name, points in zip(names, all_points, strict=True):
         rows += [(name, point.name, point) for point in points.run[1:]]

@@ -50,20 +50,20 @@ class Points:
 
     Attributes:
         run: Checkpoints from the base on.
-        colder: The base, then the base at lower temperatures.
-        hotter: Checkpoints at higher temperatures.
+        lower_t: The base, then the base at lower temperatures.
+        higher_t: Checkpoints at higher temperatures.
         power: The base's responses reweighted to p^α, by ascending α; empty if unknown.
-        hotter_k: Largest k of the checkpoints at higher temperatures if all of them end below ``k``, else None.
+        higher_t_k: Largest k of the checkpoints at higher temperatures if all of them end below ``k``, else None.
     """
 
     series: SeriesSource
     k: int
     run: tuple[Point, ...]
-    colder: tuple[Point, ...]
-    hotter: tuple[Point, ...]
+    lower_t: tuple[Point, ...]
+    higher_t: tuple[Point, ...]
     power: tuple[Point, ...]
     greedy: Bounded | None
-    hotter_k: int | None = None
+    higher_t_k: int | None = None
 
 
 def points_of(context: Context, series: SeriesSource, k: int | None = None) -> Points | None:
@@ -78,19 +78,19 @@ def points_of(context: Context, series: SeriesSource, k: int | None = None) -> P
     if len(points) < _LEAST_PLACES or points[0].step != series.base_step:
         return None
     drawn = _temperature_points(context, series, k)
-    colder = [point for point in drawn if point.step == series.base_step and point.sharpness > 0]
+    lower_t = [point for point in drawn if point.step == series.base_step and point.sharpness > 0]
     at = {point.step for point in points[1:]}
-    hotter = tuple(point for point in drawn if point.step in at and point.sharpness < 0)
+    higher_t = tuple(point for point in drawn if point.step in at and point.sharpness < 0)
     greedy = context.source.value_at("greedy_accuracy", series.name, series.base_step)
     return Points(
         series=series,
         k=k,
         run=points,
-        colder=(points[0], *sorted(colder, key=lambda point: point.sharpness)),
-        hotter=hotter,
+        lower_t=(points[0], *sorted(lower_t, key=lambda point: point.sharpness)),
+        higher_t=higher_t,
         power=tuple(sorted(_power_points(context, series, k), key=lambda point: point.sharpness)),
         greedy=None if greedy is None else _with_bounds(greedy),
-        hotter_k=None if hotter else _hotter_k(context, series, k),
+        higher_t_k=None if higher_t else _higher_t_k(context, series, k),
     )
 
 
@@ -120,7 +120,7 @@ def _temperature_points(context: Context, series: SeriesSource, k: int) -> list[
     return [point for point in made if point is not None]
 
 
-def _hotter_k(context: Context, series: SeriesSource, k: int) -> int | None:
+def _higher_t_k(context: Context, series: SeriesSource, k: int) -> int | None:
     """Return the largest k in (1, ``k``) of a checkpoint other than the base at another temperature.
 
     None if ``k`` is not a power of two: controls have only powers of two, for any number of samples.

@@ -11,8 +11,14 @@ from huggingface_hub import DatasetCard
 from pyarrow import parquet
 
 from oversharp import open_store
-from oversharp.diagnostics.export.card import RELATION, _head
-from oversharp.diagnostics.export.samples import SCHEMA, parts, read_part, write_samples
+from oversharp.diagnostics.export.samples import (
+    COLUMN_RELATIONS,
+    SCHEMA,
+    _card_metadata,
+    parts,
+    read_part,
+    write_samples,
+)
 from oversharp.diagnostics.store.views import meaning_of
 
 pytestmark = pytest.mark.xdist_group("audited_store")
@@ -57,7 +63,7 @@ def test_the_card_says_what_every_column_means_and_how_the_samples_were_drawn(
     exported(audited_store, tmp_path, ("grpo",))
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     for field in SCHEMA:
-        told = meaning_of(RELATION.get(field.name, "graded_samples"), field.name).text
+        told = meaning_of(COLUMN_RELATIONS.get(field.name, "graded_samples"), field.name).text
         assert f"| `{field.name}` | {field.type} |" in card
         assert told in card
     assert '"sampler": "transformers"' in card
@@ -77,7 +83,7 @@ def test_the_hub_reads_the_head_of_the_card_whatever_a_series_is_called(audited_
     assert head["pretty_name"] == "Graded responses of grpo, iac, seed 1"
     assert head["size_categories"] == ["n<1K"]
     assert head["configs"][0]["data_files"] == [{"split": "samples", "path": "data/*/*.parquet"}]
-    odd = yaml.safe_load("\n".join(_head(['a: "b" 😀 #---'], 10_000_000)[1:-1]))
+    odd = yaml.safe_load("\n".join(_card_metadata(['a: "b" 😀 #---'], 10_000_000)[1:-1]))
     assert odd["pretty_name"] == 'Graded responses of a: "b" 😀 #---'
     assert odd["size_categories"] == ["10M<n<100M"]
 

@@ -21,9 +21,8 @@ from oversharp.diagnostics.store import Store
 from oversharp.reports import build_report
 from oversharp.reports.page import load_page
 from oversharp.reports.pictures import palette
-from oversharp.reports.pictures.sparkline import sparkline_svg
-from oversharp.reports.records import Cell, Column, Course, Table
-from oversharp.reports.render import parsed_columns, render_page, write_atomically
+from oversharp.reports.records import Cell, Column, Table, Trajectory
+from oversharp.reports.render import parsed_columns, render_page, sparkline_svg, write_atomically
 from tests.reports.parts import section
 
 pytestmark = pytest.mark.xdist_group("html")  # they share what takes seconds to make
@@ -214,8 +213,8 @@ def test_states_belong_to_rows() -> None:
 
 
 def test_a_sparkline_falls_from_its_largest_to_zero() -> None:
-    svg = sparkline_svg([Course(colour="c2", shares=(0.1, 0.05, 0.0)), Course(colour="c1", shares=(0.3,))])
+    svg = sparkline_svg([Trajectory(colour="c2", shares=(0.1, 0.05, 0.0)), Trajectory(colour="c1", shares=(0.3,))])
     assert 'd="M3 3 36 11 69 19"' in svg
     assert svg.count("s-c2") == 1
-    assert "s-c1" not in svg  # one checkpoint is no course
+    assert "s-c1" not in svg  # one checkpoint is no trajectory
     assert sparkline_svg([]) == ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from oversharp.reports.page import without_twins
 from oversharp.reports.records import Constant, Figure, Folded, Line, Panel, Section, Table
-from oversharp.reports.twins import without_twins
 
 
 def figure_of(y: tuple[float, ...]) -> Figure:

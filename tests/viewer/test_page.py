@@ -109,7 +109,7 @@ def test_the_extracted_answer_is_marked_and_its_tokens_have_heat(browser: Any, a
             "t h0", *["t h3"] * 9, "t h3 read", "t h3"
         ]  # fmt: skip
         assert "p 0.0498" in first.locator(".heated .t").nth(1).get_attribute("title")
-        assert page.locator(".side").nth(1).locator(".full .note").text_content().startswith("No heat: ")
+        assert page.locator(".side").nth(1).locator(".full .note").text_content().startswith("No token colours: ")
 
 
 @pytest.mark.slow

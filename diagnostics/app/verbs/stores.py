@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.audit.regrade import RegradeResult
     from oversharp.diagnostics.changes.difference import StepDifference
     from oversharp.diagnostics.changes.lost import LostProblems
-    from oversharp.diagnostics.export.contract import Asked, ExportResult, Format
+    from oversharp.diagnostics.export.contract import ExportResult, Format, RequestedWhat
     from oversharp.diagnostics.records.progress import ProgressSink
     from oversharp.diagnostics.store.drop import DropResult
     from oversharp.diagnostics.verdict.recommendation import Recommendation
@@ -254,7 +254,7 @@ def export(
     store: Path | str,
     out: Path | str | None = None,
     *,
-    what: Sequence[Asked] = ("findings", "verdicts"),
+    what: Sequence[RequestedWhat] = ("findings", "verdicts"),
     formats: Sequence[Format] = (),
     figures: Sequence[str] = (),
     push: str | None = None,

@@ -118,7 +118,7 @@ const showHead = () => {
 // ---------------------------------------------------------------- the list
 
 const some = (counts) => counts.some((count) => count > 0);
-// Keep in step with filter_problems in listing.py.
+// The same rules as filter_problems in listing.py.
 const RULES = {
   all: ["all", () => true],
   lost: ["lost", (entry) => entry.state === "lost"],
@@ -133,7 +133,7 @@ const MEANINGS = {
   all: "All problems that both checkpoints have samples of", lost: "Some correct samples at A, none at B", gained: "No correct samples at A, some at B",
   fell: "Solved less often at B, including lost problems", rose: "Solved more often at B, including gained problems",
   sure: "Significant change by an exact test, corrected for the number of problems",
-  lenient: "Problems with accepted responses that have several different \\boxed answers, or that the problem's own verifier rejects",
+  lenient: "Problems with doubtful accepted responses: several different \\boxed answers, or rejected by the problem's own verifier",
   cut: "Problems with responses truncated by the token limit",
 };
 const showOnly = () => {
@@ -153,8 +153,8 @@ const showOnly = () => {
 };
 const bars = (entry) => createElement("span", { class: "bars", "aria-hidden": "true" },
   ...[0, 1].map((side) => setShare(createElement("i"), entry.correct[side] / entry.n[side])));
-  const changeLabel = (entry) => (entry.sure ? `${entry.state} (significant)` : entry.state);
-  const item = (entry, place) => {
+const changeLabel = (entry) => (entry.sure ? `${entry.state} (significant)` : entry.state);
+const listItem = (entry, place) => {
   const counts = [0, 1].map((side) => `${number(entry.correct[side])}/${number(entry.n[side])}`).join(" → ");
   const element = createElement("li", {
     role: "option", id: `o${place}`, "aria-selected": String(entry.problem_id === state.p), "aria-setsize": shown.length, "aria-posinset": place + 1,
@@ -168,7 +168,7 @@ const bars = (entry) => createElement("span", { class: "bars", "aria-hidden": "t
 };
 const renderUpTo = (wanted) => {
   const until = Math.min(shown.length, wanted);
-  if (until > rendered) $("list").append(...shown.slice(rendered, until).map((entry, i) => item(entry, rendered + i)));
+  if (until > rendered) $("list").append(...shown.slice(rendered, until).map((entry, i) => listItem(entry, rendered + i)));
   rendered = Math.max(rendered, until);
 };
 const applyFilters = () => {
@@ -283,8 +283,8 @@ const renderProblem = () => {
       createElement("span", { class: "note" }, `${problem.task && `${problem.task} · `}graded by ${problem.grader}`)),
     prompt,
     createElement("div", { class: "facts" },
-      createElement("span", { class: "gold" }, "gold ", createElement("code", {}, problem.gold)),
-      createElement("span", { class: "note" }, "correct by checkpoint ", trajectoryBars()),
+      createElement("span", { class: "gold" }, "gold answer ", createElement("code", {}, problem.gold)),
+      createElement("span", { class: "note" }, "correct samples by checkpoint ", trajectoryBars()),
       createElement("label", {}, "answers ", answers)),
     createElement("div", { id: "sides" }),
   );
@@ -301,7 +301,7 @@ const renderSides = () => {
       createElement("h3", {}, createElement("b", {}, letter), ` ${side.name} `, createElement("span", { class: "note" },
         `${number(side.n_correct)} of ${number(side.n)} correct · ${plural(nAnswers, "answer")}`)),
       ...groups.map((group) => answerGroup(group, side, place)),
-      groups.length ? null : createElement("p", { class: "note" }, wanted ? `No answer occurs only in ${letter}.` : "Not shown."));
+      groups.length ? null : createElement("p", { class: "note" }, wanted ? `No answer occurs only in ${letter}.` : "Hidden by the answer filter."));
   }));
   openFirst();
 };
@@ -443,7 +443,7 @@ const renderFull = (full, listedResponse, response) => {
       ...choices.map(([value, text]) => createElement("option", { value }, text)));
     select.value = choices.some(([value]) => value === state.heat) ? state.heat : "";
     select.addEventListener("change", () => setHeat(select.value));
-    meta.append(createElement("label", {}, "heat ", select), createElement("span", {}, response.scores.map(summary).join(" · ")));
+    meta.append(createElement("label", {}, "token colours ", select), createElement("span", {}, response.scores.map(summary).join(" · ")));
   }
   full.responses = [listedResponse, response];
   const [kind, ...name] = state.heat.split(":");
@@ -453,7 +453,7 @@ const renderFull = (full, listedResponse, response) => {
     if (response.why_no_pieces) full.append(createElement("p", { class: "note" }, `Showing token ids: ${response.why_no_pieces}.`), plainText(response));
     return;
   }
-  if (state.heat) full.append(createElement("p", { class: "note" }, `No heat: ${response.why_no_scores || "the response was not scored under that checkpoint"}.`));
+  if (state.heat) full.append(createElement("p", { class: "note" }, `No token colours: ${response.why_no_scores || "the response was not scored under that checkpoint"}.`));
   full.append(plainText(response));
 };
 const setHeat = (heat) => {
@@ -595,7 +595,7 @@ $("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(location.href);
     $("copy").textContent = "Copied";
   } catch {
-    $("copy").textContent = "Copy it from the address bar";
+    $("copy").textContent = "Copy the link from the address bar";
   }
   setTimeout(() => ($("copy").textContent = "Copy link"), 2000);
 });

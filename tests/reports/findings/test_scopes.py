@@ -12,9 +12,9 @@ from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.store import Store
 from oversharp.reports.evidence.source import read_source
 from oversharp.reports.findings.figures import measure_block
-from oversharp.reports.findings.scopes import split_by_scope
 from oversharp.reports.pictures.drawing import figure_svgs
 from oversharp.reports.records import Figure
+from oversharp.reports.sections.kernel import split_by_scope
 
 pytestmark = pytest.mark.slow
 

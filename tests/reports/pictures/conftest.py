@@ -53,7 +53,7 @@ def plane() -> Plane:
     return Plane(
         title="", lines=(colder, run), names=(("base", "T=0.6", "T=0.3"), ("", "20", "step 40")),
         description="grpo leaves its base.", curve=tuple(zip(colder.x, colder.y, strict=True)),
-        hotter=((Spot(name="step 40", x=0.6, y=0.65), Spot(name="T=1.2", x=0.5, y=0.75), "c1"),),
+        higher_t=((Spot(name="step 40", x=0.6, y=0.65), Spot(name="T=1.2", x=0.5, y=0.75), "c1"),),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from oversharp.reports.pictures.drawing import draw_panel, figure_svgs
 from oversharp.reports.pictures.files import figure_pictures
-from oversharp.reports.pictures.naming import SIZE_PT, WantedName, place_names
+from oversharp.reports.pictures.plane import NAME_PT, WantedName, place_names
 from oversharp.reports.records import Figure, Line, Plane, Spot
 
 
@@ -91,9 +91,9 @@ def test_names_that_have_to_stand_keep_clear_of_each_other_and_the_rest_give_way
     placed = place_names([*crowd, *rest], frame=(0, 0, 250, 250), points=points)
     assert [one.wanted.text for one in placed if one.wanted.must] == [one.text for one in crowd]
     assert len(placed) < len(crowd) + len(rest)
-    spans = [(one.left, one.left + 0.6 * SIZE_PT * len(one.wanted.text), one.middle) for one in placed]
+    spans = [(one.left, one.left + 0.6 * NAME_PT * len(one.wanted.text), one.middle) for one in placed]
     for (left, right, middle), (other_left, other_right, other) in itertools.combinations(spans, 2):
-        assert right <= other_left or other_right <= left or abs(middle - other) >= SIZE_PT
+        assert right <= other_left or other_right <= left or abs(middle - other) >= NAME_PT
 
 
 @pytest.mark.slow

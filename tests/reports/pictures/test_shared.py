@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from oversharp.reports.pictures.shared import extract_shared
+from oversharp.reports.render import extract_shared
 
 
 def test_what_two_pictures_share_is_told_once_and_halves_of_maps_need_no_rule() -> None:

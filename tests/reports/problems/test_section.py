@@ -154,7 +154,7 @@ def test_the_table_holds_every_problem_with_its_state(page: Page) -> None:
     table = block(section(page, "problems"), "All problems: grpo", Table)
     assert table.states == (*["lost"] * 2, *["unchanged"] * 7, *["rose"] * 2, "gained")
     assert table.states == tuple(row[0] for row in texts(table))
-    assert table.note.startswith("Not confirmed: these counts come from one draw.")
+    assert table.note.startswith("Not confirmed: these counts are from one set of samples.")
 
 
 def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it_leaves_out(context: Context) -> None:

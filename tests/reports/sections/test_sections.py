@@ -15,8 +15,8 @@ from oversharp.diagnostics.verdict.words.caveats import NOTABLE_RISE
 from oversharp.reports.context import Context
 from oversharp.reports.records import Constant, Figure, Missing, Page
 from oversharp.reports.sections.health import health
+from oversharp.reports.sections.measures import strategy
 from oversharp.reports.sections.method import method
-from oversharp.reports.sections.modes import strategy
 from tests.reports.parts import block, blocks, section, texts, with_series, with_source
 
 

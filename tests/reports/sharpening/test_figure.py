@@ -88,7 +88,7 @@ def test_run_and_colder_base_lie_in_one_plane_from_the_base_on(context: Context)
     assert (run.x, run.y) == ((0.25, 0.35, 0.45, 0.5), (0.8, 0.75, 0.7, 0.6))
     assert panel.names == (("base", "T=0.6", "T=0.3"), ("", "10", "20", "step 30"))
     assert (panel.greedy.x, panel.greedy.y, panel.greedy.name) == (0.45, 0.45, "greedy")
-    ((start, hot, colour),) = panel.hotter
+    ((start, hot, colour),) = panel.higher_t
     assert ((start.x, start.y), (hot.x, hot.y, hot.name), colour) == ((0.5, 0.6), (0.35, 0.72, "T=1.5"), run.colour)
     assert (figure.x_label, figure.y_label) == ("pass@1 (probability)", "pass@4 (probability)")
     assert "grpo: from 0.250 and 0.800 at the base to 0.500 and 0.600 at step 30." in panel.description
@@ -134,7 +134,7 @@ def test_a_base_that_was_not_drawn_sharper_leaves_the_path_and_how_to_get_the_re
     panel = plane(figure)
     assert [line.label for line in panel.lines] == ["grpo"]
     assert panel.names == (("base", "10", "20", "step 30"),)
-    assert (panel.curve, panel.band, panel.greedy, panel.hotter) == ((), (), None, ())
+    assert (panel.curve, panel.band, panel.greedy, panel.higher_t) == ((), (), None, ())
     assert figure.notes == (HOW,)
     assert "--controls" in HOW
     drawn = controlled(context)
@@ -149,7 +149,7 @@ def test_hotter_draws_that_end_below_the_k_of_the_figure_are_said_to_and_how_to_
     rows = pd.DataFrame(shorter).astype({"k": held["k"].dtype})
     short = with_source(colder, findings=pd.concat([held, rows], ignore_index=True))
     figure = sharpening_figure(short, short.series[0])
-    assert plane(figure).hotter == ()
+    assert plane(figure).higher_t == ()
     said = "at higher temperatures are not shown: their samples reach only k = 2, and this figure has k = 4 (oversharp "
     assert figure.notes == (f"Checkpoints {said}audit --control-n 4).",)
     assert sharpening_figure(short, short.series[1]).notes == ()
@@ -230,8 +230,8 @@ def test_the_base_at_a_lower_temperature_and_a_hotter_checkpoint_are_ringed_wher
     for series in colder.series:
         (ring,) = plane(sharpening_figure(colder, series)).ringed
         assert (ring.x, ring.y, ring.name) == (0.3, 0.78, "")
-    hotter = shipping(context, step=30, temperature=1.5)
-    (ring,) = plane(sharpening_figure(hotter, hotter.series[0])).ringed
+    higher_t = shipping(context, step=30, temperature=1.5)
+    (ring,) = plane(sharpening_figure(higher_t, higher_t.series[0])).ringed
     assert (ring.x, ring.y) == (0.35, 0.72)
 
 
@@ -268,7 +268,7 @@ def test_runs_of_one_base_share_its_frontier_and_others_do_not(context: Context)
     panel = plane(figure)
     assert [line.label for line in panel.lines] == ["base at lower temperatures", "grpo", "iac"]
     assert panel.names[1:] == (("", "", "", "step 30"), ("", "", "", "step 30"))
-    assert len(panel.hotter) == 2
+    assert len(panel.higher_t) == 2
     each = [block.figure_id for block in blocks(compare(context), Figure)]
     assert each[:2] == ["sharpening-1", "sharpening-2"]
     other = context.series[1].checkpoints.replace({"checkpoint_id": {"base-0": "another"}})
