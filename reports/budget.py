@@ -15,7 +15,7 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.pictures.waterfall import Waterfall, WaterfallPart
 from oversharp.reports.records import Cell, Figure, Table, columns
-from oversharp.reports.wording import bound
+from oversharp.reports.wording import float_or_none
 
 MEASURE = "change_budget"
 TITLE = "Decomposition of the change"
@@ -60,9 +60,9 @@ def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> B
     k = int(rows["k"].max()) if k is None else k
     by_scope = {str(row["scope"]): row for row in rows[rows["k"] == k].to_dict("records")}
     known = {
-        scope: _part(scope, float(row["value"]), bound(row["low"]), bound(row["high"]))
+        scope: _part(scope, float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"]))
         for scope, row in by_scope.items()
-        if bound(row["value"]) is not None
+        if float_or_none(row["value"]) is not None
     }
     if "all" not in known:
         return None

@@ -14,7 +14,7 @@ from oversharp.reports.evidence.problem_details import ProblemDetails
 from oversharp.reports.evidence.source import SeriesSource, Source
 from oversharp.reports.findings.figures import measure_block
 from oversharp.reports.records import Block, Constant, Figure, Missing
-from oversharp.reports.wording import Change, bound, known_findings
+from oversharp.reports.wording import Change, float_or_none, known_findings
 
 
 def group_missing(made: Sequence[Block]) -> tuple[Block, ...]:
@@ -73,8 +73,8 @@ class Context:
 
     def in_section(self, section: MeasureSection, *, without: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the measures that declare ``section``, by rank and name, except those ``without``."""
-        measures = [one for one in self.measures.values() if one.section == section and one.name not in without]
-        return tuple(one.name for one in sorted(measures, key=lambda one: (one.rank, one.name)))
+        measures = [m for m in self.measures.values() if m.section == section and m.name not in without]
+        return tuple(measure.name for measure in sorted(measures, key=lambda measure: (measure.rank, measure.name)))
 
     def pass_change(self, series: SeriesSource, k: int, *, exact: bool = False) -> Change | None:
         """Return pass@k of base and last checkpoint with the paired difference; None if one is unknown."""
@@ -88,8 +88,8 @@ class Context:
             before=float(before["value"]),
             after=float(after["value"]),
             delta=float(after["value"] - before["value"]) if difference is None else float(difference["value"]),
-            low=None if difference is None else bound(difference["low"]),
-            high=None if difference is None else bound(difference["high"]),
+            low=None if difference is None else float_or_none(difference["low"]),
+            high=None if difference is None else float_or_none(difference["high"]),
             n_problems=len(series.problem_ids),
         )
 

@@ -242,8 +242,8 @@ def _pictures(decision: Decision) -> str:
 
     Waterfalls are on a separate row.
     """
-    beside = [other for other in decision.figures if not any(isinstance(panel, Waterfall) for panel in other.panels)]
-    panels = [len(figure.panels) for figure in beside]
+    others = [figure for figure in decision.figures if not any(isinstance(panel, Waterfall) for panel in figure.panels)]
+    panels = [len(figure.panels) for figure in others]
     return "bases" if len(panels) > 1 and panels[0] > 1 else str(min(sum(panels), 4))
 
 

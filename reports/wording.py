@@ -51,7 +51,7 @@ class Change:
     def too_few(self) -> str:
         """Text in place of a wide CI if the direction is ``unclear``."""
         count = numbers.plural(self.n_problems or 0, "problem")
-        return f"too few problems to tell ({numbers.points(self.delta)} points over {count})"
+        return f"too few problems to decide ({numbers.points(self.delta)} points over {count})"
 
 
 def change_of_probability(name: str, change: Change) -> str:
@@ -109,6 +109,6 @@ def _shorten_list(places: list[str], limit: int = 4) -> str:
     return f"{', '.join(places[: limit - 1])} and {len(places) - limit + 1} more"
 
 
-def bound(value: object) -> float | None:
-    """Convert a database number to float; NULL becomes None."""
+def float_or_none(value: object) -> float | None:
+    """Return a database number as float, None for NULL."""
     return None if value is None or pd.isna(value) else float(value)  # type: ignore[call-overload,arg-type]

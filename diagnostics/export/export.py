@@ -137,7 +137,7 @@ def export(
             joined = bool(figures) and target == folder / "plots"
             _require_free(target, replace=replace or joined, is_left=target.name in left)
         new = {target.name for target in targets if not target.exists()}
-        with _unfinished(folder, left | new) as finished:
+        with _list_unfinished(folder, left | new) as finished:
             written = tuple(entry for name in wanted for entry in job.write(name))
             finished.update(target.name for target in targets)
     return ExportResult(series=chosen, written=written, push=push and _push_command(push, folder / "samples"))
@@ -326,7 +326,7 @@ def _left_unfinished(folder: Path) -> set[str]:
 
 
 @contextmanager
-def _unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
+def _list_unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
     """List ``names`` in a file of ``folder`` during the block; afterwards only those not added to the yielded set.
 
     An error before anything is written leaves no folder. Raises ``StoreError`` if the folder cannot be written.

@@ -258,7 +258,7 @@ def _load_code(name: str | None) -> str:
 
 
 def _card_metadata(series: Sequence[str], n_samples: int) -> list[str]:
-    """Return YAML metadata with values as JSON, which is valid YAML whatever the series names contain."""
+    """Return YAML metadata with values as JSON, which is valid YAML for any series name."""
     samples = {"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}
     fields = {
         "pretty_name": f"Graded responses of {', '.join(series)}",

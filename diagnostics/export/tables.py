@@ -80,7 +80,7 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
     """Return the verdict's sentence on every series, then a table of its numbers."""
     sentences = [f"- **{_cell(row.series)}**: {_cell(row.sentence)}" for row in frame.itertuples()]
     columns = ("series", "label", "p_exact", "p_population", "p_minority", "k_most")
-    body = [[_number(value) for value in row] for row in _titled(frame)[list(columns)].itertuples(index=False)]
+    body = [[_number(value) for value in row] for row in _add_titles(frame)[list(columns)].itertuples(index=False)]
     return "\n\n".join(["# Verdicts", "\n".join(sentences), _table(columns, body)]) + "\n"
 
 
@@ -130,13 +130,13 @@ def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:
 
 def verdicts_latex(frame: pd.DataFrame) -> str:
     """Return a LaTeX row per series with the label's name and the p values (booktabs)."""
-    shown = _titled(frame)[["series", "label", "p_exact", "p_population"]]
+    shown = _add_titles(frame)[["series", "label", "p_exact", "p_population"]]
     columns = ["series", "label", "p, these problems", "p, population"]
     body = [[_number(value) for value in row] for row in shown.itertuples(index=False)]
     return f"{_BOOKTABS}\n{pd.DataFrame(body, columns=columns).to_latex(index=False, escape=True)}"
 
 
-def _titled(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_titles(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the verdicts with headings as in the report."""
     return frame.assign(label=frame["label"].map({label: TITLES[heading] for label, heading in HEADINGS.items()}))
 

@@ -1,1 +1,1 @@
-"""Series beside each other: pairs, seeds of one objective, and what must be equal to compare."""
+"""Comparison of series: pairs of series, and objectives over training seeds."""

@@ -1,1 +1,1 @@
-"""What a report reads from the store: series, problems, kernels, and which of them may be compared."""
+"""Data that a report reads from the store: series, problems, kernels, and comparability of series."""

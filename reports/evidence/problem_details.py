@@ -68,8 +68,8 @@ QUALIFY row_number() OVER (
 ) <= $shown
 ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correct DESC, mode
 """
-# Correct responses come first at the base, and at the last checkpoint for gained problems. Of the base's samples only
-# those that its counts include: the same number as for every checkpoint.
+# Correct responses come first at the base, and at the last checkpoint for gained problems. The base has as many samples
+# here as every checkpoint.
 _RESPONSES = """
 WITH texts AS (
     SELECT
@@ -154,10 +154,10 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         ids = [problem_id for problem_id in picked if problem_id in series.problem_ids]
         own = changes[series.name]
         gained = [str(v) for v in own.loc[own["state"].isin(["gained", "rose"]), "problem_id"] if v in ids]
-        asked = _query_parameters(series, ids)
-        modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **asked))
+        parameters = _query_parameters(series, ids)
+        modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **parameters))
         ends = {"head": HEAD_CHARACTERS, "tail": TAIL_CHARACTERS}
-        responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, **ends, **asked))
+        responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, **ends, **parameters))
     return ProblemDetails(
         picked=picked,
         halves=store.frame(_HALVES),

@@ -20,10 +20,10 @@ from oversharp.reports.findings.tables import (
     measure_table,
     scope_label,
     scope_order,
-    spread,
+    spread_evenly,
 )
 from oversharp.reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
-from oversharp.reports.wording import WITH_MODES, bound, known_findings, reasons
+from oversharp.reports.wording import WITH_MODES, float_or_none, known_findings, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
@@ -92,8 +92,8 @@ def line_of(
 ) -> Line:
     """Return a line through ``rows`` in ascending ``x``, with CIs if ``bands``."""
     rows = rows.sort_values(x, kind="stable")
-    low = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["low"])
-    high = tuple(None if (v := bound(cell)) is None else factor * v for cell in rows["high"])
+    low = tuple(None if (v := float_or_none(cell)) is None else factor * v for cell in rows["low"])
+    high = tuple(None if (v := float_or_none(cell)) is None else factor * v for cell in rows["high"])
     banded = bands and any(value is not None for value in low) and any(value is not None for value in high)
     return Line(
         label=label,
@@ -227,7 +227,7 @@ def _panels(
     groups: tuple[Any, ...] = ()
     if plot.group == "k":
         every = sorted({int(k) for k in rows["k"].dropna()})
-        groups = spread(every, MAX_ORDERED_LINES)
+        groups = spread_evenly(every, MAX_ORDERED_LINES)
         if len(groups) < len(every):
             dropped = (f"Shown: {len(groups)} of {len(every)} values of k; the table has all.",)
     elif plot.group == "scope":

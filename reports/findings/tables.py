@@ -13,7 +13,7 @@ from oversharp.diagnostics.measures.contract import Measure
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import Source
 from oversharp.reports.records import DASH, Cell, Column, Table
-from oversharp.reports.wording import WITH_MODES, bound
+from oversharp.reports.wording import WITH_MODES, float_or_none
 
 MAX_TABLE_COLUMNS = 16
 #: Labels of scopes that are not groups of samples or problems, or whose names are unclear.
@@ -44,7 +44,7 @@ class Display:
         >>> Display(factor=1, unit="probability", is_difference=False).cell(0.25, 0.2, 0.3).text
         '0.250 [0.200, 0.300]'
         """
-        value_f, low_f, high_f = bound(value), bound(low), bound(high)
+        value_f, low_f, high_f = float_or_none(value), float_or_none(low), float_or_none(high)
         if value_f is None:
             return DASH
         text = self.text(value_f)
@@ -63,7 +63,7 @@ def display_of(unit: str, *, signed: bool) -> Display:
     return Display(factor=1.0, unit=unit, is_difference=False)
 
 
-def spread(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
+def spread_evenly(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
     """Return at most ``limit`` of ``values``, evenly spread, with the first and the last."""
     if len(values) <= limit:
         return tuple(values)
@@ -105,7 +105,7 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
         keys: list[Any] = sorted(rows["k"].dropna().unique())
     else:
         keys = sorted({str(scope) for scope in rows["scope"]}, key=scope_order)
-    shown = list(spread(keys, MAX_TABLE_COLUMNS))
+    shown = list(spread_evenly(keys, MAX_TABLE_COLUMNS))
     several = len(source.series) > 1
     head = [Column(name="series", numeric=False)] if several else []
     if by == "k":

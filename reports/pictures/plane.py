@@ -231,8 +231,8 @@ def place_names(
     >>> place_names([name], frame=(0, 0, 100, 100), points=full)
     []
     """
-    marks = [_around(x, y, point_pt) for x, y in points]
-    thin = [_around(x, y, 0.0) for x, y in strokes]
+    marks = [_box_around(x, y, point_pt) for x, y in points]
+    thin = [_box_around(x, y, 0.0) for x, y in strokes]
     taken: list[Box] = []
     placed = []
     for name in wanted:
@@ -270,7 +270,7 @@ def _box_cost(box: Box, rank: int, frame: Box, taken: list[Box], marks: list[Box
     )
 
 
-def _around(x: float, y: float, half: float) -> Box:
+def _box_around(x: float, y: float, half: float) -> Box:
     return (x - half, y - half, x + half, y + half)
 
 

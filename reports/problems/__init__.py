@@ -1,1 +1,1 @@
-"""Single problems of an audit: lost and gained ones, with their responses."""
+"""Sections on single problems: lost and gained ones, with their responses."""

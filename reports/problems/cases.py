@@ -14,7 +14,7 @@ from oversharp.reports.evidence.problem_changes import intermediate_success, suc
 from oversharp.reports.evidence.problem_details import TEXT_CAP
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.figures import series_colour
-from oversharp.reports.findings.tables import spread
+from oversharp.reports.findings.tables import spread_evenly
 from oversharp.reports.problems.table import CROWD, Names, case_id, truncate_text
 from oversharp.reports.records import (
     DASH,
@@ -122,7 +122,7 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
     bounded = counts.assign(low=low, high=high)
     at = {(row["series"], row["step"]): row for row in bounded.to_dict("records")}
     steps = sorted({int(step) for step in counts["step"]})
-    shown = spread(steps, SHOWN_STEPS_OF_MANY if many else SHOWN_STEPS)
+    shown = spread_evenly(steps, SHOWN_STEPS_OF_MANY if many else SHOWN_STEPS)
     body = []
     for step in shown:
         cells = [Cell.count(step)]

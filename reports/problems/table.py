@@ -201,7 +201,7 @@ def problem_table(
         ),
         rows=tuple(body),
         states=tuple(states),
-        search=names.searched([str(v) for v in shown["problem_id"]]),
+        search=names.search_texts([str(v) for v in shown["problem_id"]]),
         note=_note(drawn, series) + (more if left else ""),
     )
 
@@ -264,7 +264,7 @@ class Names:
         """Return a cell with the id."""
         return Cell(text=truncate_text(self.name(problem_id), NAME_CAP), code=True)
 
-    def searched(self, problem_ids: Sequence[str]) -> tuple[str, ...]:
+    def search_texts(self, problem_ids: Sequence[str]) -> tuple[str, ...]:
         """Return additional searchable text per problem (prompts, ids); empty if the cells already show all of it."""
         prompts = [str(self._texts[problem_id]["prompt"]) for problem_id in problem_ids]
         names = [self.name(problem_id) for problem_id in problem_ids]

@@ -18,7 +18,7 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.published import published_tables
 from oversharp.reports.records import DASH, Block, Cell, Column, Missing, Section, Table
-from oversharp.reports.wording import bound
+from oversharp.reports.wording import float_or_none
 
 OWN = "own"
 FULL_DATA = "oversharp.reports.published.published_tables()"
@@ -66,9 +66,9 @@ def published_pairs() -> tuple[PublishedPair, ...]:
     """
     printed: dict[tuple[str, str, str], dict[str, dict[tuple[str, int | None], float]]] = {}
     for row in published_tables().to_dict("records"):
-        if (value := bound(row["value"])) is None or not row["benchmark"]:
+        if (value := float_or_none(row["value"])) is None or not row["benchmark"]:
             continue
-        k = bound(row["k"])
+        k = float_or_none(row["k"])
         where = (f"[{row['paper']}]\N{NO-BREAK SPACE}{row['table']}", str(row["model"]), str(row["benchmark"]))
         own = printed.setdefault(where, {}).setdefault(str(row["method"]), {})
         own[(str(row["metric"]), None if k is None else int(k))] = round(value * _UNITS[row["unit"]], _DECIMALS)

@@ -1,1 +1,1 @@
-"""The sections of the report, one file each: a function from the context to what it says."""
+"""Sections of the report: functions from the context to a section record."""

@@ -18,7 +18,7 @@ from oversharp.reports.sections.coverage_figures import (
     curves,
     ends_table,
 )
-from oversharp.reports.wording import Change, bound, known_findings
+from oversharp.reports.wording import Change, float_or_none, known_findings
 
 TASK = "task:"
 #: Measures with separate figures in this section or on the first screen.
@@ -71,9 +71,9 @@ def _change_in_band(context: Context, series: SeriesSource, k: int) -> Change | 
     """Return the change at the last checkpoint with the bounds of the band instead of its pointwise CI."""
     change = context.pass_change(series, k)
     row = context.source.value_at(SIMULTANEOUS, series.name, series.last_step, k=k)
-    if change is None or row is None or bound(row["low"]) is None:
+    if change is None or row is None or float_or_none(row["low"]) is None:
         return None
-    return replace(change, low=bound(row["low"]), high=bound(row["high"]))
+    return replace(change, low=float_or_none(row["low"]), high=float_or_none(row["high"]))
 
 
 def _by_task(context: Context) -> tuple[Table, ...]:

@@ -27,7 +27,7 @@ from oversharp.reports.records import (
     columns,
 )
 from oversharp.reports.sections.verdict_tables import decline_text, k_star_text, lost_coverage, window_text
-from oversharp.reports.wording import bound, known_findings
+from oversharp.reports.wording import float_or_none, known_findings
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
@@ -159,7 +159,7 @@ def scale_of(values: Sequence[float]) -> float:
 
 
 def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: float, *, is_band: bool) -> ChangeMap:
-    """Return the map of one series. Pointwise CIs mark no cells: among so many, some exclude 0 by chance."""
+    """Return the map of one series. Pointwise CIs mark no cells: some of many exclude 0 by chance."""
     steps = sorted({int(step) for step in rows["step"]})
     ks = sorted({int(k) for k in rows["k"]})
     by_place = {(int(row["k"]), int(row["step"])): row for row in rows.to_dict("records")}
@@ -197,7 +197,7 @@ def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: floa
     )
 
 
-def _recommended(series: SeriesSource) -> ShippingStep | None:
+def _find_recommendation(series: SeriesSource) -> ShippingStep | None:
     """Return the recommendation over all series if it is of this one or the base, else None."""
     verdict = series.verdict
     choice = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
@@ -206,7 +206,7 @@ def _recommended(series: SeriesSource) -> ShippingStep | None:
 
 def _recommended_step(series: SeriesSource) -> int | None:
     """Return the recommended step, None unless it is a checkpoint at the audit's temperature."""
-    choice = _recommended(series)
+    choice = _find_recommendation(series)
     return None if choice is None or choice.is_base or choice.temperature is not None else choice.step
 
 
@@ -225,7 +225,7 @@ class _ExtraRow:
 
 def _recommended_row(context: Context, series: SeriesSource, ks: Sequence[int]) -> _ExtraRow | None:
     """Return the row above the checkpoints, None if the recommendation is a checkpoint at the audit's temperature."""
-    choice = _recommended(series)
+    choice = _find_recommendation(series)
     if choice is None or _recommended_step(series) is not None:
         return None
     if choice.temperature is None:
@@ -249,7 +249,7 @@ def _recommended_row(context: Context, series: SeriesSource, ks: Sequence[int]) 
 
 
 def _excludes_0(low: object, high: object) -> bool:
-    low_f, high_f = bound(low), bound(high)
+    low_f, high_f = float_or_none(low), float_or_none(high)
     return low_f is not None and high_f is not None and (low_f > 0.0 or high_f < 0.0)
 
 
@@ -316,7 +316,7 @@ def ends_table(context: Context) -> tuple[Table, ...]:
 
 
 def _band_cell(row: pd.Series) -> Cell:
-    low, high = bound(row["low"]), bound(row["high"])
+    low, high = float_or_none(row["low"]), float_or_none(row["high"])
     if low is None or high is None:
         return DASH
     return Cell(text=f"[{numbers.points(low)}, {numbers.points(high)}]", sort=low)

@@ -17,7 +17,7 @@ from oversharp.reports.findings.figures import MAX_BANDS, describe_panel, series
 from oversharp.reports.findings.tables import Display, display_of, scope_label, scope_order
 from oversharp.reports.records import DASH, Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 from oversharp.reports.sections.kernel_figures import heat_map, last_step
-from oversharp.reports.wording import bound, known_findings
+from oversharp.reports.wording import float_or_none, known_findings
 
 #: (measure, scope) → noun of the counts n, if not problems.
 _COUNTED_NOUNS = {
@@ -136,7 +136,7 @@ def _coupling_sentence(context: Context, series: SeriesSource) -> str:
     row = context.source.value_at("kernel_rho_correct", series.name, series.last_step)
     if row is None:
         return ""
-    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+    value, low, high = float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])
     if low is not None and low > 0:
         what = "a gradient step on one correct response raises the other correct ones of its problem"
     elif high is not None and high < 0:
@@ -155,7 +155,7 @@ def _prediction_sentence(context: Context, series: SeriesSource, kernels: Series
     for scope in (TRAINING, OWN):
         row = context.source.value_at("kernel_prediction", series.name, series.last_step, scope=scope)
         if row is not None:
-            r, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+            r, low, high = float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])
             text = f"r = {numbers.decimal(r, 2)}"
             if low is not None and high is not None:
                 text += f", {numbers.NINETY_FIVE} CI {numbers.decimal(low, 2)} to {numbers.decimal(high, 2)}"
@@ -186,7 +186,7 @@ def _fall_sentence(context: Context, series: SeriesSource) -> str:
     row = context.source.value_at("z_prime_fall", series.name, series.last_step, scope="difference")
     if row is None:
         return ""
-    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+    value, low, high = float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])
     if low is None or high is None:
         return ""
     what = "fell more" if high < 0 else "fell less" if low > 0 else "did not change significantly differently"

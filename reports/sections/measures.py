@@ -12,7 +12,7 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Constant, Section
-from oversharp.reports.wording import FEW_PROBLEMS, WITH_MODES, bound, known_findings
+from oversharp.reports.wording import FEW_PROBLEMS, WITH_MODES, float_or_none, known_findings
 
 ENTROPIES = {
     "answer_entropy": "answer entropy",
@@ -84,17 +84,17 @@ def _interference_lead(context: Context, series: SeriesSource) -> str:
     row = context.source.value_at("interference", series.name, series.last_step)
     if row is None:
         return "no panel was scored under base and last checkpoint; see the reasons below."
-    text = f"correct responses of the base changed by {_signed(float(row['value']))} nats per response on average"
+    text = f"correct responses of the base changed by {_signed_text(float(row['value']))} nats per response on average"
     middle = context.source.value_at("interference", series.name, series.last_step, scope="median")
     if middle is not None:
-        text += f", those of the median problem by {_signed(float(middle['value']))}"
-        low, high = bound(middle["low"]), bound(middle["high"])
+        text += f", those of the median problem by {_signed_text(float(middle['value']))}"
+        low, high = float_or_none(middle["low"]), float_or_none(middle["high"])
         if low is not None and high is not None:
-            text += f" ({numbers.NINETY_FIVE} CI {_signed(low)} to {_signed(high)})"
+            text += f" ({numbers.NINETY_FIVE} CI {_signed_text(low)} to {_signed_text(high)})"
     return f"{text}, by the last checkpoint.{_correlation_sentence(context, series)}"
 
 
-def _signed(value: float) -> str:
+def _signed_text(value: float) -> str:
     return numbers.decimal(value, 2, signed=True)
 
 

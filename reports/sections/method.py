@@ -129,7 +129,7 @@ def _settings(context: Context) -> Table:
     keys = tuple(context.series[0].settings)
     rows = []
     for key in keys:
-        values = [_shown(series.settings.get(key)) for series in context.series]
+        values = [_value_text(series.settings.get(key)) for series in context.series]
         differs = len(set(values)) > 1
         name = f"{key} (differs)" if differs else key
         rows.append((differs, (Cell(text=name), *(Cell(text=value, code=True) for value in values))))
@@ -142,7 +142,7 @@ def _settings(context: Context) -> Table:
     )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return numbers.UNKNOWN
     if isinstance(value, float):

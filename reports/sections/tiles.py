@@ -8,7 +8,7 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Tile
-from oversharp.reports.wording import WITH_MODES, Change, bound
+from oversharp.reports.wording import WITH_MODES, Change, float_or_none
 
 _VERBS = {"rose": "rose:", "fell": "fell:", "unchanged": "no change detected:", "unknown": "changed:"}
 
@@ -48,12 +48,12 @@ def _share_tile(context: Context, series: SeriesSource, measure: str, title: str
         title = f"{title}, where problems list their modes"
     if row is None:
         return None
-    count = bound(row["n"])
+    count = float_or_none(row["n"])
     of = "" if count is None else f"of {numbers.plural(int(count), counted)}, "
     return Tile(
         title=title,
         value=numbers.percent(float(row["value"])),
-        change=f"{of}{numbers.percent_interval(bound(row['low']), bound(row['high']))}",
+        change=f"{of}{numbers.percent_interval(float_or_none(row['low']), float_or_none(row['high']))}",
         direction="unknown",
     )
 
@@ -74,4 +74,4 @@ def _effective_modes(context: Context, series: SeriesSource) -> Tile | None:
 
 
 def _modes_interval(row: pd.Series) -> str:
-    return numbers.interval(bound(row["low"]), bound(row["high"]), "modes") or numbers.UNKNOWN
+    return numbers.interval(float_or_none(row["low"]), float_or_none(row["high"]), "modes") or numbers.UNKNOWN

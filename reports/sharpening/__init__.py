@@ -1,1 +1,1 @@
-"""Better, or only sharper: runs beside their base at lower temperatures."""
+"""Figures that compare runs with their base at lower temperatures."""

@@ -16,7 +16,7 @@ from oversharp.reports.findings.figures import series_colour
 from oversharp.reports.findings.tables import display_of
 from oversharp.reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
 from oversharp.reports.sharpening.points import Point, Points, k_of, points_of
-from oversharp.reports.wording import bound, known_findings
+from oversharp.reports.wording import float_or_none, known_findings
 
 TITLE = "better, or only sharper?"
 LOWER_T = "base at lower temperatures"
@@ -225,9 +225,9 @@ def _last_power(points: Points, line: Line) -> str:
 
 def _higher_t_spots(all_points: Sequence[Points], paths: Sequence[Line]) -> tuple[tuple[Spot, Spot, Colour], ...]:
     return tuple(
-        (next(point for point in points.run if point.step == hot.step).spot, hot.spot, line.colour)
+        (next(own for own in points.run if own.step == point.step).spot, point.spot, line.colour)
         for points, line in zip(all_points, paths, strict=True)
-        for hot in points.hotter
+        for point in points.higher_t
     )
 
 
@@ -368,7 +368,7 @@ def _agreement_sentence(context: Context, series: SeriesSource) -> tuple[str, ..
     if rows.empty:
         return ()
     row = rows.iloc[0]
-    value, low, high = float(row["value"]), bound(row["low"]), bound(row["high"])
+    value, low, high = float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])
     interval = f" ({numbers.points_interval(low, high)})" if low is not None and high is not None else ""
     side = "above" if value >= 0 else "below"
     sentence = (
@@ -386,7 +386,7 @@ def _describe_plane(all_points: Sequence[Points]) -> str:
         base, last = points.run[0], points.run[-1]
         where = points.series.step_text(last.step)
         parts.append(f"{points.series.name}: from {_place_text(base)} at the base to {_place_text(last)} at {where}.")
-        higher_t = [f"{_place_text(point)} at {point.name}" for point in points.hotter]
+        higher_t = [f"{_place_text(point)} at {point.name}" for point in points.higher_t]
         if higher_t:
             where = points.series.step_text(points.higher_t[0].step)
             parts.append(f"Higher temperatures at {where}: {', '.join(higher_t)}.")
@@ -410,7 +410,7 @@ def _table(all_points: Sequence[Points]) -> Table:
     rows += [(of_all, f"base reweighted, {point.name}", point) for point in first.power]
     for name, points in zip(names, all_points, strict=True):
         rows += [(name, point.name, point) for point in points.run[1:]]
-        rows += [(name, f"{points.series.step_text(point.step)} at {point.name}", point) for point in points.hotter]
+        rows += [(name, f"{points.series.step_text(point.step)} at {point.name}", point) for point in points.higher_t]
     return Table(
         title="pass@1 and pass@k, run and controls: data",
         columns=columns("series", "checkpoint", numbers=("pass@1", f"pass@{first.k}")),

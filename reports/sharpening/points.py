@@ -11,7 +11,7 @@ import pandas as pd
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Spot
-from oversharp.reports.wording import bound, known_findings
+from oversharp.reports.wording import float_or_none, known_findings
 
 CONTROL, POWER = "control_pass_at_k", "power="
 _LEAST_PLACES = 2  # minimum points of a path
@@ -160,4 +160,4 @@ def _point(
 
 
 def _with_bounds(row: pd.Series[Any]) -> Bounded:
-    return float(row["value"]), bound(row["low"]), bound(row["high"])
+    return float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])

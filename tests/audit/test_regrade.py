@@ -242,7 +242,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
               "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip
     assert n["n_problems"].tolist() == [PROBLEMS, PROBLEMS - 2]
-    assert "2 problems left out of val (exact)" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "2 problems omitted from val (exact)" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -308,7 +308,7 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
 def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path) -> None:
     page = oversharp.report(store).read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
-    assert "16 times per problem by verl; temperature, top-p, most tokens and seed are not told by verl." in text
+    assert "16 times per problem by verl (temperature, top-p, max tokens and seed not recorded)." in text
     assert "correct is told by the reward that verl recorded" in text
     assert "Whether samples were cut off before they had answered is not known of every checkpoint" in text
     for never in ("<NA>", "&lt;NA&gt;", ": None", " nan", "recorded:verl", "--panel", "run oversharp confirm"):

@@ -64,7 +64,8 @@ def test_coverage_says_for_which_k_the_curve_moved(page: Page) -> None:
     lead = section(page, "coverage").lead
     assert lead[0] == "grpo: at the last checkpoint pass@k is above the base for k = 1 and below it for k = 4."
     assert lead[1] == (
-        "iac: at the last checkpoint pass@k is above the base for k = 1 and no difference was detected for k = 4."
+        "iac: at the last checkpoint pass@k is above the base for k = 1 and not significantly different from the "
+        "base for k = 4."
     )
 
 

@@ -55,16 +55,16 @@ def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: 
     assert "k* = 2.0" in figure.panels[0].description
 
 
-def test_a_k_star_beyond_the_range_is_said_and_not_drawn(context: Context) -> None:
+def test_a_k_star_beyond_the_range_is_noted_and_not_drawn(context: Context) -> None:
     figure = curves(judged(context, k_star=Estimate(value=None, low=3.0, high=None)))
     assert figure.panels[0].marks == ()
     assert any(note.startswith("grpo: k* lies beyond 4") for note in figure.notes)
 
 
-def test_a_crossing_without_a_loss_is_told_as_chance_and_not_drawn(context: Context) -> None:
+def test_a_crossing_without_a_loss_may_be_chance_and_is_not_drawn(context: Context) -> None:
     figure = curves(judged(context, label="inconclusive"))
     assert figure.panels[0].marks == ()
-    assert any(note.endswith("against the base); without a loss it may be chance.") for note in figure.notes)
+    assert any(note.endswith("against the base); not significant, so it may be chance.") for note in figure.notes)
 
 
 def test_marks_are_drawn_as_lines_with_their_words(context: Context) -> None:
@@ -79,11 +79,11 @@ def test_the_changes_are_drawn_inside_the_simultaneous_band(context: Context) ->
     line = figure.panels[0].lines[0]
     assert line.high[-1] == pytest.approx(100 * (0.25 + 0.07))
     table = figure.table
-    assert table.title.endswith("with the interval of each change by itself")
+    assert table.title.endswith("with pointwise CIs")
     assert table.rows[3][2].text == "+25.0 [+22.0, +28.0]"
 
 
-def test_without_the_band_each_change_keeps_its_own_and_the_reason_stands_there(context: Context) -> None:
+def test_without_the_band_the_figure_has_pointwise_cis_and_the_reason(context: Context) -> None:
     figure, missing = changes_over_steps(context)
     assert figure.panels[0].lines[0].high[-1] == pytest.approx(28.0)
     assert missing.title == "Simultaneous band of the changes"
@@ -98,7 +98,7 @@ def test_an_onset_is_marked_after_a_loss_alone(context: Context) -> None:
     assert all(panel.marks == () for panel in quiet.panels)
 
 
-def test_the_map_marks_what_the_band_leaves_out_of_0(context: Context) -> None:
+def test_the_map_marks_cells_whose_band_excludes_0(context: Context) -> None:
     figure = change_map(with_band(context, half_width=0.07))
     grpo, iac = figure.panels
     assert (grpo.rows, grpo.columns) == (("10", "20", "30"), ("1", "4"))
@@ -107,47 +107,49 @@ def test_the_map_marks_what_the_band_leaves_out_of_0(context: Context) -> None:
     assert [row[0] for row in grpo.sure] == [True, True, True]
     assert [row[1] for row in iac.sure] == [False, False, False]
     assert grpo.scale == iac.scale == 30.0
-    assert "3 of 6 lie surely above the base, 2 below" in grpo.description
+    assert "of 6, 3 are significantly above the base and 2 below" in grpo.description
 
 
 def test_a_pointwise_interval_marks_nothing_on_the_map(context: Context) -> None:
     figure = change_map(context)
-    assert "Nothing is marked: the simultaneous band is missing." in figure.caption
+    assert "No marks: there is no simultaneous band." in figure.caption
     assert not any(any(row) for panel in figure.panels for row in panel.sure)
 
 
 def test_the_lead_follows_the_band_where_there_is_one(context: Context) -> None:
     wide = coverage(with_band(context, half_width=0.21))
     assert wide.lead[0] == (
-        "grpo: at the last checkpoint pass@k is above the base for k = 1 and no difference was detected for k = 4, "
-        "judged by the simultaneous 95\xa0% band."
+        "grpo: at the last checkpoint pass@k is above the base for k = 1 and not significantly different from the "
+        "base for k = 4, according to the simultaneous 95\xa0% band."
     )
     assert coverage(context).lead[0].endswith("pass@k is above the base for k = 1 and below it for k = 4.")
 
 
-def test_base_and_last_stand_beside_both_intervals(context: Context) -> None:
+def test_the_table_of_ends_has_both_intervals(context: Context) -> None:
     grpo, _ = ends_table(with_band(context, half_width=0.07))
     assert grpo.title == "pass@k of base and last checkpoint: grpo"
     assert texts(grpo)[1] == ["4", "0.800", "0.600", "−20.0 [−23.0, −17.0]", "[−27.0, −13.0]"]
 
 
-def test_the_row_of_a_temperature_stands_in_the_table_and_is_marked_by_the_band_of_the_choice(context: Context) -> None:
-    """pass@1 surely rises there, pass@4 falls by one point ±3: one corner of two."""
+def test_the_row_of_a_temperature_is_marked_by_the_band_of_the_recommendation(
+    context: Context,
+) -> None:
+    """pass@1 rises significantly there, pass@4 falls by one point ±3: one corner of two."""
     hot = recommended(context, lambda one: replace(one, temperature=1.2))
-    held = hot.source.findings
-    row = dict(zip(held.columns, held.iloc[0], strict=True)) | {"why": None, "low": None, "high": None}
+    findings = hot.source.findings
+    row = dict(zip(findings.columns, findings.iloc[0], strict=True)) | {"why": None, "low": None, "high": None}
     drawn = [
         {**row, "measure": "control_pass_at_k", "series": "iac", "step": 20, "scope": "T=1.2", "k": k, "value": value}
         for k, value in ((1, 0.45), (4, 0.79))
     ]
-    added = pd.DataFrame(drawn).astype({"k": held["k"].dtype})
-    hot = with_source(hot, findings=pd.concat([held, added], ignore_index=True))
+    added = pd.DataFrame(drawn).astype({"k": findings["k"].dtype})
+    hot = with_source(hot, findings=pd.concat([findings, added], ignore_index=True))
     figure = change_map(with_band(hot, half_width=0.07))
     assert isinstance(figure, Figure)
     panel = figure.panels[1]
     assert isinstance(panel, ChangeMap)
     assert (panel.rows[0], panel.outlined) == ("20, T=1.2", 0)
     assert panel.sure[0] == (True, False)
-    (told,) = [row for row in texts(figure.table) if row[1] == "20, T=1.2"]
-    assert told == ["iac", "20, T=1.2", "+20.0", "−1.0"]
+    (row_of_t,) = [row for row in texts(figure.table) if row[1] == "20, T=1.2"]
+    assert row_of_t == ["iac", "20, T=1.2", "+20.0", "−1.0"]
     assert r"iac & 20, T=1.2 & +20.0 & $-$1.0 \\" in figure_latex(figure)

@@ -73,9 +73,9 @@ def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callab
     page = page_of(names=("iac",), n_problems=3)
     card = page.headline.cards[0]
     assert (card.reading, card.direction) == ("pass@1 rose; too few problems (3) to tell about pass@4", "unclear")
-    assert card.tiles[1].change == "too few problems to tell (−1.0 points over 3 problems)"
+    assert card.tiles[1].change == "too few problems to decide (−1.0 points over 3 problems)"
     coverage = section(page, "coverage")
-    assert coverage.lead[0].endswith("and 3 problems are too few to tell for k = 4.")
+    assert coverage.lead[0].endswith("and undecided with 3 problems for k = 4.")
     assert "no change detected" not in render_page(replace(page, brief=(), sections=(coverage,)))
 
 

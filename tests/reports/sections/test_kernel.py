@@ -109,7 +109,7 @@ def test_the_heat_map_groups_problems_and_puts_correct_responses_first(usual: Co
     assert "6 gradients" in base.description
 
 
-def test_the_table_says_the_picture_in_numbers(usual: Context) -> None:
+def test_the_table_has_the_numbers_of_the_picture(usual: Context) -> None:
     table = block(kernel(usual), "Gradient kernel").table
     names = ["step 0, correct pairs", "step 0, correct and wrong", "step 0, other problems"]
     assert [column.name for column in table.columns][2:5] == names
@@ -118,14 +118,17 @@ def test_the_table_says_the_picture_in_numbers(usual: Context) -> None:
     assert first[3].sort == pytest.approx(np.sqrt(0.5) / 2, abs=0.01)  # (1,0,0)·(0,1,0) and (1,1,0)·(0,1,0)
 
 
-def test_what_the_kernel_foretold_lies_on_the_line(usual: Context) -> None:
+def test_an_exact_prediction_is_on_the_line(usual: Context) -> None:
     figure = block(kernel(usual), "Last step")
     (panel,) = figure.panels
     xs = [x for line in panel.lines for x in line.x]
     ys = [y for line in panel.lines for y in line.y]
     assert xs == pytest.approx(ys)
     assert {line.label: len(line.x) for line in panel.lines} == {"correct": 4, "not correct": 2}
-    assert "from the own samples: r = 1.00. Only groups part correct, part wrong pull: 2 of them." in figure.caption
+    assert (
+        "from the own samples: r = 1.00. Only groups with correct and wrong responses have a gradient: 2."
+        in figure.caption
+    )
     assert len(figure.table.rows) == 6
 
 
@@ -158,13 +161,13 @@ def test_a_kernel_that_failed_keeps_its_reason(store_of: Callable[..., Path]) ->
     section = kernel(context)
     figure = block(section, "Gradient kernel")
     assert len(figure.panels) == 1
-    assert figure.notes == ("No picture of step 30: NaN in the weights.",)
+    assert figure.notes == ("Not shown: step 30: NaN in the weights.",)
     assert block(section, "Last step").why == ("step 30: NaN in the weights",)
     assert render_page(build_page(context))
 
 
 @pytest.mark.slow
-def test_own_samples_are_needed_to_foretell(section_of: Callable[..., Section]) -> None:
+def test_own_samples_are_needed_for_a_prediction(section_of: Callable[..., Section]) -> None:
     (why,) = block(section_of(roles="panel"), "Last step").why
     assert why.startswith("training batch: the run directory contains no responses of the trainer between the two; own")
 
@@ -174,7 +177,7 @@ def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callabl
     figure = block(section_of(per_problem=60, roles="panel"), "Gradient kernel")
     assert figure.panels[0].groups == (("1", 60),)
     assert len(figure.panels[0].cells) <= MAX_ROWS
-    assert figure.notes == ("Drawn for 1 problem; the measures rest on all of them.",)
+    assert figure.notes == ("Shown: 1 problem; the measures use all.",)
 
 
 def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[Finding]], list[Finding]]:
@@ -197,10 +200,10 @@ def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [
-        (0.2, 0.6, "Raising one correct response lifts the other correct ones of its problem (mean cosine of their "
-         "gradients 0.40 at the last checkpoint, 0.10 at the base)."),
-        (-0.6, -0.2, "Raising one correct response pushes the other correct ones of its problem down (mean cosine"),
-        (-0.2, 0.4, "No common direction of the correct responses to one problem was detected (mean cosine"),
+        (0.2, 0.6, "A gradient step on one correct response raises the other correct ones of its problem (mean cosine "
+         "of their gradients 0.40 at the last checkpoint, 0.10 at the base)."),
+        (-0.6, -0.2, "A gradient step on one correct response lowers the other correct ones of its problem"),
+        (-0.2, 0.4, "Correct responses to a problem are not significantly coupled (mean cosine"),
     ],
 )  # fmt: skip
 def test_the_sentence_follows_the_interval(
@@ -209,40 +212,40 @@ def test_the_sentence_follows_the_interval(
     section = section_of((), edit=findings(low, high))
     (lead,) = section.lead
     assert lead.startswith(says)
-    assert "foretold part of the change that came (r = 0.80, 95\xa0% interval 0.70 to 0.90)." in lead
-    assert "its interval excludes 0 at 0 of 1 checkpoint; about 0.1 are expected by chance, " in lead
+    assert "predicts part of the change in that step (r = 0.80, 95\xa0% CI 0.70 to 0.90)." in lead
+    assert "Its CI excludes 0 at 0 of 1 checkpoint; by chance, about 0.1 are expected, " in lead
 
 
 @pytest.mark.slow
-def test_failed_null_tests_are_counted_beside_what_chance_gives(section_of: Callable[..., Section]) -> None:
+def test_failed_null_tests_are_compared_with_the_number_expected_by_chance(section_of: Callable[..., Section]) -> None:
     def edit(found: list[Finding]) -> list[Finding]:
         *rest, null = findings(0.2, 0.6, null_low=0.1)(found)
         return [*rest, null, replace(null, checkpoint_id="base-0", low=-0.1)]
 
     (lead,) = section_of((), edit=edit).lead
-    assert "excludes 0 at 1 of 2 checkpoints, the last among them; about 0.1 are expected by chance, " in lead
+    assert "excludes 0 at 1 of 2 checkpoints, including the last; by chance, about 0.1 are expected, " in lead
 
 
 @pytest.mark.slow
-def test_the_batch_is_said_in_groups_and_draws(section_of: Callable[..., Section]) -> None:
+def test_the_batch_is_described_in_groups_and_draws(section_of: Callable[..., Section]) -> None:
     def of_the_training_batch(found: list[Finding]) -> list[Finding]:
         edited = findings(0.2, 0.6)(found)
         return [replace(f, scope="training batch") if f.measure == "kernel_prediction" else f for f in edited]
 
     section = section_of(roles="panel batch", edit=of_the_training_batch)
-    said = "2 groups (4 draws) of the training batches in between"
-    assert f"with {said}, foretold part of the change" in section.lead[0]
-    assert f"foretells from {said}: r = " in block(section, "Last step").caption
+    batch = "2 groups (4 draws) of the training batches in between"
+    assert f"with {batch}, predicts part of the change" in section.lead[0]
+    assert f"at step 20 from {batch}: r = " in block(section, "Last step").caption
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [
-        (-0.5, -0.1, "modes fell more where Z′\xa0>\xa01 than elsewhere (difference −0.30 nats, 95\xa0% interval "
+        (-0.5, -0.1, "modes fell more where Z′\xa0>\xa01 than elsewhere (difference −0.30 nats, 95\xa0% CI "
          "−0.50 to −0.10)"),
         (0.1, 0.5, "modes fell less where Z′\xa0>\xa01 than elsewhere (difference +0.30 nats"),
-        (-0.2, 0.4, "modes moved alike, as far as can be told, where Z′\xa0>\xa01 and elsewhere (difference +0.10"),
+        (-0.2, 0.4, "modes did not change significantly differently where Z′\xa0>\xa01 than elsewhere"),
     ],
 )  # fmt: skip
 def test_the_fall_of_modes_follows_its_interval(
@@ -265,7 +268,7 @@ def test_five_numbers_come_first_and_the_rest_is_folded(context_of: Callable[...
         ["coupling of correct responses, mean cosine (5 problems)", "0.10 [0.00, 0.20]", "0.40 [0.20, 0.60]"],
         ["null test: coupling of own samples, 0 expected (5 problems)", "–", "0.20 [−0.10, 0.30]"],
         ["effective rank of the fixed responses (6 responses)", "–", "4.00"],
-        ["r of the step foretold from the own samples (5 responses)", "–", "0.80 [0.70, 0.90]"],
+        ["r of the step predicted from the own samples (5 responses)", "–", "0.80 [0.70, 0.90]"],
     ]
     assert heat.title.startswith("Gradient kernel")
     (more,) = blocks(section, Folded)
@@ -276,7 +279,7 @@ def test_five_numbers_come_first_and_the_rest_is_folded(context_of: Callable[...
     assert fold < html.index('id="measure-kernel-effective-rank"')
 
 
-def test_measures_stand_where_they_are_declared(context: Context) -> None:
+def test_measures_are_where_they_are_declared(context: Context) -> None:
     names = replace(context, measures=all_measures()).in_section("kernel")
     assert names[:2] == ("kernel_prediction", "kernel_rho_correct")
     folded = [all_measures()[name].folded for name in names]
@@ -285,7 +288,7 @@ def test_measures_stand_where_they_are_declared(context: Context) -> None:
 
 
 @pytest.mark.slow
-def test_only_the_base_foretells_nothing(store_of: Callable[..., Path]) -> None:
+def test_with_only_the_base_there_is_no_prediction(store_of: Callable[..., Path]) -> None:
     path = store_of(names=("grpo",), steps=(0,))
     add_kernels(path, (0,))
     section = kernel(replace(read(path), measures={}))

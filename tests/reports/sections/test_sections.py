@@ -48,7 +48,8 @@ def test_a_range_of_k_bridges_only_neighbours(page_of: Callable[..., Page]) -> N
 
     page = page_of(names=("grpo",), edit=flat_between)
     assert section(page, "coverage").lead == (
-        "At the last checkpoint pass@k is above the base for k = 1, 2 and 64 and no difference was detected for k = 4.",
+        "At the last checkpoint pass@k is above the base for k = 1, 2 and 64 and not significantly different "
+        "from the base for k = 4.",
     )
 
 
@@ -102,25 +103,25 @@ def test_a_strategy_never_seen_is_one_sentence(context: Context) -> None:
 
 
 @pytest.mark.slow
-def test_rates_that_are_zero_throughout_are_told_once(page_of: Callable[..., Page]) -> None:
+def test_rates_that_are_zero_throughout_share_one_sentence(page_of: Callable[..., Page]) -> None:
     def without_timeouts(findings: list[Finding]) -> list[Finding]:
         truncated = [f for f in findings if f.measure == "truncation_rate"]
         return [*findings, *(replace(f, measure="timeout_rate", value=0.0) for f in truncated)]
 
     *others, last = section(page_of(edit=without_timeouts), "health").lead
     assert len(others) == 2
-    assert last == "No response of any checkpoint timed out."
+    assert last == "No response of any checkpoint timed out in grading."
     assert "timed out" not in " ".join(others)
 
 
 def test_the_method_shows_scored_samples_paths_and_whose_clock(context: Context) -> None:
-    told = method(context)
-    settings = {name: value for name, value, *_ in texts(block(told, "Sampling settings"))}
+    made = method(context)
+    settings = {name: value for name, value, *_ in texts(block(made, "Sampling settings"))}
     assert settings["samples used for token entropy"] == "3"
-    paths = [row[4] for row in texts(block(told, "Checkpoints"))]
+    paths = [row[4] for row in texts(block(made, "Checkpoints"))]
     assert paths[:2] == ["/runs/grpo/0", "/runs/grpo/10"]
     assert "/runs/iac/0" in paths  # the shared base keeps the path of each series
-    assert "local time of the machine that ran the audit" in told.lead[-1]
+    assert "local time of the machine that ran the audit" in made.lead[-1]
 
 
 def test_the_report_speaks_of_problems(page: Page) -> None:
@@ -131,26 +132,26 @@ def test_the_report_speaks_of_problems(page: Page) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "ending"),
     [
-        (0.02, "truncated changed by more than 1 point: a change of pass@k may come from that."),
-        (0.005, "It did not move by more than 1 point."),
+        (0.02, "truncated changed by more than 1 point, which can change pass@k."),
+        (0.005, "It did not change by more than 1 point."),
     ],
 )
-def test_a_rate_matters_from_where_the_verdict_warns(page_of: Callable[..., Page], share: float, said: str) -> None:
+def test_a_rate_matters_from_where_the_verdict_warns(page_of: Callable[..., Page], share: float, ending: str) -> None:
     def cut(findings: list[Finding]) -> list[Finding]:
         return [replace(f, value=min(f.value or 0.0, share)) if f.measure == "truncation_rate" else f for f in findings]
 
     assert NOTABLE_RISE == 0.01
-    assert section(page_of(names=("grpo",), edit=cut), "health").lead[0].endswith(said)
+    assert section(page_of(names=("grpo",), edit=cut), "health").lead[0].endswith(ending)
 
 
-def test_doubtful_grades_and_unusable_records_of_an_import_stand_with_the_samples_health(context: Context) -> None:
+def test_doubtful_grades_and_skipped_records_of_an_import_are_in_sample_health(context: Context) -> None:
     before = blocks(health(context), Missing)
     doubt, why = "12 of 480 rewards differ from the verifier's grade", "verifier math cannot read its gold answer"
     imported = with_series(context, 0, provenance={"doubts": [doubt]}, unusable={why: 8})
     doubtful, unusable, *others = blocks(health(imported), Missing)
     assert others == before
     assert doubtful.why == (doubt,)
-    assert unusable.title.startswith("Records that the import of")
+    assert unusable.title.startswith("Records skipped by the import of")
     assert unusable.why == (f"8 records: {why}",)
