@@ -76,11 +76,11 @@ def load_page(
     Raises ``StoreError`` if the named ``series`` differ in more than training, unless ``allow``.
     """
     context = read_context(store, measures, store_name=store_name, store_link=store_link, series=series)
-    if series is not None and not allow and (found_differences := find_differences(select_comparable(context.series))):
+    if series is not None and not allow and (differences := find_differences(select_comparable(context.series))):
         raise StoreError(
             f"{store_name}: the series were audited with different settings and cannot be compared ("
-            f"{'; '.join(difference.text for difference in found_differences)}); audit them again with equal settings, "
-            "or pass --allow to compare them anyway"
+            f"{'; '.join(difference.text for difference in differences)}); audit them again with equal settings, or "
+            "pass --allow to compare them anyway"
         )
     return build_page(replace(context, allow=allow), brief=brief)
 

@@ -57,17 +57,17 @@ def compare(context: Context) -> Section | None:
     context = context.comparable_context
     if len(context.series) < 2:
         return None  # the same samples under several verifiers: cards and Sample health show the differences
-    found_differences = find_differences(context.series)
-    if found_differences and not context.allow:
-        return _differences_section(context, found_differences)
-    made = compare_pairs(context)
-    allowed = (_allowed_note(found_differences),) if found_differences else ()
-    bases = [] if _one_base(context) else [BASES]
+    differences = find_differences(context.series)
+    if differences and not context.allow:
+        return _differences_section(context, differences)
+    pairs = compare_pairs(context)
+    allowed = (_allowed_note(differences),) if differences else ()
+    bases = [] if len({series.base_id for series in context.series}) == 1 else [BASES]
     repaired = [other.name for other in context.series if other.is_repaired]
     bases += [f"{numbers.listing(tuple(repaired))}: {REPAIRED}"] if repaired else []
     seeds = () if any(len(objective.runs) > 1 for objective in objectives(context.series)) else (SEEDS,)
-    lead = (*allowed, *pair_sentences(made), *bases, *seeds)
-    blocks: tuple[Block, ...] = tuple(pair_table(pair, n_pairs=len(made)) for pair in made)
+    lead = (*allowed, *pair_sentences(pairs), *bases, *seeds)
+    blocks: tuple[Block, ...] = tuple(pair_table(pair, n_pairs=len(pairs)) for pair in pairs)
     exact = all(_trajectory(context, series, 1, exact=True).notna().any() for series in context.series)
     k = _common_k(context, exact=exact)
     if k is None:
@@ -84,37 +84,27 @@ def compare(context: Context) -> Section | None:
     )
 
 
-def _one_base(context: Context) -> bool:
-    return len({series.base_id for series in context.series}) == 1
-
-
-def _differences_section(context: Context, found_differences: tuple[Difference, ...]) -> Section:
+def _differences_section(context: Context, differences: tuple[Difference, ...]) -> Section:
     """Return a section that lists the differences instead of a comparison."""
     hint = "audit them again with equal settings, or compare them anyway with oversharp report STORE --allow"
-    names = numbers.listing(tuple(difference.field for difference in found_differences))
+    names = numbers.listing(tuple(difference.field for difference in differences))
+    verb = "differs" if len(differences) == 1 and differences[0].field != "problems" else "differ"
     return Section(
         section_id="compare",
         title=TITLE,
-        lead=(
-            "The series were audited with different settings and are not compared: "
-            f"{names} {_verb(found_differences)}.",
-        ),
+        lead=(f"The series were audited with different settings and are not compared: {names} {verb}.",),
         blocks=(
-            Missing(title="Comparison", why=(*(difference.text for difference in found_differences), hint)),
+            Missing(title="Comparison", why=(*(difference.text for difference in differences), hint)),
             *separate_figures(context),
         ),
     )
 
 
-def _verb(found_differences: tuple[Difference, ...]) -> str:
-    return "differs" if len(found_differences) == 1 and found_differences[0].field != "problems" else "differ"
-
-
-def _allowed_note(found_differences: tuple[Difference, ...]) -> str:
+def _allowed_note(differences: tuple[Difference, ...]) -> str:
     """Return a warning that --allow compares series with different audit settings."""
     return (
         "Compared because of --allow, although the series were audited with different settings ("
-        f"{'; '.join(difference.text for difference in found_differences)}): these may cause the differences below."
+        f"{'; '.join(difference.text for difference in differences)}): these may cause the differences below."
     )
 
 

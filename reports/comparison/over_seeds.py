@@ -1,4 +1,4 @@
-"""Compare objectives over training seeds, which turns differences between series into ones between methods."""
+"""Section that compares objectives over training seeds: sentences, tables and a figure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def over_seeds(context: Context) -> Section | None:
     if not chosen or (find_differences(context.series) and not context.allow):
         return None
     made = quantities(context, chosen)
-    lead = (_who(chosen), _verdicts(chosen))
+    lead = (_seeds_sentence(chosen), _verdicts_sentence(chosen))
     if made is None:
         missing = Missing(title="Means over seeds", why=("the series share no pass@1",))
         return Section(section_id="seeds", title=TITLE, lead=lead, blocks=(missing,))
@@ -59,12 +59,12 @@ def over_seeds(context: Context) -> Section | None:
     return Section(
         section_id="seeds",
         title=TITLE,
-        lead=(*lead, *_headline(chosen, made, compared), *_left_out(context, chosen), LIMITS),
+        lead=(*lead, *_headline(chosen, made, compared), *_missing_seeds_notes(context, chosen), LIMITS),
         blocks=_blocks(context, chosen, made, compared),
     )
 
 
-def _who(chosen: Sequence[SeededObjective]) -> str:
+def _seeds_sentence(chosen: Sequence[SeededObjective]) -> str:
     parts = tuple(
         f"{objective.name} with {numbers.plural(len(objective.runs), 'seed')} ({', '.join(map(str, objective.runs))})"
         for objective in chosen
@@ -74,17 +74,14 @@ def _who(chosen: Sequence[SeededObjective]) -> str:
     return f"{numbers.listing(parts)}, {start}."
 
 
-def _verdicts(chosen: Sequence[SeededObjective]) -> str:
+def _verdicts_sentence(chosen: Sequence[SeededObjective]) -> str:
     parts = []
     for objective in chosen:
         titles = Counter("no verdict" if run.verdict is None else run.verdict.title for run in objective.runs.values())
-        counts = tuple(f"{title} {n} of {len(objective.runs)}" for title, n in sorted(titles.items(), key=_most_first))
+        ranked = sorted(titles.items(), key=lambda counted: (-counted[1], counted[0]))
+        counts = tuple(f"{title} {n} of {len(objective.runs)}" for title, n in ranked)
         parts.append(f"{objective.name}: {', '.join(counts)}")
     return f"Verdicts by seed: {'; '.join(parts)}."
-
-
-def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
-    return (-counted[1], counted[0])
 
 
 def _runs(chosen: Sequence[SeededObjective]) -> list[SeriesSource]:
@@ -121,7 +118,7 @@ def _difference_sentence(first: SeededObjective, second: SeededObjective, quanti
     return f"{start}{_text(POINTS, over)} points over {numbers.plural(over.n, 'seed')}{reading}."
 
 
-def _left_out(context: Context, chosen: Sequence[SeededObjective]) -> tuple[str, ...]:
+def _missing_seeds_notes(context: Context, chosen: Sequence[SeededObjective]) -> tuple[str, ...]:
     """Return notes on series without a seed, and on seeds that some objectives lack, perhaps because runs failed."""
     names = {run.name for run in _runs(chosen)}
     others = tuple(series.name for series in context.series if series.name not in names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 from oversharp.diagnostics.records.cells import HEAD_CHARACTERS, TAIL_CHARACTERS
 from oversharp.diagnostics.store.load import Frames
 from oversharp.reports.evidence.problem_changes import pick_problems, problem_changes
-from oversharp.reports.evidence.source import SeriesSource, Source
+from oversharp.reports.evidence.source import Source
 
 #: Shown characters of a prompt, and of an answer.
 TEXT_CAP, MODE_CAP = 1200, 120
@@ -154,7 +153,7 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         ids = [problem_id for problem_id in picked if problem_id in series.problem_ids]
         own = changes[series.name]
         gained = [str(v) for v in own.loc[own["state"].isin(["gained", "rose"]), "problem_id"] if v in ids]
-        parameters = _query_parameters(series, ids)
+        parameters: dict[str, Any] = {"series": series.name, "problem_ids": ids, "last_step": series.last_step}
         modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **parameters))
         ends = {"head": HEAD_CHARACTERS, "tail": TAIL_CHARACTERS}
         responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, **ends, **parameters))
@@ -165,7 +164,3 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         modes=pd.concat(modes, ignore_index=True),
         responses=pd.concat(responses, ignore_index=True),
     )
-
-
-def _query_parameters(series: SeriesSource, ids: list[str]) -> Mapping[str, Any]:
-    return {"series": series.name, "problem_ids": ids, "last_step": series.last_step}
