@@ -29,7 +29,7 @@ def test_tiles_show_base_to_last_and_the_paired_interval(page: Page) -> None:
     assert tiles["pass@4, the largest fall"] == ("0.800 → 0.600", fell)
     interval = "95\xa0% CI 25.0\xa0% to 35.0\xa0%"
     assert tiles["modes that fell > 10×"] == ("30.0\xa0%", f"of 30 correct modes, {interval}")
-    assert tiles["effective modes per problem"] == ("4.00 → 1.00", "95\xa0% intervals [3.50, 4.50] → [0.50, 1.50]")
+    assert tiles["effective modes per problem"] == ("4.00 → 1.00", "95\xa0% CIs [3.50, 4.50] → [0.50, 1.50]")
 
 
 def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None:
