@@ -222,8 +222,8 @@ def dataset_card(
             "",
             "# Sampled responses, graded",
             "",
-            f"{n_samples:,} responses of the checkpoints of {', '.join(series)}, sampled or imported by oversharp, with "
-            "their grades. The licences of the problems and models apply.",
+            f"{n_samples:,} responses of the checkpoints of {', '.join(series)}, sampled or imported by oversharp, "
+            "with their grades. The licences of the problems and models apply.",
             "",
             "```python",
             "from datasets import load_dataset",
