@@ -23,10 +23,7 @@ Direction = Literal["rose", "fell", "unchanged", "unclear", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Table cell. ``sort`` is the number behind the text, None for plain text or an unknown number.
-
-    ``href`` is an anchor on the page (``#…``).
-    """
+    """Table cell. ``sort`` is the number behind the text, None if there is none. ``href`` is an anchor on the page."""
 
     text: str
     sort: float | None = None
