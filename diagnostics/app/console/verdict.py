@@ -282,7 +282,8 @@ def _causes(verdict: Verdict) -> Iterator[str]:
     elif verdict.positive and explanation is not None and explanation.guess_rate is not None:
         sources = ("assumed", "given", "measured")
         source = explanation.guess_source if explanation.guess_source in sources else "this grader"
-        allowed = unbroken(f"({source}: at most {_percent(explanation.guess_rate_allowed)})")
+        most = f"at most {_percent(explanation.guess_rate_allowed)}" if explanation.guess_rate_allowed else "none"
+        allowed = unbroken(f"({source}: {most})")
         yield f"holds up to {unbroken(f'{_percent(explanation.guess_rate)} false accepts')} {allowed}"
     else:
         yield from (f"at single steps, {_CAUSES[cause]}" for cause in sorted(at_steps))
